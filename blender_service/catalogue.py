@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 from pathlib import Path
@@ -14,8 +15,11 @@ from pyiceberg.utils.config import Config
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from blender_service.exceptions import CatalogueError
+from blender_service.identity import require_one_lake
 
 CATALOGUE_NAME: Final = "lake"
+
+logger = logging.getLogger(__name__)
 
 
 def open_catalogue(warehouse: str | os.PathLike[str] | None = None) -> Catalog:
@@ -26,8 +30,18 @@ def open_catalogue(warehouse: str | os.PathLike[str] | None = None) -> Catalog:
             `PYICEBERG_CATALOG__LAKE__*`) decide, and without those the directory `./warehouse`.
 
     Raises:
-        CatalogueError: the settings are wrong, or the directory holds no lake.
+        CatalogueError: the settings are wrong, the directory holds no lake, or it names the files of another.
     """
+    catalogue = _load(warehouse)
+    try:
+        require_one_lake(catalogue)
+    except OSError as error:  # rows are read once the store is back; what is written is compared again
+        logger.warning("lake: which lake this is cannot be read now: %s", _first_line(error))
+    return catalogue
+
+
+def _load(warehouse: str | os.PathLike[str] | None) -> Catalog:
+    """Open it by PyIceberg's settings, where there are any and no directory is given."""
     if warehouse is None and Config().get_catalog_config(CATALOGUE_NAME):
         try:
             return load_catalog(CATALOGUE_NAME)

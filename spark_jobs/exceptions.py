@@ -7,6 +7,7 @@ SparkJobsError              the base to catch: every message says what, where an
 |   +-- StepDeclarationError
 +-- ConfigError             a value that a user gave cannot be used
 +-- CatalogueError          the catalogue cannot be reached or its settings make no sense
+|   +-- WrongLakeError      the catalogue and the warehouse that are open are not of one lake
 +-- TableMismatchError      rows or properties are not what the table says
 +-- AuditError              a blocking check failed; the table is as it was
 +-- RolloutError            a trial on some shards moved too far from what is published
@@ -75,6 +76,10 @@ class CheckResult:
 
 class CatalogueError(SparkJobsError):
     """The catalogue cannot be reached or its settings make no sense."""
+
+
+class WrongLakeError(CatalogueError):
+    """The catalogue and the warehouse that are open are not of one lake, or files lie outside of it."""
 
 
 class TableMismatchError(SparkJobsError):

@@ -16,6 +16,7 @@ from blender_service.blend.config import BlendConfig
 from blender_service.blend.requests import BlendSpec, OnExhausted, SourceChange
 from blender_service.blend.validation import Findings
 from blender_service.exceptions import PackedTableError, SourceChangedError
+from blender_service.identity import require_one_lake
 from blender_service.order.segments import Pin, Progress
 from blender_service.tables.packed_table import (
     GENERATION,
@@ -127,7 +128,9 @@ def pin_snapshot(table: Table, snapshot_id: int) -> str:
 
     Raises:
         SourceChangedError: the snapshot expired in the meantime, or other writers never let this one through.
+        CatalogueError: the table is not one of the lake whose files are open.
     """
+    require_one_lake(table.catalog, table.location())
     tag = f"blend_{snapshot_id}"
     for _ in range(TAG_ATTEMPTS):
         reference = table.refs().get(tag)

@@ -26,6 +26,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run import maintenance
 from spark_jobs.lake.run.maintenance import Done, Task
+from spark_jobs.lake.session.identity import require_own
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -109,6 +110,7 @@ def overdue(ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[in
 
 def freeze_old(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Moves the kept bytes of datasets that declare `freeze_after` to their cold folder, once they are that old."""
+    require_own(lake.catalogue)
     failed = []
     for name, freezing in sorted(declared_freezing().items()):
         before = time.time() - freezing.days * _DAY_SECONDS

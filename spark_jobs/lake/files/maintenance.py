@@ -8,6 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.session.catalogue import spark_identifier
+from spark_jobs.lake.session.identity import require_inside, warehouse_of
 from spark_jobs.spark_sql import SparkSession
 
 _MIN_FILES = 2  # Iceberg's own default, 5, leaves groups of up to four files unmerged
@@ -52,6 +53,7 @@ def expire(
         LeaseError: another writer held the table for longer.
     """
     with table_leases(catalogue, [identifier], wait_seconds):
+        _require_files_inside(spark, catalogue, identifier)
         before = len(catalogue.load_table(identifier).metadata.snapshots)
         moment = older_than.strftime("%Y-%m-%d %H:%M:%S.%f")
         spark.sql(
@@ -59,6 +61,18 @@ def expire(
             f"older_than => TIMESTAMP '{moment}', retain_last => 1)"
         )
         return before - len(catalogue.load_table(identifier).metadata.snapshots)
+
+
+def _require_files_inside(spark: SparkSession, catalogue: Catalog, identifier: str) -> None:
+    """Refuse to expire what would delete a file outside of the lake's warehouse, which another program may have added.
+
+    Raises:
+        WrongLakeError: names the first folder.
+    """
+    warehouse, files = warehouse_of(catalogue), f"{spark_identifier(identifier)}.all_files"
+    for row in spark.sql(f"SELECT DISTINCT regexp_replace(file_path, '/[^/]*$', '') FROM {files} ORDER BY 1").collect():
+        if warehouse is not None:
+            require_inside(identifier, row[0], warehouse)
 
 
 def old_snapshots(catalogue: Catalog, identifier: str, older_than: datetime) -> int:

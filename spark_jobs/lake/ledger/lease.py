@@ -31,6 +31,7 @@ from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Ta
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from spark_jobs.exceptions import LeaseError
+from spark_jobs.lake.session.identity import require_own
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +60,9 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
 
     Raises:
         LeaseError: another writer held one of them for longer than `wait_seconds`.
+        WrongLakeError: the lake is not the one whose files are open, or a table lies outside of its warehouse.
     """
+    require_own(catalogue, tables)
     if not isinstance(catalogue, SqlCatalog):
         yield
         return

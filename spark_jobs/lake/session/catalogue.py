@@ -16,7 +16,6 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
-    NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -31,6 +30,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from spark_jobs.exceptions import CatalogueError, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.quarantined import QUARANTINE_PROPERTY, is_quarantine
 from spark_jobs.lake.declare.tables import Table, type_text
+from spark_jobs.lake.session.identity import ensure_namespace, guard, require_lake, require_own
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 
 _Result = TypeVar("_Result")
@@ -50,14 +50,14 @@ _BASE_PROPERTIES = {
 }
 _COMMIT_TRIES = 20  # as many as tables have for their own commits, see above
 _RECONNECT_SECONDS, _RECONNECT_PAUSE_SECONDS = 60.0, 0.5
-_READS = ("load_table", "table_exists", "list_tables", "list_namespaces")
+_READS = ("load_table", "table_exists", "list_tables", "list_namespaces", "load_namespace_properties")
 SCOPE_PROPERTY = "headrace.scope"
 GENERATION_PROPERTY = "headrace.generation"
 COMMENT_PROPERTY = "comment"
 
 
 def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalog:
-    """Open the catalogue, making the folder of an embedded one.
+    """Open the catalogue of a lake, making the folder of an embedded one.
 
     Args:
         settings: of the lake.
@@ -65,6 +65,21 @@ def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalo
 
     Raises:
         CatalogueError: it cannot be reached, or the store of its files cannot.
+        WrongLakeError: it is a copy, or was moved, and names the files of another lake.
+    """
+    catalogue = connect(settings, look_at_store)
+    if look_at_store:
+        with catalogue_errors():
+            require_lake(catalogue)
+    guard(catalogue)
+    return catalogue
+
+
+def connect(settings: LakeSettings, look_at_store: bool = True) -> Catalog:
+    """Open a catalogue whatever lake it is of, to look at it or to relocate it; arguments as of `open_catalogue`.
+
+    Raises:
+        CatalogueError: as `open_catalogue`.
     """
     if look_at_store and settings.warehouse.startswith("s3://"):
         from spark_jobs.lake.session.object_store import require_store
@@ -205,8 +220,7 @@ def ensure_table(
     existing = load_table(catalogue, identifier)
     if existing is None:
         namespace = identifier.split(".")[0]
-        with contextlib.suppress(NamespaceAlreadyExistsError):  # asking first would be a race with another writer
-            catalogue.create_namespace(namespace)
+        ensure_namespace(catalogue, namespace)
         schema = declared.schema()
         held = {QUARANTINE_PROPERTY: namespace} if is_quarantine(namespace) else {}
         described = {COMMENT_PROPERTY: declared.comment, **declared.properties}
@@ -221,6 +235,7 @@ def ensure_table(
             )
         except TableAlreadyExistsError:
             existing = catalogue.load_table(identifier)
+    require_own(catalogue, [existing])
     if grows:
         existing = _grown(existing, declared)
     difference = schema_difference(existing, declared)

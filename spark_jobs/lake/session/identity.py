@@ -1,0 +1,314 @@
+"""Which lake this is: noted in its catalogue and beside its files, and compared before anything is written or deleted.
+
+Tables hold the absolute locations of their files. So a catalogue that was copied still names the files of the original,
+and maintenance of the copy would delete what the original has made since. An identity tells such lakes apart:
+
+    catalogue    property `headrace.lake` of the namespace `system`
+    warehouse    the object <warehouse>/headrace-lake.json, the same JSON: a random id, the warehouse, the catalogue
+
+    what was done                                     what differs
+    ------------------------------------------------  -------------------------------------------------------
+    project folder copied or moved; bucket copied     the warehouse that is open is not the one that is noted
+    catalogue copied over the same warehouse          the catalogue that is open is not the one that is noted
+    settings that mix two lakes                       the two notes
+    a lake of a version before identities             none is noted: adopted if all its tables lie in the warehouse
+
+A lake that differs is not opened. `files.relocation` gives it files and an identity of its own. Blender compares the
+same (`blender_service.identity`).
+
+A Postgres database is known by the identifier of its cluster and its number in it, whatever address leads there; both
+are others after `pg_dump` and `pg_restore`. A file of SQLite is known by its path. A REST catalogue tells nothing of
+itself, so a copy of one is told by its warehouse alone; so is the clone of a whole Postgres server by its storage.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import posixpath
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io import load_file_io
+from pyiceberg.table import Table as IcebergTable
+from sqlalchemy import insert, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from spark_jobs.exceptions import WrongLakeError
+
+SPACE, PROPERTY, OBJECT = "system", "headrace.lake", "headrace-lake.json"
+_S3 = ("s3a://", "s3n://")
+_PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+_POSTGRES = (
+    "SELECT d.oid, c.system_identifier FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()"
+)
+_WRITES = ("commit_table", "create_table", "purge_table", "register_table", "rename_table")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What is noted of a lake in both places.
+
+    Attributes:
+        lake: a random id.
+        warehouse: where its files are, as its settings wrote it.
+        catalogue: what tells its catalogue from a copy (`catalogue_mark`).
+        before: id of the lake that it was relocated from.
+    """
+
+    lake: str
+    warehouse: str
+    catalogue: str
+    before: str = ""
+
+    @classmethod
+    def of_json(cls, content: str | bytes | None) -> Identity | None:
+        """Read a note; None where there is none.
+
+        Raises:
+            WrongLakeError: it is no note of an identity.
+        """
+        if content is None:
+            return None
+        try:
+            return cls(**json.loads(content))
+        except (ValueError, TypeError) as error:
+            raise WrongLakeError(f"lake: its identity is damaged ({error}): {content!r:.200}; restore it") from error
+
+    def to_json(self) -> str:
+        """The note, equal for equal identities."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def warehouse_of(catalogue: Catalog) -> str | None:
+    """Root of the files of a catalogue; None where its settings give a name that only a REST server understands."""
+    given = plain(str(catalogue.properties.get("warehouse", "")))
+    return given if given.startswith("/") or "://" in given else None
+
+
+def plain(location: str) -> str:
+    """A location without what may be written in several ways: `file:`, `s3a:`, a slash at the end."""
+    if location.startswith("file:"):
+        location = "/" + location.removeprefix("file:").lstrip("/")
+    for scheme in _S3:
+        location = location.replace(scheme, "s3://", 1) if location.startswith(scheme) else location
+    return location.rstrip("/")
+
+
+def is_inside(location: str, root: str) -> bool:
+    """Whether a location is a place or lies below it; links of a local file system are followed."""
+    one, other = _real(location), _real(root)
+    return one == other or one.startswith(f"{other}/")
+
+
+def _real(location: str) -> str:
+    location = plain(location)
+    if "://" not in location:
+        return os.path.realpath(location)
+    scheme, _, path = location.partition("://")
+    return f"{scheme}://{posixpath.normpath(path)}" if "/../" in f"{path}/" else location
+
+
+def catalogue_mark(catalogue: Catalog) -> str:
+    """What tells a catalogue from a copy of it, whatever address leads to it; empty where nothing does."""
+    if not isinstance(catalogue, SqlCatalog):
+        return ""
+    if catalogue.engine.dialect.name == "sqlite":
+        return f"sqlite:{_real(str(catalogue.engine.url.database))}"
+    try:
+        with catalogue.engine.connect() as connection:
+            database, cluster = connection.execute(text(_POSTGRES)).one()
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return f"{catalogue.engine.dialect.name}:{catalogue.engine.url.database}"  # a relative of Postgres
+    return f"postgresql:{cluster}:{database}"
+
+
+def noted_in_catalogue(catalogue: Catalog) -> Identity | None:
+    """The identity that a catalogue notes."""
+    with suppress(NoSuchNamespaceError):
+        return Identity.of_json(catalogue.load_namespace_properties(SPACE).get(PROPERTY))
+    return None
+
+
+def noted_in_warehouse(catalogue: Catalog, warehouse: str) -> Identity | None:
+    """The identity that lies beside the files of a warehouse."""
+    place = f"{warehouse}/{OBJECT}"
+    try:
+        with load_file_io(dict(catalogue.properties), place).new_input(place).open() as stream:
+            return Identity.of_json(stream.read())
+    except FileNotFoundError:
+        return None
+
+
+def note_in_catalogue(catalogue: Catalog, identity: Identity) -> None:
+    """Note an identity in a catalogue; in one of SQL only where none is noted, so that the first writer wins."""
+    ensure_namespace(catalogue, SPACE)
+    if not isinstance(catalogue, SqlCatalog):
+        catalogue.update_namespace_properties(SPACE, updates={PROPERTY: identity.to_json()})
+        return
+    row = {"catalog_name": catalogue.name, "namespace": SPACE, "property_key": PROPERTY}
+    with suppress(IntegrityError), catalogue.engine.begin() as connection:
+        connection.execute(insert(IcebergNamespaceProperties).values(**row, property_value=identity.to_json()))
+
+
+def ensure_namespace(catalogue: Catalog, name: str) -> None:
+    """Make a namespace; asking first whether it is there would be a race with another writer."""
+    with suppress(NamespaceAlreadyExistsError, IntegrityError):
+        catalogue.create_namespace(name)
+
+
+def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: Identity) -> None:
+    """Note an identity beside the files of a warehouse."""
+    place = f"{warehouse}/{OBJECT}"
+    if "://" not in warehouse:
+        os.makedirs(warehouse, exist_ok=True)
+    with load_file_io(dict(catalogue.properties), place).new_output(place).create(overwrite=True) as stream:
+        stream.write(identity.to_json().encode())
+
+
+def metadata_locations(catalogue: Catalog) -> dict[str, str]:
+    """By table, where its metadata is; of a catalogue in SQL in one query, without opening a file."""
+    if isinstance(catalogue, SqlCatalog):
+        columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
+        with catalogue.engine.connect() as connection:
+            rows = connection.execute(select(*columns).where(IcebergTables.catalog_name == catalogue.name)).all()
+        return {f"{space}.{name}": location for space, name, location in sorted(rows) if location}
+    tables = [table for space in catalogue.list_namespaces() for table in catalogue.list_tables(space)]
+    return {".".join(table): catalogue.load_table(table).metadata_location for table in sorted(tables)}
+
+
+def require_lake(catalogue: Catalog) -> None:
+    """Refuse a catalogue and a warehouse that are not of one lake.
+
+    Raises:
+        WrongLakeError: one line that says what is open, what is noted, and how to mend it.
+    """
+    warehouse = warehouse_of(catalogue)
+    if warehouse is not None:
+        _is_noted(catalogue, warehouse)
+
+
+def _is_noted(catalogue: Catalog, warehouse: str) -> bool:
+    """Whether the identity of the lake is noted in both places; refuses what is not of one lake."""
+    # In this order: another process may note the identity meanwhile, in the catalogue first.
+    found, known = noted_in_warehouse(catalogue, warehouse), noted_in_catalogue(catalogue)
+    if known is None:
+        if found is not None:
+            raise WrongLakeError(
+                f"lake: {warehouse} holds the files of lake {found.lake}, and the catalogue that is open is not that "
+                "lake's; open its own catalogue or restore that, or name an empty PYICEBERG_CATALOG__LAKE__WAREHOUSE"
+            )
+        _require_all_inside(catalogue, warehouse)
+        return False
+    if _real(known.warehouse) != _real(warehouse):
+        raise WrongLakeError(_elsewhere(known.warehouse, warehouse))
+    mark = catalogue_mark(catalogue)
+    if known.catalogue != mark or (found is not None and found.catalogue != mark and found.lake == known.lake):
+        raise WrongLakeError(
+            f"lake: {warehouse} belongs to another catalogue, of which the one that is open is a copy, and two must "
+            "not write one warehouse; copy the files, too, and relocate the lake to them, or, if that one is gone for "
+            f"good, take its place: {relocation(warehouse, warehouse)}"
+        )
+    if found is not None and found != known:
+        raise WrongLakeError(
+            f"lake: the catalogue is that of lake {known.lake}, {warehouse} holds the files of lake {found.lake}; "
+            "correct PYICEBERG_CATALOG__LAKE__URI or PYICEBERG_CATALOG__LAKE__WAREHOUSE"
+        )
+    return found is not None
+
+
+def relocation(former: str, now: str) -> str:
+    """The command that relocates a lake."""
+    return f"headrace lake relocate --from {former} --to {now}"
+
+
+def _elsewhere(former: str, now: str) -> str:
+    return (
+        f"lake: it was made in {former} and its tables name files there, {now} is open, a copy or what was moved; "
+        f"nothing was done. Make it a lake of its own: {relocation(former, now)}"
+    )
+
+
+def _require_all_inside(catalogue: Catalog, warehouse: str) -> None:
+    """Refuse to take a catalogue for a lake of this warehouse whose tables lie elsewhere."""
+    for location in metadata_locations(catalogue).values():
+        if not is_inside(location, warehouse):
+            # <warehouse>/<namespace>/<table>/metadata/<file>
+            raise WrongLakeError(_elsewhere(plain(location).rsplit("/", 4)[0], warehouse))
+
+
+def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -> None:
+    """Refuse to write or delete in a lake that is not the one that is open, or tables outside of its warehouse.
+
+    Called before every write and delete; the first one gives a lake its identity.
+
+    Args:
+        catalogue: of the lake.
+        tables: those that are written; names of tables that are not there are skipped.
+
+    Raises:
+        WrongLakeError: one line.
+    """
+    warehouse = warehouse_of(catalogue)
+    if warehouse is None:
+        return
+    if not _is_noted(catalogue, warehouse):
+        _note(catalogue, warehouse)
+    for one in tables:
+        with suppress(NoSuchTableError, NoSuchNamespaceError, FileNotFoundError):  # then there is nothing to write to
+            table = catalogue.load_table(one) if isinstance(one, str) else one
+            for location in (table.location(), *(table.properties.get(name, "") for name in _PATH_PROPERTIES)):
+                if location:
+                    require_inside(".".join(table.name()), location, warehouse)
+
+
+def require_inside(what: str, location: str, warehouse: str) -> None:
+    """Refuse to write or delete what lies outside of the lake's warehouse.
+
+    Raises:
+        WrongLakeError: names both.
+    """
+    if not is_inside(location, warehouse):
+        raise WrongLakeError(
+            f"{what}: {location} lies outside of the lake's warehouse {warehouse}; nothing is written or deleted there"
+        )
+
+
+def _note(catalogue: Catalog, warehouse: str) -> None:
+    """Note an identity in both places; of processes that do so at the same moment all end with the same one."""
+    while True:
+        identity = noted_in_catalogue(catalogue)
+        if identity is None:
+            note_in_catalogue(catalogue, Identity(uuid.uuid4().hex, warehouse, catalogue_mark(catalogue)))
+            continue
+        note_in_warehouse(catalogue, warehouse, identity)
+        if noted_in_catalogue(catalogue) == identity:  # else another process noted its own after this one
+            return
+
+
+def guard(catalogue: Catalog) -> None:
+    """Have a catalogue compare the identity before each of its own writes."""
+    for name in _WRITES:
+        setattr(catalogue, name, functools.partial(_guarded, catalogue, getattr(catalogue, name)))
+    catalogue.drop_table = functools.partial(_guarded_drop, catalogue, catalogue.drop_table)  # type: ignore[method-assign]
+
+
+def _guarded(catalogue: Catalog, write: Any, table: Any, *arguments: Any, **named: Any) -> Any:
+    """Write, once it is known that the table is one of the open lake's; its name may be a tuple or a text."""
+    require_own(catalogue, [".".join(table) if isinstance(table, tuple) else table])
+    return write(table, *arguments, **named)
+
+
+def _guarded_drop(catalogue: Catalog, drop: Any, table: Any, *arguments: Any, **named: Any) -> Any:
+    """Take a table out of the catalogue; its files stay, so it may lie anywhere."""
+    require_own(catalogue)
+    return drop(table, *arguments, **named)

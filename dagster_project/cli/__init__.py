@@ -36,6 +36,7 @@ _COMMANDS = {
     "release": (".data.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),
     "status": (".status", "status", "How datasets and corpora are: runs, backlog, what has moved."),
     "cost": (".status", "cost", "What computing and keeping the tables cost."),
+    "lake": (".lake", "lake", "Relocate a lake that was copied, moved or restored."),
     "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
     "doc": (".data.doc", "doc", "Ask about one document: why it was removed, what is similar."),
     "evals": (".quality.evals", "evals", "Add and list benchmarks that documents are searched for."),

@@ -20,7 +20,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "fault": "red"}
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def doctor(as_json: bool) -> None:
-    """Check Java, jars, memory, disk, Spark, catalogue, store, clock, ports and declarations; exit 2 at a fault."""
+    """Check Java, jars, memory, disk, Spark, catalogue, store, lake, clock, ports, declarations; exit 2 at a fault."""
     found = []
     for finding in _findings():
         found.append(finding)

@@ -12,6 +12,9 @@ killed goes on where it was:
 
 Objects of a local folder can be frozen: moved to a cold folder, here or on a store, whose name is in the file `frozen`
 of the folder. They are read from there as before, and can be thawed: moved back.
+
+Rows name an object by where it was when it was kept. In a lake that was relocated it is found by the end of that name,
+and what its former lake had frozen is read and never removed: the file `frozen_elsewhere` names those folders.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 4 << 20
 _FOLDER = "landed"
 _COLD = "frozen"  # file of a folder with the cold ones, one a line
+_OTHERS_COLD = "frozen_elsewhere"  # those of the lake that this one was relocated from
+_PARTS_OF_LOCATION = 4  # namespace, landed, two digits, name
 
 
 class _Readable(Protocol):
@@ -134,15 +139,22 @@ class ObjectFolder:
         Raises:
             OSError: it is not there, or may not be read.
         """
+        location = self._here(location)
         path = local_path(location)
         if path is None:
             return open_input(location, dict(self.properties))
         if not os.path.exists(path):
-            for cold in self.cold_folders():
+            for cold in (*self.cold_folders(), *self.cold_folders(_OTHERS_COLD)):
                 frozen = _below(cold, os.path.basename(path))
                 if exists(frozen, dict(self.properties)):
                     return open_input(frozen, dict(self.properties))
         return pa.OSFile(path, "r")
+
+    def _here(self, location: str) -> str:
+        """Where an object of this lake is that a row names; before a relocation it may have been elsewhere."""
+        warehouse = self.root.rsplit("/", 2)[0]
+        parts = location.rsplit("/", _PARTS_OF_LOCATION)
+        return location if len(parts) <= _PARTS_OF_LOCATION else "/".join((warehouse, *parts[1:]))
 
     def freeze(self, cold: str, before: float) -> int:
         """Move objects that were kept before a moment to a cold folder; returns how many were moved.
@@ -156,12 +168,15 @@ class ObjectFolder:
             before: seconds since 1970.
 
         Raises:
-            InputError: the objects are in a store, whose own rules of life cycle move them.
+            InputError: the objects are in a store, whose own rules of life cycle move them, or the cold folder is that
+                of the lake that this one was relocated from.
             OSError: an object cannot be read or written, or has other bytes than its name says; the others move.
         """
         old, local = self.older(before), local_path(cold)
         cold = cold if local is None else os.path.abspath(os.path.expanduser(local))
         cold = f"{cold.rstrip('/')}/{self.root.split('/')[-2]}"
+        if cold in self.cold_folders(_OTHERS_COLD):
+            raise InputError(f"{cold} is of the lake that this one was relocated from; name another cold folder")
         if old and cold not in self.cold_folders():
             try:
                 create(probe := f"{cold}/.probe", dict(self.properties)).close()
@@ -204,11 +219,14 @@ class ObjectFolder:
     def thaw(self) -> int:
         """Move frozen objects back; returns how many. Each is compared with its hash before the cold copy goes.
 
+        What the lake that this one was relocated from had frozen is copied back.
+
         Raises:
             OSError: an object cannot be read or written, or has other bytes than its name says; the others move.
         """
         count, unequal, properties = 0, list[str](), dict(self.properties)
-        for cold in self.cold_folders():
+        own = self.cold_folders()
+        for cold in (*own, *self.cold_folders(_OTHERS_COLD)):
             for frozen in files_below(cold, properties):
                 name = frozen.rpartition("/")[2]
                 with open_input(frozen, properties) as stream:
@@ -221,12 +239,14 @@ class ObjectFolder:
                 if not equal:
                     unequal.append(frozen)
                     continue
-                remove(frozen, properties)
+                if cold in own:
+                    remove(frozen, properties)
                 count += 1
         if unequal:
             raise OSError(f"{len(unequal)} objects are damaged and stay cold, first {unequal[0]}")
-        if self.cold_folders():
-            os.remove(f"{local_path(self.root)}/{_COLD}")
+        for names in (_COLD, _OTHERS_COLD):
+            if self.cold_folders(names):
+                os.remove(f"{local_path(self.root)}/{names}")
         return count
 
     def delete(self, name: str) -> bool:
@@ -238,13 +258,23 @@ class ObjectFolder:
             remove(one, properties)
         return bool(found)
 
-    def cold_folders(self) -> list[str]:
+    def cold_folders(self, names: str = _COLD) -> list[str]:
         """Where objects of this folder are frozen, a folder of the namespace's own each."""
         try:
-            with open(f"{local_path(self.root)}/{_COLD}", encoding="utf-8") as names:
-                return names.read().split("\n")[:-1]
+            with open(f"{local_path(self.root)}/{names}", encoding="utf-8") as lines:
+                return lines.read().split("\n")[:-1]
         except FileNotFoundError:
             return []
+
+    def leave_cold_folders(self) -> None:
+        """Read what is frozen from now on without ever removing it, for another lake goes on using it."""
+        root = local_path(self.root)
+        if root is None or not self.cold_folders():
+            return
+        kept = list(dict.fromkeys((*self.cold_folders(_OTHERS_COLD), *self.cold_folders())))
+        with open(f"{root}/{_OTHERS_COLD}", "w", encoding="utf-8") as lines:
+            lines.writelines(f"{one}\n" for one in kept)
+        os.remove(f"{root}/{_COLD}")
 
 
 def _below(folder: str, name: str) -> str:

@@ -1,0 +1,34 @@
+"""`headrace lake`: what concerns a lake as a whole: where its files are."""
+
+from __future__ import annotations
+
+import click
+
+from spark_jobs.lake.session.settings import load_settings
+
+
+@click.group()
+def lake() -> None:
+    """Relocate a lake that was copied, moved or restored."""
+
+
+@lake.command()
+@click.option("--from", "former", required=True, help="the warehouse in which the lake was made; it need not exist")
+@click.option("--to", "now", required=True, help="the warehouse with the files now: that of the settings")
+@click.option("--dry-run", is_flag=True, help="say what would be done, and whether all files are there")
+def relocate(former: str, now: str, dry_run: bool) -> None:
+    """Have the tables of a copied, moved or restored lake name its files where they are now.
+
+    The catalogue that is open is changed, and files are added below --to; nothing else is touched, and no row, snapshot
+    or data version changes. The lake has an identity of its own from then on. What was killed is done by the same
+    command. The same place twice takes the place of a catalogue that is gone.
+    """
+    import os
+
+    from spark_jobs.lake.files.relocation import relocate as relocated
+    from spark_jobs.lake.session.catalogue import catalogue_errors, connect
+
+    former, now = (one if "://" in one else os.path.abspath(one) for one in (former, now))
+    with catalogue_errors():
+        for line in relocated(connect(load_settings()), former, now, dry_run):
+            click.echo(line)

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
+from spark_jobs.exceptions import SparkJobsError, WrongLakeError
+from spark_jobs.lake.ledger.ledger import LEDGER
+from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_writable
 from spark_jobs.lake.session.class_archive import archive_path
 from spark_jobs.lake.session.cluster import is_local
+from spark_jobs.lake.session.identity import metadata_locations, require_lake
 from spark_jobs.lake.session.jars import jar_paths
 from spark_jobs.lake.session.java import java_home, java_version
 from spark_jobs.lake.session.object_store import require_store
@@ -59,6 +61,7 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
         "spark": _spark,
         "catalogue": _catalogue,
         "store": _store,
+        "lake": _lake,
     }
     for subject, look in looks.items():
         try:
@@ -149,6 +152,12 @@ def _store(settings: LakeSettings) -> tuple[str, str]:
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     require_store(settings)
+    try:
+        require_lake(connect(settings))
+    except WrongLakeError:
+        return "warning", f"{settings.warehouse} answers; nothing is written there, for it is another lake's"
+    except SparkJobsError:  # of the catalogue, which has a line of its own
+        pass
     place = f"{settings.warehouse}/.doctor-{uuid.uuid4().hex}"
     files = load_file_io({**settings.properties, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}, place)
     assert isinstance(files, PyArrowFileIO)
@@ -171,6 +180,32 @@ def _store(settings: LakeSettings) -> tuple[str, str]:
     if abs(off) > _MOST_CLOCK_SECONDS + seconds:
         return "fault", f"{said}; its clock and that of this machine differ by {off:.0f} s: set both by NTP"
     return "ok", f"{said}, its clock agrees with this machine's"
+
+
+def _lake(settings: LakeSettings) -> tuple[str, str]:
+    """Compare the identities of catalogue and warehouse, and open a table: its metadata, and a data file's footer."""
+    import pyarrow.parquet as pq
+
+    from spark_jobs.lake.files.storage import open_input
+
+    catalogue = connect(settings)
+    require_lake(catalogue)
+    tables = metadata_locations(catalogue)
+    if not tables:
+        return "ok", f"{settings.warehouse} has no table yet"
+    name = LEDGER if LEDGER in tables else next(iter(tables))
+    try:
+        table = catalogue.load_table(name)
+        files = [one.file.file_path for one in table.scan().plan_files()][:1]
+        for one in files:
+            with open_input(one, settings.properties) as stream:
+                pq.read_metadata(stream)
+    except FileNotFoundError as error:
+        restore = (
+            "restore the files of its warehouse; a lake that was moved is relocated: headrace lake relocate --help"
+        )
+        return "fault", f"{name} cannot be opened: {' '.join(str(error).split())}; {restore}"
+    return "ok", f"{len(tables)} tables in {settings.warehouse}, {name} opens"
 
 
 def _port(program: str, port: int) -> Finding:

@@ -12,6 +12,10 @@ COPY blender_service blender_service
 COPY spark_jobs spark_jobs
 RUN setup/install.sh \
     && python -m spark_jobs.lake.session.jars core postgres s3 \
-    && rm -rf .uv ~/.cache \
-    && mkdir -p /var/lib/dagster/storage /var/lib/blender
+    && rm -rf .uv ~/.cache
 COPY . .
+# Nothing runs as root. A new volume takes the owner of the folder that it is mounted at, so each of them is made here.
+RUN useradd --uid 10001 --create-home headrace \
+    && mkdir -p warehouse /var/lib/dagster/storage /var/lib/blender /var/lib/objects \
+    && chown 10001:10001 warehouse /var/lib/dagster /var/lib/dagster/storage /var/lib/blender /var/lib/objects
+USER 10001:10001

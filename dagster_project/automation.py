@@ -67,7 +67,7 @@ def automated(assets: dg.Definitions, thresholds: Thresholds) -> dg.Definitions:
     nightly = dg.ScheduleDefinition(name="nightly_ingest", job=everything, cron_schedule=_NIGHTLY)
     weekly = dg.ScheduleDefinition(name="weekly_maintenance", job=maintenance, cron_schedule=_WEEKLY)
     return dg.Definitions(
-        assets=list(maintenance_assets()),
+        assets=[maintenance_assets()],
         asset_checks=list(status_checks(keys, thresholds)),
         jobs=[everything, maintenance, *jobs],
         schedules=[nightly, weekly],

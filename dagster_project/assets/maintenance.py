@@ -9,14 +9,13 @@ They belong to no bare `headrace run` and not to the job `everything`; the job `
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 
 from dagster_project.deletion.retention import TASKS
-from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.run.maintenance import Done
+from spark_jobs.lake.run.maintenance import Done, run_task
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import catalogue_errors
 
 MAINTENANCE = "maintenance"  # job, asset group, and first part of the assets' keys
 _CONFIG = {
@@ -25,48 +24,64 @@ _CONFIG = {
 }
 
 
-def maintenance_assets() -> Iterator[dg.AssetsDefinition]:
-    """One asset for each task of maintenance."""
-    before: list[str] = []
-    for name in TASKS:
-        yield _asset(name, list(before))
-        before = [name]
+def maintenance_assets() -> dg.AssetsDefinition:
+    """An asset for each task of maintenance, all of one step, which runs those that were selected one after another.
 
+    What fails of one task or table stops no other: the step tells all that was done, and fails at its end.
+    """
 
-def _asset(name: str, before: list[str]) -> dg.AssetsDefinition:
-    run = TASKS[name]
-
-    def maintained(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+    def maintained(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
         lake: Lake = context.resources.lake.open(context.run.run_id)
         config = context.op_execution_context.op_config
-        try:
-            with catalogue_errors():
-                done = list(run(lake, config["days"], config["dry_run"]))
-        except SparkJobsError as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
-        changed = [one for one in done if one.count]
-        return dg.MaterializeResult(
-            metadata={
-                "tables_changed": len(changed),
-                "tables_looked_at": len(done),
-                "count": sum(one.count for one in done),
-                # What people are to delete is told by a task that did nothing.
-                "done": dg.MetadataValue.md(_markdown(done if name == "retention" else changed)),
-            }
-        )
+        failed: list[str] = []
+        for name, task in TASKS.items():
+            key = dg.AssetKey([MAINTENANCE, name])
+            if key not in context.selected_asset_keys:
+                continue
+            done = list(run_task(name, task, lake, config["days"], config["dry_run"]))
+            faults = [f"{name}: {one.table}: {one.text}" for one in done if one.error is not None]
+            for fault in faults:
+                context.log.error(fault)
+            failed += faults
+            if not faults:
+                yield dg.MaterializeResult(asset_key=key, metadata=_metadata(name, done))
+        if failed:
+            raise dg.Failure(
+                f"{len(failed)} failed, all else was done; first {failed[0]}",
+                metadata={"failed": dg.MetadataValue.md("\n".join(f"- {fault}" for fault in failed))},
+                allow_retries=False,
+            )
 
     # Dagster compares the annotation with the class, but `from __future__ import annotations` made it a string.
     maintained.__annotations__["context"] = dg.AssetExecutionContext
-    decorate = dg.asset(
-        key=[MAINTENANCE, name],
-        deps=[dg.AssetKey([MAINTENANCE, one]) for one in before],
-        group_name=MAINTENANCE,
-        description=f"{run.__doc__}\n\nIn a terminal: `headrace maintain --only {name}`.",
-        kinds={"iceberg"},
+    decorate = dg.multi_asset(
+        name=f"{MAINTENANCE}_tasks",  # that of the job is taken
+        specs=[
+            dg.AssetSpec(
+                key=[MAINTENANCE, name],
+                group_name=MAINTENANCE,
+                description=f"{task.__doc__}\n\nIn a terminal: `headrace maintain --only {name}`.",
+                kinds={"iceberg"},
+                skippable=True,
+            )
+            for name, task in TASKS.items()
+        ],
+        can_subset=True,
         config_schema=_CONFIG,
         required_resource_keys={"lake"},
     )
     return decorate(maintained)
+
+
+def _metadata(name: str, done: list[Done]) -> dict[str, Any]:
+    changed = [one for one in done if one.count]
+    return {
+        "tables_changed": len(changed),
+        "tables_looked_at": len(done),
+        "count": sum(one.count for one in done),
+        # What people are to delete is told by a task that did nothing.
+        "done": dg.MetadataValue.md(_markdown(done if name == "retention" else changed)),
+    }
 
 
 def _markdown(changed: list[Done]) -> str:

@@ -125,6 +125,7 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     """One line and an exit status for errors that users can cause; None for the others."""
     from dagster_project.exceptions import CheckFailedError, DagsterProjectError, RunFailedError
     from spark_jobs.exceptions import SparkJobsError
+    from spark_jobs.lake.session.spark_errors import failure_line, is_spark_error
 
     known: tuple[type[Exception], ...] = (DagsterProjectError, SparkJobsError)
     blender = sys.modules.get("blender_service.exceptions")
@@ -137,6 +138,8 @@ def _explain(error: Exception) -> tuple[str | None, int]:
         if isinstance(error, RunFailedError):
             return _one_line(error), 3 if isinstance(error, CheckFailedError) else 4
         return _one_line(error), 2
+    if is_spark_error(error):
+        return failure_line(error), 4
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or _one_line(error)}", 2

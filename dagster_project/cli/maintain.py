@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import load_definitions, open_lake, project_folder
 from dagster_project.deletion.retention import DECLARED_TASKS, TASKS
-from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import catalogue_errors
+from dagster_project.exceptions import CommandError, DefinitionError, RunFailedError
+from spark_jobs.lake.run.maintenance import Done, Task, run_task
+from spark_jobs.lake.run.materialize import Lake
 
 
 @click.command()
@@ -21,26 +24,41 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
     """Merge small files, expire old snapshots, remove orphan files; see to freeze_after and retention of datasets.
 
     Snapshots that blends, tags and releases pin stay. A table that another run is writing is left to the next time.
-    No row, digest or ordinal changes, but where a dataset declares `retention: {then: delete}`.
+    No row, digest or ordinal changes, but where a dataset declares `retention: {then: delete}`. What fails of one table
+    or task is a line and stops no other; the exit status is 4 then (2 where it is a declaration).
     """
     lake = open_lake()
+    failed: dict[str, list[Done]] = {}
     for name in tasks or TASKS:
-        if name in DECLARED_TASKS and not _load_declarations():
-            continue
+        task = _with_declarations(TASKS[name]) if name in DECLARED_TASKS else TASKS[name]
         looked = changed = 0
-        with catalogue_errors():
-            for done in TASKS[name](lake, days, dry_run):
-                looked, changed = looked + 1, changed + bool(done.count)
-                if done.count:
-                    print_styled(f"{name:<11} {done.table:<36} {done.text}", "green")
+        for done in run_task(name, task, lake, days, dry_run):
+            looked, changed = looked + 1, changed + bool(done.count)
+            if done.count:
+                print_styled(f"{name:<11} {done.table:<36} {done.text}", "green")
+            elif done.error is not None:
+                failed.setdefault(name, []).append(done)
+                click.echo(f"{name:<11} {done.table:<36} failed: {done.text}", err=True)
         click.echo(f"{name:<11} {looked} tables looked at, {changed} {'to change' if dry_run else 'changed'}")
+    errors = [one.error for some in failed.values() for one in some]
+    if errors and isinstance(errors[0], DefinitionError):
+        raise errors[0]
+    if errors:
+        again = " ".join(f"--only {name}" for name in failed)
+        raise RunFailedError(
+            f"{len(errors)} failed, as said above, all else was done; mend it, then: headrace maintain {again}"
+        ) from errors[0]
 
 
-def _load_declarations() -> bool:
-    """Load the project for what its datasets declare; False where there is none, so that nothing is declared."""
-    try:
-        project_folder()
-    except CommandError:
-        return False
-    load_definitions()
-    return True
+def _with_declarations(task: Task) -> Task:
+    """The task for what the project's datasets declare; nothing is declared where there is no project."""
+
+    def declared(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+        try:
+            project_folder()
+        except CommandError:
+            return
+        load_definitions()
+        yield from task(lake, days, dry_run)
+
+    return declared

@@ -39,6 +39,20 @@ concurrency:
   pools:
     default_limit: 1
     granularity: run
+  # Each run has a Spark driver of its own; further ones wait in the queue.
+  runs:
+    max_concurrent_runs: 2
+# A run whose process died is repeated; a step that failed would fail again.
+run_retries:
+  enabled: true
+  max_retries: 2
+  retry_on_asset_or_op_failure: false
+# How many days looks of schedules and sensors are kept; those that made a run stay.
+retention:
+  schedule:
+    purge_after_days: {skipped: 7, failure: 30}
+  sensor:
+    purge_after_days: {skipped: 7, failure: 30}
 """
 
 

@@ -53,7 +53,7 @@ def status(
     if prometheus:
         from prometheus_client import generate_latest
 
-        click.echo(generate_latest(_registry(lambda: found)).decode(), nl=False)
+        click.echo(generate_latest(lake_registry(lambda: found)).decode(), nl=False)
     elif as_json:
         from dagster_project.inspect.lake.lake_status import as_json as plain
 
@@ -203,7 +203,7 @@ GAUGES = (
 )
 
 
-def _registry(read: Callable[[], list[NamespaceStatus]]) -> CollectorRegistry:
+def lake_registry(read: Callable[[], list[NamespaceStatus]]) -> CollectorRegistry:
     """A registry of the lake's metrics; `read` gives what they are made of."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import GaugeMetricFamily
@@ -239,7 +239,7 @@ def _serve(port: int, host: str) -> None:
             return kept[0][1]
 
     try:
-        server, thread = start_http_server(port, host, _registry(read))
+        server, thread = start_http_server(port, host, lake_registry(read))
     except OSError as error:
         raise CommandError(f"port {port} on {host}: {error.strerror}; choose another with --metrics-port") from error
     click.echo(f"metrics of the lake on http://{host}:{port}/metrics")

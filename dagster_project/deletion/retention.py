@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagster_project.exceptions import DagsterProjectError, DefinitionError
+from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
-from spark_jobs.exceptions import InputError, SparkJobsError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -111,28 +110,23 @@ def overdue(ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[in
 def freeze_old(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Moves the kept bytes of datasets that declare `freeze_after` to their cold folder, once they are that old."""
     require_own(lake.catalogue)
-    failed = []
     for name, freezing in sorted(declared_freezing().items()):
-        before = time.time() - freezing.days * _DAY_SECONDS
-        folders = [ObjectFolder.of(lake.catalogue, space) for space in (name, quarantine_of(name))]
-        try:
-            if dry_run:
-                count = sum(len(folder.older(before)) for folder in folders)
-            else:
-                count = sum(folder.freeze(freezing.to, before) for folder in folders)
-        except (InputError, OSError) as error:  # it stops no other
-            failed.append(f"dataset {name}: freeze_after: {error}")
-        else:
-            yield Done(name, count, f"{count:,} objects {'to move' if dry_run else 'moved'} to {freezing.to}")
-    if failed:
-        raise InputError(f"{len(failed)} datasets could not be frozen, run it again; first {failed[0]}")
+        yield _frozen(lake, name, freezing, dry_run)
+
+
+@maintenance.alone
+def _frozen(lake: Lake, name: str, freezing: Freezing, dry_run: bool) -> Done:
+    before = time.time() - freezing.days * _DAY_SECONDS
+    folders = [ObjectFolder.of(lake.catalogue, space) for space in (name, quarantine_of(name))]
+    if dry_run:
+        count = sum(len(folder.older(before)) for folder in folders)
+    else:
+        count = sum(folder.freeze(freezing.to, before) for folder in folders)
+    return Done(name, count, f"{count:,} objects {'to move' if dry_run else 'moved'} to {freezing.to}")
 
 
 def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Deletes increments for good that datasets with `retention: {then: delete}` do not keep any longer."""
-    from dagster_project.deletion.increments import delete_increment, plan_increment
-
-    failed = []
     for name, retention in sorted(declared_retention().items()):
         lake.ledger.refresh()
         for number, at in overdue(lake.ledger, name, retention.days, datetime.now(UTC)).items():
@@ -142,15 +136,16 @@ def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
             elif dry_run:
                 yield Done(name, 1, f"{told}, to delete")
             else:
-                try:
-                    plan = plan_increment(lake.catalogue, name, number)
-                    lines = list(delete_increment(lake, plan, f"retention: {retention.days:g} days"))
-                except (DagsterProjectError, SparkJobsError, OSError) as error:  # it stops no other
-                    failed.append(str(error))
-                else:
-                    yield Done(name, len(lines), f"{told}, deleted; {plan.follow_up()}")
-    if failed:
-        raise InputError(f"{len(failed)} increments could not be deleted, run it again; first {failed[0]}")
+                yield _deleted(lake, name, number, retention.days, told)
+
+
+@maintenance.alone
+def _deleted(lake: Lake, name: str, number: int, days: float, told: str) -> Done:
+    from dagster_project.deletion.increments import delete_increment, plan_increment
+
+    plan = plan_increment(lake.catalogue, name, number)
+    lines = list(delete_increment(lake, plan, f"retention: {days:g} days"))
+    return Done(name, len(lines), f"{told}, deleted; {plan.follow_up()}")
 
 
 # Retention comes first: a cold store that does not answer keeps nothing that is to go.

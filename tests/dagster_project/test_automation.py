@@ -19,6 +19,8 @@ from dagster_project.deletion.retention import TASKS
 from dagster_project.lake_asset import AUTOMATION
 from dagster_project.resources import LakeResource
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.maintenance import Done
+from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from tests.dagster_project.conftest import PACKAGE, WriteDefs
@@ -194,3 +196,24 @@ def test_a_daemon_follows_the_files(notes: Path, daemon: Mapping[str, str], capf
     plan = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert {one["status"] for one in plan} == {"unchanged"}
     assert runs() == count == 2, "an unchanged source starts no run"
+
+
+def test_a_task_of_maintenance_that_fails_stops_no_other(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Dagster too: the run fails and says of what, and every other task was done and is recorded."""
+
+    def task(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+        yield Done("notes.texts", 1, "done")
+
+    def orphans(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+        yield Done("notes.texts", 0, "No FileSystem for scheme s3", ValueError("No FileSystem"))
+
+    for name in TASKS:
+        monkeypatch.setitem(TASKS, name, orphans if name == "orphans" else task)
+    job = load_definitions().resolve_job_def("maintenance")
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(instance=instance, raise_on_error=False)
+        done = [event.asset_key.path[1] for event in result.get_asset_materialization_events() if event.asset_key]
+        failure = result.failure_data_for_node("maintenance_tasks")
+    assert not result.success and done == [name for name in TASKS if name != "orphans"]
+    assert failure is not None and failure.user_failure_data is not None
+    assert "first orphans: notes.texts: No FileSystem for scheme s3" in str(failure.user_failure_data.description)

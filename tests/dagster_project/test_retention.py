@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run import maintenance
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_increment_deletion import expired, rows, small_lake
 from tests.dagster_project.test_quarantine import acts, dataset, states
@@ -119,8 +121,9 @@ def test_what_fails_of_one_dataset_stops_no_other(
     keeps = "landing: copy\n  retention: {days: 1.0e-9, then: delete}\n  freeze_after: {days: 0, to: "
     declare("bad", dataset("bad", more=f"{keeps}{tmp_path}/file/cold}}"))
     declare("web", dataset(more=f"{keeps}'{{{{ project_root }}}}/cold'}}"))
-    assert run_command(["maintain", "--only", "freezing"]) == 2
-    assert "1 datasets could not be frozen, run it again; first dataset bad: freeze_after" in capfd.readouterr().err
+    assert run_command(["maintain", "--only", "freezing"]) == 4
+    said = capfd.readouterr().err
+    assert re.search(r"freezing +bad +failed: ", said) and "1 failed, as said above" in said
     (cold,) = ObjectFolder.of(lake, "web").cold_folders()
     assert cold.endswith("/cold/web") and os.path.isdir(cold) and "{" not in cold
     planned = increments.plan_increment
@@ -131,8 +134,11 @@ def test_what_fails_of_one_dataset_stops_no_other(
         return planned(catalogue, name, number)
 
     monkeypatch.setattr(increments, "plan_increment", plan)
-    assert run_command(["maintain", "--only", "retention"]) == 2
-    assert "1 increments could not be deleted, run it again; first the store is away" in capfd.readouterr().err
+    monkeypatch.setattr(maintenance, "remove_orphans", lambda *_: 1 / 0)
+    assert run_command(["maintain", "--only", "orphans", "--only", "retention"]) == 4, "the task before it failed whole"
+    said = capfd.readouterr().err
+    assert re.search(r"retention +bad +failed: the store is away", said)
+    assert "division by zero" in said and said.endswith("then: headrace maintain --only orphans --only retention\n")
     assert rows(lake, "documents") == [] and {subject for _, subject, *_ in acts(lake)} == {"web"}
     assert [file for file in Path(cold).rglob("*") if file.is_file()] == [], "cold bytes went along"
 

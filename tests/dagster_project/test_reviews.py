@@ -17,6 +17,7 @@ from dagster_project.cli.quality.review import review
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora import reviews
 from spark_jobs.filters.verdicts import VERDICTS
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.text.texts import TEXTS
@@ -124,6 +125,7 @@ def test_decisions_are_recorded_and_the_newest_of_a_person_counts(catalogue: Cat
     decide("bob", "right", "wrong")
     (found,) = reviews.precisions(catalogue, "web")
     assert (found.rule, found.right, found.wrong, found.unsure) == ("digits", 2, 0, 2)
+    assert Ledger.fresh(catalogue).places("web.reviews") == {}, "rows that people append are no foreign writer's"
     with dg.DagsterInstance.get() as instance:
         (seen, *_) = instance.fetch_observations(dg.AssetKey(["web", "verdicts"]), limit=9).records
     assert seen.asset_observation is not None

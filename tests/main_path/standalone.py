@@ -38,6 +38,7 @@ class Standalone:
         master: its address.
         python: program that executors run as Python.
         workers: ids of the processes that start executors.
+        secret: what its processes know each other by; empty where they ask for none.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class Standalone:
     python: Path
     workers: list[int]
     start: Callable[..., tuple[int, Path]]
+    secret: str = ""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -55,6 +57,7 @@ class Standalone:
             "HEADRACE_SPARK_EXECUTOR_MEMORY": "900m",
             "PYSPARK_PYTHON": str(self.python),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            **({"HEADRACE_SPARK_SECRET": self.secret} if self.secret else {}),
         }
 
     def add_worker(self, cores: int = 1) -> None:
@@ -75,8 +78,8 @@ class Standalone:
 
 
 @contextlib.contextmanager
-def standalone(folder: Path) -> Iterator[Standalone]:
-    """Start a master below a folder, without workers; all ends with the block."""
+def standalone(folder: Path, secret: str = "") -> Iterator[Standalone]:
+    """Start a master below a folder, without workers, with a secret as in compose; all ends with the block."""
     nowhere = folder / "nowhere"
     nowhere.mkdir(parents=True)
     python = folder / "python"
@@ -93,6 +96,7 @@ def standalone(folder: Path) -> Iterator[Standalone]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_WORKER_DIR": str(folder / "work"),
+        **({"SPARK_DAEMON_JAVA_OPTS": "-Dspark.authenticate=true", "_SPARK_AUTH_SECRET": secret} if secret else {}),
     }
     with contextlib.ExitStack() as running:
 
@@ -109,7 +113,7 @@ def standalone(folder: Path) -> Iterator[Standalone]:
             return process.pid, log
 
         _, log = start("master.Master", "--port", "0")
-        yield Standalone(folder, said(log, r"Starting Spark master at (spark://\S+)"), python, [], start)
+        yield Standalone(folder, said(log, r"Starting Spark master at (spark://\S+)"), python, [], start, secret)
 
 
 def said(log: Path, pattern: str) -> str:

@@ -1,13 +1,15 @@
-"""The commands of docker-compose.yml as plain processes, each until its own health check is content; then a run."""
+"""The commands of docker-compose.yml as plain processes, each until its health check is content; then what they do."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import subprocess
 import sys
 import sysconfig
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from dagster_project.cli import run_command
 from spark_jobs.lake.session.java import java_home
 from tests.main_path.services import PASSWORD, free_port, object_store, postgres, wait_until
 
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.nightly
 _SECRETS = {
     "LAKE_PASSWORD": PASSWORD.replace(" ", "%20"),
     "STORE_SECRET_KEY": PASSWORD,
+    "SPARK_SECRET": PASSWORD,
     "BLENDER_TOKENS": "trainer a-token-that-is-long-enough",
     "GRAFANA_PASSWORD": PASSWORD,
 }
@@ -54,13 +58,18 @@ class Compose:
             "/var/lib/dagster": str(folder / "dagster"),
             "setup/compose/workspace.yaml": str(folder / "workspace.yaml"),
             "0.0.0.0": "127.0.0.1",
+            "dagster_project.definitions": "mill.definitions",
         }
         self.alone = {  # words that are replaced only where they are the whole argument
             **{"spark-master": "127.0.0.1", "dagster-code": "127.0.0.1", "7077": str(ports["master"])},
             **{"4000": str(ports["code"]), "3000": str(ports["ui"]), "9109": str(ports["lake"])},
             **{"3g": "1500m"},
         }
+        self.project = folder / "project"  # what DEFINITIONS would be: declarations that change
+        self.started_services: dict[str, subprocess.Popen[bytes]] = {}
         self.environment = {
+            "HEADRACE_PROJECT": str(self.project),
+            "PYTHONPATH": str(self.project),
             **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
             "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
             "JAVA_HOME": str(java_home()),
@@ -119,6 +128,7 @@ class Compose:
                 stderr=into,
                 start_new_session=True,
             )
+        self.started_services[service] = process
         try:
 
             def healthy() -> bool:
@@ -132,36 +142,79 @@ class Compose:
                 os.killpg(process.pid, 9)
             process.wait()
 
+    def stop(self, service: str) -> bool:
+        """Ask a service to end, as compose does; gives whether it did within its grace period."""
+        process = self.started_services[service]
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=int(self.services[service].get("stop_grace_period", "10s").removesuffix("s")))
+        return process.poll() is not None
 
-@pytest.fixture
-def compose(tmp_path: Path) -> Iterator[Compose]:
-    """Everything that compose would start, on this machine."""
-    repository = Path(__file__).parents[2]
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command where the driver is."""
+        values = {**self.values("dagster-code"), "HEADRACE_SPARK_CORES": "1", **environment}
+        return subprocess.run(
+            words, env=values, cwd=self.repository, capture_output=True, text=True, check=False, timeout=600
+        )
+
+    def ask(self, query: str) -> str:
+        """What the web server answers to a query of its own page."""
+        url = f"http://{self.here('localhost:3000')}/graphql"
+        body = json.dumps({"query": query}).encode()
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            text: str = answer.read().decode()
+        return text
+
+
+@pytest.fixture(scope="module")
+def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+    """Everything that compose would start, on this machine, with the declarations of a new project."""
+    repository, tmp_path = Path(__file__).parents[2], tmp_path_factory.mktemp("compose")
     with (
         postgres("lake", "dagster") as database,
         object_store(tmp_path / "objects") as store,
         contextlib.ExitStack() as running,
     ):
         made = Compose(repository, tmp_path / "compose", database.port, store.port)
+        assert run_command(["init", "mill", "--at", str(made.project)]) == 0
         for service in _STARTED:
             running.enter_context(made.started(service))
         yield made
 
 
 def test_what_compose_starts_is_healthy_and_computes(compose: Compose) -> None:
-    """Each service answers its own health check; a dataset is run on the cluster and its row counts are metrics."""
-    values = {**compose.values("dagster-code"), "HEADRACE_SPARK_CORES": "1"}
-    done = subprocess.run(
-        ["headrace", "run", "python_docs.documents"],
-        env=values,
-        cwd=compose.repository,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    """Each service answers its own health check; a dataset is run on the cluster, and no secret is told."""
+    done = compose.run("headrace", "run", "notes.documents")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "python_docs.documents" in done.stdout and PASSWORD not in done.stdout + done.stderr
+    assert "notes.documents" in done.stdout and PASSWORD not in done.stdout + done.stderr
     assert "Registered app" in (compose.folder / "spark-master.log").read_text()
     for service in _STARTED:
         assert compose.check(service).returncode == 0, service
+
+
+@pytest.mark.parametrize("secret", ["", "another one"])
+def test_a_driver_without_the_secret_is_refused(compose: Compose, secret: str) -> None:
+    """With none, and with a wrong one: the master registers no further application."""
+    log = compose.folder / "spark-master.log"
+    before = log.read_text().count("Registered app")
+    done = compose.run("headrace", "run", "notes.texts", HEADRACE_SPARK_SECRET=secret)
+    assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert log.read_text().count("Registered app") == before
+
+
+def test_the_code_server_loads_declarations_anew(compose: Compose) -> None:
+    """When the UI says "Reload", as `dagster api grpc` would not."""
+    assets = "{assetNodes{assetKey{path}}}"
+    assert '"notes"' in (first := compose.ask(assets)) and '"later"' not in first
+    declared = (compose.project / "mill/defs/notes/defs.yaml").read_text()
+    (compose.project / "mill/defs/later").mkdir()
+    (compose.project / "mill/defs/later/defs.yaml").write_text(declared.replace("name: notes", "name: later"))
+    reload = 'mutation{reloadRepositoryLocation(repositoryLocationName:"headrace"){__typename}}'
+    assert "WorkspaceLocationEntry" in compose.ask(reload)
+    assert '"later"' in compose.ask(assets)
+
+
+def test_services_end_within_their_grace_period(compose: Compose) -> None:
+    """Asked by SIGTERM in the order in which compose stops them; this test is the last, since nothing runs after it."""
+    assert [service for service in reversed(_STARTED) if not compose.stop(service)] == []

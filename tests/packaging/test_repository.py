@@ -95,7 +95,7 @@ def test_services_of_compose_fit_together(repository: Path, compose: dict[str, d
     """Every dependency and volume exists, images are pinned or built here, ports are open to this machine only."""
     services = compose["services"]
     assert set(services) == {
-        *("postgres", "store", "bucket", "spark-master", "spark-worker", "blender"),
+        *("postgres", "objects", "store", "bucket", "spark-master", "spark-worker", "blender"),
         *("dagster-code", "dagster-webserver", "dagster-daemon", "lake-metrics", "prometheus", "grafana"),
     }
     for name, service in services.items():
@@ -114,10 +114,48 @@ def test_services_of_compose_fit_together(repository: Path, compose: dict[str, d
             assert isinstance(argument, str), f"{name}: {argument!r} is not text"
             for word in re.findall(r"setup/\S+", argument):
                 assert (repository / word).is_file(), word
-        if name == "bucket":
+        if name in ("objects", "bucket"):
             assert service["restart"] == "no"
         else:
             assert service["restart"] == "unless-stopped" and health, name
+
+
+def test_services_of_compose_are_bounded(compose: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Each has a user that is not root, an end of its memory and of its log, and the time that it needs to stop."""
+    least_seconds = {"blender": 5 + 15, "postgres": 60, "dagster-code": 60}
+    for name, service in compose["services"].items():
+        assert str(service["user"]).partition(":")[0] in {"10001", "472", "postgres", "nobody"}, name
+        assert re.fullmatch(r"\d+[gm]", service["mem_limit"]), name
+        options = service["logging"]["options"]
+        assert service["logging"]["driver"] == "json-file" and options["max-size"] and int(options["max-file"]) > 1, (
+            name
+        )
+        assert (
+            service["init"] and service["cap_drop"] == ["ALL"] and "no-new-privileges:true" in service["security_opt"]
+        )
+        assert int(service["stop_grace_period"].removesuffix("s")) >= least_seconds.get(name, 10), name
+        for mount in service.get("volumes", ()):
+            volume, path = mount.split(":")[:2]
+            if volume in compose["volumes"] and service["image"] == "headrace:local":
+                assert path in _owned_folders(), f"{name}: a new volume at {path} would belong to root"
+
+
+def _owned_folders() -> list[str]:
+    """Folders that the Dockerfile gives to the user of the containers."""
+    text = (Path(__file__).parents[2] / "Dockerfile").read_text("utf-8")
+    (owned,) = re.findall(r"chown 10001:10001 (.+)", text)
+    assert "USER 10001:10001" in text
+    return str(owned).split()
+
+
+def test_spark_of_compose_asks_for_its_secret(compose: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Master and workers want it of whoever connects, and the container with the driver has the same."""
+    services = compose["services"]
+    for name in ("spark-master", "spark-worker"):
+        assert services[name]["environment"]["SPARK_DAEMON_JAVA_OPTS"] == "-Dspark.authenticate=true"
+        assert "SPARK_SECRET" not in " ".join(services[name]["command"]), "every user of a machine reads command lines"
+        wanted = services[name]["environment"]["_SPARK_AUTH_SECRET"]
+        assert services["dagster-code"]["environment"]["HEADRACE_SPARK_SECRET"] == wanted
 
 
 def test_compose_has_no_password_of_its_own(repository: Path, compose: dict[str, dict[str, dict[str, object]]]) -> None:
@@ -127,8 +165,8 @@ def test_compose_has_no_password_of_its_own(repository: Path, compose: dict[str,
     example = dict(re.findall(r"^(\w+)=(.*)$", (repository / ".env.example").read_text("utf-8"), re.MULTILINE))
     assert variables.keys() == example.keys()
     secret = {name for name in variables if re.search("PASSWORD|SECRET|TOKENS", name)}
-    assert len(secret) == 4 and not any(example[name] for name in secret)
-    assert not re.findall(r"\$\{(?:LAKE_PASSWORD|STORE_SECRET_KEY|BLENDER_TOKENS|GRAFANA_PASSWORD):-", text)
+    assert len(secret) == 5 and not any(example[name] for name in secret)
+    assert not re.findall(rf"\$\{{(?:{'|'.join(secret)}):-", text)
     assert ".env" in (repository / ".gitignore").read_text("utf-8").split()
 
 
@@ -148,8 +186,41 @@ def test_what_prometheus_scrapes_is_served(repository: Path, compose: dict[str, 
     for job in scrape["scrape_configs"]:
         for target in job["static_configs"][0]["targets"]:
             service, _, port = target.partition(":")
-            assert f"http://localhost:{port}/metrics" in compose["services"][service]["healthcheck"]["test"]
+            path = "ready" if service == "blender" else "metrics"
+            assert f"http://localhost:{port}/{path}" in compose["services"][service]["healthcheck"]["test"]
     assert {file.name for file in (repository / "setup/grafana").iterdir()} == {"blender.json", "lake.json"}
+    assert scrape["rule_files"] == ["/etc/prometheus/rules/*.yml"]
+    assert "./setup/prometheus:/etc/prometheus/rules:ro" in compose["services"]["prometheus"]["volumes"]
+
+
+def test_every_metric_of_rules_and_dashboards_exists(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the registries of the code, under the labels that are asked for; a rule says who is called, and what to do."""
+    from blender_service.server.limits import StreamLimits
+    from blender_service.server.metrics import Metrics
+    from blender_service.tables.block_cache import CacheEvents
+    from dagster_project.cli.status import lake_registry
+
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    blender = Metrics(StreamLimits(1, 1), CacheEvents(), lambda: 0).registry
+    there = {"up"}
+    for family in (*blender.collect(), *lake_registry(list).collect()):
+        endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
+        there |= {family.name + ending for ending in endings}
+    groups = YAML(typ="safe").load((repository / "setup/prometheus/headrace.yml").read_text("utf-8"))["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    texts = [rule["expr"] for rule in rules]
+    texts += [file.read_text("utf-8") for file in (repository / "setup/grafana").iterdir()]
+    named = {name for text in texts for name in re.findall(r"\bup\b(?=\{)|\bheadrace_(?:blender|lake)_\w+", text)}
+    assert named - there == set() and len({rule["alert"] for rule in rules}) == len(rules)
+    jobs = YAML(typ="safe").load((repository / "setup/compose/prometheus.yml").read_text("utf-8"))["scrape_configs"]
+    assert {job for text in texts for job in re.findall(r'up\{job="(\w+)"', text)} == {job["job_name"] for job in jobs}
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("page", "ticket") and len(rule["annotations"]["summary"]) > 40, rule[
+            "alert"
+        ]
+        assert f"`{rule['alert']}`" in (repository / "docs/monitoring.md").read_text("utf-8"), rule["alert"]
 
 
 def test_environment_of_compose_is_a_lake(
@@ -199,6 +270,7 @@ def test_blender_on_kubernetes_is_told_what_it_understands(repository: Path) -> 
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     for name in ("tokens", "rules", "certificate", "key", "cache-folder"):
         assert any(given[name].startswith(folder) for folder in mounts), name
+    assert pod["securityContext"]["runAsNonRoot"] and container["resources"]["limits"]["memory"]
     assert pod["terminationGracePeriodSeconds"] >= int(given["drain-seconds"]) + 15
 
 
@@ -217,6 +289,10 @@ def test_settings_on_kubernetes_are_a_lake(repository: Path, monkeypatch: pytest
     (values,) = manifests(repository, "dagster-values")
     (deployment,) = values["dagster-user-deployments"]["deployments"]
     assert deployment["dagsterApiGrpcArgs"] == ["--module-name", "dagster_project.definitions"]
+    assert spark["data"]["spark-defaults.conf"].split()[:2] == ["spark.authenticate", "true"]
+    daemon = values["dagsterDaemon"]
+    assert daemon["runRetries"]["enabled"] and daemon["runCoordinator"]["config"]["queuedRunCoordinator"]
+    assert deployment["podSecurityContext"]["runAsNonRoot"] and deployment["resources"]["limits"]["memory"]
     run = values["runLauncher"]["config"]["k8sRunLauncher"]
     assert run["runK8sConfig"]["podSpecConfig"]["serviceAccountName"] in {
         one["metadata"]["name"] for one in found if one["kind"] == "ServiceAccount"

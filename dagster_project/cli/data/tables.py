@@ -11,7 +11,7 @@ import click
 
 from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import load_definitions
-from dagster_project.exceptions import CommandError
+from dagster_project.exceptions import CommandError, RunFailedError
 from spark_jobs.exceptions import did_you_mean, nearest
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.files.lookups import first_rows
@@ -20,6 +20,8 @@ from spark_jobs.lake.session.catalogue import load_table, open_catalogue, tables
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
@@ -124,10 +126,11 @@ def compact_tables(identifiers: tuple[str, ...]) -> None:
     """Merge small data files; rows, digests and ordinals stay as they are."""
     from spark_jobs.lake.files.maintenance import compact
 
-    catalogue, spark = _opened(identifiers)
-    for identifier in identifiers:
+    def compacted(catalogue: Catalog, spark: SparkSession, identifier: str) -> str:
         before, after = compact(spark, catalogue, identifier)
-        click.echo(f"{identifier}: {before} files are now {after}")
+        return f"{before} files are now {after}"
+
+    _each(identifiers, compacted)
 
 
 @table.command("expire")
@@ -137,10 +140,11 @@ def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
     """Remove old snapshots and the files that only they use; snapshots that blends have pinned stay."""
     from spark_jobs.lake.files.maintenance import expire
 
-    catalogue, spark = _opened(identifiers)
-    for identifier in identifiers:
+    def expired(catalogue: Catalog, spark: SparkSession, identifier: str) -> str:
         gone = expire(spark, catalogue, identifier, datetime.now(UTC) - timedelta(days=days))
-        click.echo(f"{identifier}: {gone} snapshots removed")
+        return f"{gone} snapshots removed"
+
+    _each(identifiers, expired)
 
 
 @table.command("drop")
@@ -156,15 +160,32 @@ def drop_table(identifiers: tuple[str, ...]) -> None:
         click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
 
 
-def _opened(identifiers: tuple[str, ...]) -> tuple[Catalog, SparkSession]:
-    """The catalogue, in which the tables must be, and Spark."""
+def _each(identifiers: tuple[str, ...], work: Callable[[Catalog, SparkSession, str], str]) -> None:
+    """Work on each of the tables, which must be in the lake; what fails of one stops no other.
+
+    Raises:
+        RunFailedError: it failed of some.
+    """
+    from spark_jobs.lake.session.catalogue import catalogue_errors
     from spark_jobs.lake.session.session import start_session
+    from spark_jobs.lake.session.spark_errors import cause_line
 
     settings = load_settings()
     catalogue = open_catalogue(settings)
     for identifier in identifiers:
         _require(catalogue, identifier)
-    return catalogue, start_session(settings)
+    spark = start_session(settings)
+    failed: list[Exception] = []
+    for identifier in identifiers:
+        try:
+            with catalogue_errors():
+                said = work(catalogue, spark, identifier)
+        except Exception as error:  # noqa: BLE001  whatever it is, the other tables were asked for too
+            failed.append(error)
+            said = f"failed: {cause_line(error)}"
+        click.echo(f"{identifier}: {said}")
+    if failed:
+        raise RunFailedError(f"{len(failed)} of {len(identifiers)} tables failed, as said above") from failed[0]
 
 
 def _require(catalogue: Any, identifier: str) -> Any:

@@ -98,9 +98,10 @@ def remove_orphans(
     """
     with table_leases(catalogue, [identifier], wait_seconds):
         moment = older_than.strftime("%Y-%m-%d %H:%M:%S.%f")
+        # Without prefix_listing Hadoop lists the files, which knows no store: "No FileSystem for scheme s3".
         rows = spark.sql(
             f"CALL {spark_identifier('system.remove_orphan_files')}(table => '{identifier}', "
-            f"older_than => TIMESTAMP '{moment}', dry_run => {str(dry_run).lower()})"
+            f"older_than => TIMESTAMP '{moment}', dry_run => {str(dry_run).lower()}, prefix_listing => true)"
         ).collect()
         return [row[0] for row in rows]
 

@@ -20,8 +20,11 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from spark_jobs.exceptions import TableMismatchError
+from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
+
+_OF_STEPS = {scope.value for scope in Scope}
 
 
 def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str, Materialization]:
@@ -60,9 +63,13 @@ def refuse_foreign(
 ) -> None:
     """Refuse a table that holds rows which no materialization published.
 
+    To a table that no step computes commands append, as reviews to those of a dataset: it has another scope.
+
     Raises:
         TableMismatchError: the message says how to go back.
     """
+    if table.properties.get(SCOPE_PROPERTY, Scope.WHOLE.value) not in _OF_STEPS:
+        return
     chain = _chain(table)
     newest = max((row.sequence_number for row in rows), default=0)
     writes = [snapshot for snapshot in chain if not _rewrites_files(snapshot)]

@@ -6,7 +6,7 @@
     orphans     files that no snapshot names, and that are old, are removed
 
 None changes a row, a digest or an ordinal. Each table is worked on under its lease, and one that another writer holds
-is told and left to the next time.
+is told and left to the next time. Each task, and each table in it, stands alone: what fails is told and stops no other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, TypeVar
 
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.files.maintenance import compact, expire, old_snapshots, remove_orphans
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import LEDGER
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import load_table, tables_in
+from spark_jobs.lake.session.catalogue import catalogue_errors, load_table, tables_in
+from spark_jobs.lake.session.spark_errors import cause_line
 
 MANY_FILES = 8  # of one partition, from which on merging is worth a Spark job
 SMALL_BYTES = 64 * 1024**2
@@ -34,30 +35,57 @@ _YOUNGEST_ORPHAN_DAYS = 1.0
 
 @dataclass(frozen=True)
 class Done:
-    """What a task did to one table: how many files, snapshots or rows it merged, removed or recovered; in words too."""
+    """What a task did to one table: how many files, snapshots or rows it merged, removed or recovered; in words too.
+
+    Attributes:
+        table: its identifier; the task's name where the failure is none of a table's.
+        count: 0 where nothing was to be done, or could be.
+        text: the same in words, or why it failed.
+        error: why it failed; None where it did not.
+    """
 
     table: str
     count: int
     text: str
+    error: Exception | None = None
 
 
 Task = Callable[[Lake, float, bool], Iterator[Done]]
 _More = ParamSpec("_More")
+_Result = TypeVar("_Result")
 
 
-def _unless_held(
-    work: Callable[Concatenate[Lake, str, _More], Done],
-) -> Callable[Concatenate[Lake, str, _More], Done]:
-    """Make work on one table say so, and change nothing, where another writer holds the table."""
+def alone(
+    work: Callable[Concatenate[Lake, str, _More], _Result],
+) -> Callable[Concatenate[Lake, str, _More], _Result | Done]:
+    """Make work on one table tell what keeps it from being done, so that the other tables have theirs done.
+
+    A table that another writer holds is no failure: it is left to the next time.
+    """
 
     @functools.wraps(work)
-    def worked(lake: Lake, table: str, /, *more: _More.args, **named: _More.kwargs) -> Done:
+    def worked(lake: Lake, table: str, /, *more: _More.args, **named: _More.kwargs) -> _Result | Done:
         try:
-            return work(lake, table, *more, **named)
+            with catalogue_errors():
+                return work(lake, table, *more, **named)
         except LeaseError as error:
             return Done(table, 0, str(error))
+        except Exception as error:  # noqa: BLE001  whatever it is, the other tables want their maintenance
+            return Done(table, 0, cause_line(error), error)
 
     return worked
+
+
+def run_task(name: str, task: Task, lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+    """What a task does; a failure of the task itself is the last thing that it tells, in its own name."""
+    pieces = task(lake, days, dry_run)
+
+    @alone
+    def following(lake: Lake, name: str) -> Done | None:
+        return next(pieces, None)
+
+    while (done := following(lake, name)) is not None:
+        yield done
 
 
 def tables_of(lake: Lake) -> list[str]:
@@ -70,41 +98,47 @@ def tidy_ledger(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Records rows of the ledger that a crash lost, and merges the small files that each run leaves in it."""
     lake.ledger.refresh()
     for table in tables_of(lake):
-        if table.startswith("system."):
-            continue
-        lost = lake.ledger.lost(table)
-        if lost and dry_run:
-            yield Done(table, lost, f"{lost} rows of the ledger to recover")
-        elif lost:
-            yield _settled(lake, table, lost)
-    ledger = load_table(lake.catalogue, LEDGER)
-    files = sum(1 for _ in ledger.scan().plan_files()) if ledger is not None else 0
-    if files >= _LEDGER_FILES:
-        yield _compacted(lake, LEDGER, files, dry_run)
+        if not table.startswith("system."):
+            yield _settled(lake, table, dry_run)
+    yield _compacted_ledger(lake, LEDGER, dry_run)
 
 
-@_unless_held
-def _settled(lake: Lake, table: str, lost: int) -> Done:
+@alone
+def _settled(lake: Lake, table: str, dry_run: bool) -> Done:
+    lost = lake.ledger.lost(table)
+    if not lost or dry_run:
+        return Done(table, lost, f"{lost} rows of the ledger to recover")
     with table_leases(lake.catalogue, [table], _WAIT_SECONDS):
         lake.ledger.refresh()
         lake.ledger.settle([table])
     return Done(table, lost, f"{lost} rows of the ledger recovered")
 
 
+@alone
+def _compacted_ledger(lake: Lake, table: str, dry_run: bool) -> Done:
+    ledger = load_table(lake.catalogue, table)
+    files = sum(1 for _ in ledger.scan().plan_files()) if ledger is not None else 0
+    return _merged(lake, table, files if files >= _LEDGER_FILES else 0, dry_run)
+
+
 def compact_tables(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Merges the data files of tables that have many small ones in a partition; rows keep their order."""
     for table in tables_of(lake):
-        if table == LEDGER:
-            continue
-        small: Counter[str] = Counter()
-        for file in lake.catalogue.load_table(table).scan().plan_files():
-            small[str(file.file.partition)] += file.file.file_size_in_bytes < SMALL_BYTES
-        files = sum(count for count in small.values() if count >= MANY_FILES)
-        yield _compacted(lake, table, files, dry_run) if files else Done(table, 0, "few files")
+        if table != LEDGER:
+            yield _compacted(lake, table, dry_run)
 
 
-@_unless_held
-def _compacted(lake: Lake, table: str, files: int, dry_run: bool) -> Done:
+@alone
+def _compacted(lake: Lake, table: str, dry_run: bool) -> Done:
+    small: Counter[str] = Counter()
+    for file in lake.catalogue.load_table(table).scan().plan_files():
+        small[str(file.file.partition)] += file.file.file_size_in_bytes < SMALL_BYTES
+    return _merged(lake, table, sum(count for count in small.values() if count >= MANY_FILES), dry_run)
+
+
+def _merged(lake: Lake, table: str, files: int, dry_run: bool) -> Done:
+    if not files:
+        return Done(table, 0, "few files")
     if dry_run:
         return Done(table, files, f"{files} small files to merge")
     before, after = compact(lake.session(), lake.catalogue, table, _WAIT_SECONDS)
@@ -115,17 +149,16 @@ def expire_snapshots(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Removes snapshots older than some days, and the files that only they used; heads and tagged snapshots stay."""
     moment = datetime.now(UTC) - timedelta(days=days)
     for table in tables_of(lake):
-        old = old_snapshots(lake.catalogue, table, moment)
-        if not old:
-            yield Done(table, 0, "no old snapshot")
-        elif dry_run:
-            yield Done(table, old, f"{old} snapshots to remove")
-        else:
-            yield _expired(lake, table, moment)
+        yield _expired(lake, table, moment, dry_run)
 
 
-@_unless_held
-def _expired(lake: Lake, table: str, moment: datetime) -> Done:
+@alone
+def _expired(lake: Lake, table: str, moment: datetime, dry_run: bool) -> Done:
+    old = old_snapshots(lake.catalogue, table, moment)
+    if not old:
+        return Done(table, 0, "no old snapshot")
+    if dry_run:
+        return Done(table, old, f"{old} snapshots to remove")
     gone = expire(lake.session(), lake.catalogue, table, moment, _WAIT_SECONDS)
     return Done(table, gone, f"{gone} snapshots removed")
 
@@ -137,7 +170,7 @@ def remove_orphan_files(lake: Lake, days: float, dry_run: bool) -> Iterator[Done
         yield _cleaned(lake, table, moment, dry_run)
 
 
-@_unless_held
+@alone
 def _cleaned(lake: Lake, table: str, moment: datetime, dry_run: bool) -> Done:
     files = remove_orphans(lake.session(), lake.catalogue, table, moment, dry_run, _WAIT_SECONDS)
     return Done(table, len(files), f"{len(files)} orphan files {'to remove' if dry_run else 'removed'}")

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,7 @@ _BASE_PROPERTIES = {
     "write.metadata.previous-versions-max": "50",
 }
 _COMMIT_TRIES = 20  # as many as tables have for their own commits, see above
+_COMMIT_PAUSE_SECONDS, _LONGEST_COMMIT_PAUSE_SECONDS = 0.1, 3.0  # half a minute in all, on average
 _RECONNECT_SECONDS, _RECONNECT_PAUSE_SECONDS = 60.0, 0.5
 _READS = ("load_table", "table_exists", "list_tables", "list_namespaces", "load_namespace_properties")
 SCOPE_PROPERTY = "headrace.scope"
@@ -300,6 +302,8 @@ def commit(
 ) -> None:
     """Apply several updates as one commit, with retries from fresh metadata when another commit came between.
 
+    Between them are pauses that grow, at random below a bound, so that those who clashed do not clash again.
+
     Raises:
         CommitFailedException: a requirement does not hold, or every retry lost against another commit.
     """
@@ -318,6 +322,7 @@ def commit(
             if attempt == _COMMIT_TRIES - 1:
                 raise
             _log.debug("%s: another commit came between, trying again", identifier)
+            time.sleep(random.uniform(0, min(_COMMIT_PAUSE_SECONDS * 2**attempt, _LONGEST_COMMIT_PAUSE_SECONDS)))
 
 
 def remove_ref(catalogue: Catalog, identifier: str, name: str) -> None:

@@ -4,6 +4,7 @@
     HEADRACE_SPARK_MEMORY           of the driver; default 3g in local mode, where it does all work, else Spark's, 1g
     HEADRACE_SPARK_CORES            most cores of a cluster that the run takes; default all (spark.cores.max)
     HEADRACE_SPARK_EXECUTOR_MEMORY  of an executor's JVM; default Spark's, 1g (spark.executor.memory)
+    HEADRACE_SPARK_SECRET           what the processes of a cluster know each other by (spark.authenticate)
     HEADRACE_SPARK_PARTITIONS       of every shuffle; default: by the input of each step (`shuffle_partitions`)
 
 Anything else goes through Spark's own `spark-defaults.conf` or `PYSPARK_SUBMIT_ARGS`; values that are set here win over
@@ -29,6 +30,7 @@ from spark_jobs.lake.session.jars import jar_paths
 from spark_jobs.lake.session.java import java_home
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
+from spark_jobs.lake.session.spark_errors import spark_cause
 from spark_jobs.spark_sql import SparkSession
 
 # Java's optimising compiler (C2) waits for ten times its default counts. It took a third of the CPU of a run before,
@@ -42,6 +44,7 @@ LOCAL_JAVA_OPTIONS = f"-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC {_FEWE
 _ARROW_RECORDS = 2_000
 _CATALOGUES = f"spark.sql.catalog.{CATALOGUE}"
 _SECRET = re.compile("password|secret|token|credential|access-key")
+_CLUSTER_SECRET = "spark.authenticate.secret"
 _FROM_ENVIRONMENT = {
     "HEADRACE_SPARK_MEMORY": "spark.driver.memory",
     "HEADRACE_SPARK_CORES": "spark.cores.max",
@@ -89,6 +92,8 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         # Found on the path of Python: installed here, and sent to executors before their first task.
         values["spark.python.daemon.module"] = "spark_jobs.lake.session.python_workers"
         values |= {key: os.environ[name] for name, key in _FROM_ENVIRONMENT.items() if os.environ.get(name)}
+        if (secret := os.environ.get("HEADRACE_SPARK_SECRET")) and not is_local(master):
+            values |= {"spark.authenticate": "true", _CLUSTER_SECRET: secret}
     return values
 
 
@@ -126,7 +131,8 @@ def start_session(
     """
     values = {**spark_properties(settings, master), **(extra or {})}
     prepare_environment(local=is_local(values.get("spark.master", "")))
-    from pyspark import SparkContext
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -142,27 +148,31 @@ def start_session(
                 if (key.startswith("spark.sql.") and session.conf.isModifiable(key)) or key.startswith(_CATALOGUES):
                     session.conf.set(key, value)
             return _with_partitions(session, SHUFFLE_PARTITIONS in values)
-        builder = SparkSession.builder
+        builder, conf = SparkSession.builder, SparkConf()
         for key, value in values.items():
             if not _is_secret(key):
-                builder = builder.config(key, value)
+                builder, conf = builder.config(key, value), conf.set(key, value)
         with _jvm_log(log):
+            if _CLUSTER_SECRET in values:  # the JVM is started without it, and told when it runs
+                SparkContext._ensure_initialized(conf=conf)
+                builder = builder.config(_CLUSTER_SECRET, values[_CLUSTER_SECRET])
             session = builder.getOrCreate()
         for key in filter(_is_secret, values):
-            session.conf.set(key, values[key])
-    except (PySparkException, OSError) as error:
-        raise SetupError(f"Spark did not start: {str(error).splitlines()[0]}; see {log}") from error
+            if key != _CLUSTER_SECRET:
+                session.conf.set(key, values[key])
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SetupError(f"Spark did not start: {spark_cause(error)}; see {log}") from error
     session.sparkContext.setLogLevel("ERROR")
     join_cluster(session.sparkContext)
     return _with_partitions(session, given=False)
 
 
 def _is_secret(key: str) -> bool:
-    """Whether a setting of the catalogue is kept off the JVM's command line, which every user of the machine can read.
+    """Whether a setting is kept off the JVM's command line, which every user of the machine can read.
 
     The catalogue is opened when a session first uses it, and reads its settings then.
     """
-    return key.startswith(_CATALOGUES) and _SECRET.search(key) is not None
+    return key == _CLUSTER_SECRET or (key.startswith(_CATALOGUES) and _SECRET.search(key) is not None)
 
 
 def _with_partitions(session: SparkSession, given: bool) -> SparkSession:

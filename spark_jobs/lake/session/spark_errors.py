@@ -1,4 +1,4 @@
-"""The cause of a Spark failure in one line, found in its long message."""
+"""The cause of a failure in one line, found in the long message where it is Spark's."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ def lost_database(error: BaseException | None) -> bool:
     return _LOST_DATABASE.search(str(error)) is not None
 
 
+def is_spark_error(error: Exception) -> bool:
+    """Whether it is Spark's or its JVM's; neither need be imported."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def cause_line(error: Exception) -> str:
+    """What any error says, in one line."""
+    if is_spark_error(error):
+        return failure_line(error)
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def failure_line(error: Exception) -> str:
     """The line of a Spark failure that says what happened.
 
@@ -33,11 +45,16 @@ def failure_line(error: Exception) -> str:
     own = [found["message"] for found in map(_OWN_ERROR.match, lines) if found is not None]
     if own:
         return own[-1]
+    return f"{spark_cause(error)}; the table is as it was, `--debug` shows the whole trace"
+
+
+def spark_cause(error: Exception) -> str:
+    """The last line of a Python worker's trace, or the deepest cause in the JVM, or else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    chosen = (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0]
-    return f"{chosen[:500]}; the table is as it was, `--debug` shows the whole trace"
+    return (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0][:500]
 
 
 def _after(lines: list[str], sign: str) -> str:

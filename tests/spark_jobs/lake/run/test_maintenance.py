@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 
+from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger.data_version import digest
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import LEDGER
 from spark_jobs.lake.run import maintenance
-from spark_jobs.lake.run.maintenance import TASKS, tables_of
+from spark_jobs.lake.run.maintenance import TASKS, Done, alone, run_task, tables_of
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers, ranked
 
@@ -51,3 +55,28 @@ def test_a_tidy_lake_has_the_same_rows(lake: Lake, folder: Path, monkeypatch: py
     kept = lake.catalogue.load_table("demo.ranked").metadata
     assert len(kept.snapshots) == 2 and "release_a" in kept.refs
     assert materialize(lake, source)[0].computed == materialize(lake, bind(ranked))[0].computed == ()
+
+
+def test_what_fails_of_a_table_or_of_a_task_is_a_line_and_stops_nothing() -> None:
+    """The message of Java is one line; a table that another writer holds is left, which is no failure."""
+    java = (
+        "An error occurred while calling o1.sql.\n: java.lang.RuntimeException: No FileSystem\n" + "\tat org.x\n" * 278
+    )
+    faults = {"a.java": Py4JError(java), "b.held": LeaseError("b.held: a run is writing it"), "c.fine": None}
+
+    @alone
+    def cleaned(lake: Any, table: str) -> Done:
+        if (fault := faults[table]) is not None:
+            raise fault
+        return Done(table, 1, "cleaned")
+
+    def task(lake: Any, days: float, dry_run: bool) -> Iterator[Done]:
+        for table in faults:
+            yield cleaned(lake, table)
+        raise OSError("the list of tables ends")
+
+    lake: Any = None
+    java_line, held, fine, last = run_task("orphans", task, lake, 7, False)
+    assert java_line.text.startswith("java.lang.RuntimeException: No FileSystem") and "\n" not in java_line.text
+    assert java_line.error is faults["a.java"] and held.error is None and (held.count, fine.count) == (0, 1)
+    assert (last.table, last.text) == ("orphans", "the list of tables ends") and last.error is not None

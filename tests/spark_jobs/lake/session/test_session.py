@@ -42,6 +42,18 @@ def test_the_master_comes_from_the_environment(tmp_path: Path, monkeypatch: pyte
     assert "spark.sql.shuffle.partitions" not in cluster
 
 
+def test_the_secret_of_a_cluster_is_for_the_cluster_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process that is all of Spark needs none; elsewhere it turns authentication on."""
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("HEADRACE_SPARK_SECRET", "of the cluster")
+    names = ("spark.authenticate", "spark.authenticate.secret")
+    found = {
+        master: [spark_properties(settings_at(tmp_path), master).get(name) for name in names]
+        for master in ("local[2]", "spark://host:7077")
+    }
+    assert found == {"local[2]": [None, None], "spark://host:7077": ["true", "of the cluster"]}
+
+
 def test_under_spark_submit_its_own_choices_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Master, memory and jars are not touched where spark-submit has started the JVM."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")

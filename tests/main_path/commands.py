@@ -1,0 +1,260 @@
+"""Every command of `headrace --help` as one story, from a project that is written to tables that are dropped.
+
+`python -m tests.main_path.commands FOLDER` runs it in one process, which starts Spark once, on the lake of the
+environment, and prints a line of JSON for each command: its words, its exit status, and what it said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dagster_project.cli import headrace, run_command
+from spark_jobs.lake.files.lookups import first_rows
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+_WORDS = ("river", "wheel", "gate", "water", "mill", "race", "turbine", "slope", "channel", "stone", "grain", "bread")
+_DATASETS = {
+    "notes": """
+  source:
+    {kind: files, path: "{{ project_root }}/notes.jsonl", text_column: body, id_column: id, metadata_columns: [grade]}
+  landing: copy
+  policy: {extends: [headrace], set: {prose.too_few_words: 5}}
+  retention: {days: 3650, then: delete}
+""",
+    "held": """
+  source: {kind: files, path: "{{ project_root }}/held", text_column: body, id_column: id}
+  trust: quarantine
+""",
+    "feed": """
+  source: {kind: stream, path: "{{ project_root }}/feed", text_column: body, id_column: id, seal_records: 2}
+""",
+}
+_CORPUS = """type: dagster_project.components.Corpus
+attributes:
+  name: first
+  datasets: [notes]
+  tokenizer: {train: {vocabulary_size: 320}}
+  window_tokens: [64]
+  samples: text
+"""
+_STRICT = """name: strict
+version: 1
+extends: [headrace]
+set: {prose.too_few_words: 30}
+"""
+_ARPA = """\\data\\
+ngram 1=4
+
+\\1-grams:
+-1.0\t<unk>
+-1.0\t<s>
+-1.0\t</s>
+-1.0\twater
+
+\\end\\
+"""
+
+# One command a line, all to end with status 0. `demo`, `serve` and `ui` are not here: they go on until they are stopped
+# or take another project, and run in processes of their own.
+STORY = """
+init mill --at {root}/other
+doctor
+completion bash
+plan
+dataset add more --from {root}/more.jsonl --text-column body --id-column id
+dataset list
+run notes first
+run notes first
+corpus list
+table list
+table show first.packed_notes_64 --rows 2
+status
+cost
+policy add {root}/strict.yaml
+policy list
+policy show strict
+policy preview notes .
+policy compare notes headrace {root}/strict.yaml
+evals add quiz --from {root}/quiz.jsonl --columns question,answer
+evals list
+run first
+evals report first
+evals retire quiz
+model add water --from {root}/water.arpa --version 1
+model list
+model show water@1
+model weigh notes --label metadata.grade=good --signal alphabetic_fraction --signal word_count
+tagger train people --from {root}/people.jsonl
+tagger list
+review sample notes --to {root}/review.html
+review record notes {root}/decisions.json
+review show notes
+release create v1 --corpus first
+release list
+release show v1
+dataset verify notes
+dataset freeze notes --thaw
+run held
+quarantine list
+quarantine show held --increment 0
+quarantine release held --increment 0 --reason looked-at
+run held
+quarantine refuse held --increment 1 --reason refused
+dataset follow feed --once
+doc why {document}
+doc source {document}
+doc duplicates {document}
+doc windows {document}
+dedup thresholds first
+dedup evaluate first {root}/truth.txt
+trace first.packed_notes_64 0 3
+export first.packed_notes_64 {root}/exported
+blend create mix --source first.packed_notes_64 --max-epochs 0
+blend list
+blend show mix
+blend inspect mix 0
+blend plan mix --tokens 1000
+blend update mix mix-2 --at 8
+blend runs
+run notes first
+dataset diff notes@v1 notes
+corpus diff first@v1 first
+corpus funnel first
+card first
+corpus supersede first --yes
+excise {document} --yes
+corpus refreeze first --yes
+run first
+table compact first.survivors notes.texts
+table expire first.survivors --days 0
+maintain --days 0 --dry-run
+maintain --days 0
+dataset delete held --increment 0 --plan
+dataset delete feed --yes --reason story
+release delete v1 --yes
+dataset remove more --yes
+table drop notes.personal_data notes.texts --yes
+"""
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command below one that is no group itself."""
+    if not isinstance(command, click.Group):
+        yield path
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name) or click.Command(name), (*path, name))
+
+
+def told() -> set[tuple[str, ...]]:
+    """The commands that the story has."""
+    lines = [tuple(line.split()) for line in STORY.split("\n") if line]
+    return {path for path in leaves(headrace) if any(line[: len(path)] == path for line in lines)}
+
+
+def _sentence(document: int, number: int) -> str:
+    first, second, third = (_WORDS[(document * 5 + number * step) % len(_WORDS)] for step in (1, 3, 4))
+    return f"On day {document * 9 + number} the {first} of the {second} was seen from the {third}, {number} miles away."
+
+
+def write_project(root: Path) -> None:
+    """The project's declarations and the files that its commands read."""
+    files = {
+        "pyproject.toml": '[tool.dg.project]\nroot_module = "mill"\n',
+        "mill/__init__.py": "",
+        "mill/definitions.py": (
+            "from pathlib import Path\nimport dagster as dg\nfrom dagster_project.definitions import load_project\n\n"
+            "@dg.definitions\ndef definitions():\n    return load_project(Path(__file__).parent)\n"
+        ),
+        "mill/defs/__init__.py": "",
+        "mill/defs/first/defs.yaml": _CORPUS,
+        "strict.yaml": _STRICT,
+        "water.arpa": _ARPA,
+    }
+    for name, attributes in _DATASETS.items():
+        head = f"type: dagster_project.components.Dataset\nattributes:\n  name: {name}"
+        files[f"mill/defs/{name}/defs.yaml"] = f"{head}{attributes}"
+    text = [" ".join(_sentence(n, k) for k in range(8)) for n in range(12)]
+    records: dict[str, list[dict[str, Any]]] = {
+        "notes.jsonl": [
+            *({"id": str(n), "body": one, "grade": "good" if n % 2 else "bad"} for n, one in enumerate(text)),
+            {"id": "few", "body": "Too few.", "grade": "bad"},
+        ],
+        "more.jsonl": [{"id": "1", "body": text[0]}],
+        "held/0.jsonl": [{"id": "1", "body": text[1]}],
+        "feed/0.jsonl": [{"id": str(n), "body": text[n]} for n in range(2)],
+        "quiz.jsonl": [{"question": "Who grinds the grain and where is it?", "answer": "The miller, in the mill."}],
+        "people.jsonl": [
+            {"content": f"Ada{n} went home.", "spans": [{"start": 0, "end": len(f"Ada{n}"), "kind": "name"}]}
+            for n in range(20)
+        ],
+    }
+    files |= {name: "".join(f"{json.dumps(row)}\n" for row in rows) for name, rows in records.items()}
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+
+
+def before(root: Path, words: list[str]) -> None:
+    """What people do between two commands: files that arrive, a page that is filled in."""
+    if words[:2] == ["quarantine", "release"]:
+        (root / "held/1.jsonl").write_text((root / "held/0.jsonl").read_text().replace('"1"', '"2"'))
+    if words[:2] == ["blend", "runs"]:
+        notes = (root / "notes.jsonl").read_text()
+        (root / "notes.jsonl").write_text(notes.replace('"id": "0", "body": "', '"id": "0", "body": "Anew. '))
+    if words[:2] == ["dedup", "evaluate"]:
+        pair = [row["doc_id"] for row in _rows("first.members", ["doc_id"], lambda row: True)[:2]]
+        (root / "truth.txt").write_text(" ".join(pair) + "\n")
+    if words[:2] == ["review", "record"]:
+        removed = _rows("notes.verdicts", ["doc_id", "failed"], lambda row: bool(row["failed"]))[0]
+        rule = removed["failed"][0]
+        rule = {name: rule[name] for name in ("rule", "value", "threshold")}
+        decision = {**rule, "doc_id": removed["doc_id"], "decision": "right", "note": None}
+        (root / "decisions.json").write_text(json.dumps({"verdicts": "notes.verdicts", "decisions": [decision]}))
+
+
+def _rows(table: str, columns: list[str], wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    found = first_rows(open_catalogue(load_settings()).load_table(table), columns, 1000).to_pylist()
+    return [row for row in found if wanted(row)]
+
+
+@functools.cache
+def document() -> str:
+    """A document that is packed."""
+    (window,) = _rows("first.packed_notes_64", ["ordinal", "segments"], lambda row: row["ordinal"] == 0)
+    return str(window["segments"][0]["doc_id"])
+
+
+def main(root: Path) -> None:
+    """Run the story in a folder; every command that ends otherwise than it should is in what is printed."""
+    write_project(root)
+    os.chdir(root)
+    for line in filter(None, STORY.split("\n")):
+        facts = {"root": str(root), "document": document() if "{document}" in line else ""}
+        words = shlex.split(line.format(**facts))
+        said = io.StringIO()
+        before(root, words)
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                status = run_command(words)
+            except Exception as error:  # noqa: BLE001  what no command should raise is what the test looks for
+                status, _ = 1, said.write(repr(error))
+        sys.stdout.write(json.dumps({"words": line, "status": status, "said": said.getvalue()}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,45 @@
+"""Commits through the catalogue: again when another commit came between, after pauses that grow and differ."""
+
+from __future__ import annotations
+
+import random
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from spark_jobs.lake.session.catalogue import commit
+
+
+class Contended:
+    """A catalogue in which another commit always comes between."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    def load_table(self, identifier: str) -> Any:
+        """A table without anything."""
+        return SimpleNamespace(metadata=None)
+
+    def commit_table(self, *_: object) -> None:
+        """Lose."""
+        self.tried += 1
+        raise CommitFailedException("another commit came between")
+
+
+def test_those_who_clash_wait_longer_each_time_and_not_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writers that lose 20 times: pauses up to a bound that doubles, at most 3 s, and none twice."""
+    monkeypatch.setattr(random, "uniform", random.Random(7).uniform)
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    catalogue: Any = Contended()
+    for _ in range(2):
+        with pytest.raises(CommitFailedException):
+            commit(catalogue, "a.b", lambda _: (), lambda _: (SimpleNamespace(),))  # type: ignore[arg-type, return-value]
+    assert catalogue.tried == 40 and len(pauses) == 38, "no pause after the last"
+    bounds = [min(0.1 * 2**attempt, 3.0) for attempt in range(19)] * 2
+    assert all(0 < pause <= bound for pause, bound in zip(pauses, bounds, strict=True))
+    assert len(set(pauses)) == len(pauses)
+    assert sum(pauses[:5]) < sum(pauses[14:19]) and 5 < sum(pauses[:19]) < 60

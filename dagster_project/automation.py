@@ -7,21 +7,30 @@
     weekly_maintenance schedule of `maintenance`
     DATASET_files      sensor: when the source of a dataset has something new, runs the dataset and all that follows
 
+Of tables with partitions they bring every partition up to date (`partitioned_job`).
+
 An asset's automation condition (`table_asset.AUTOMATION`) is the third way: Dagster's own sensor,
 `default_automation_condition_sensor`, evaluates it and is off too.
 """
 
 from __future__ import annotations
 
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
 import dagster as dg
 
 from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.assets.monitoring import status_checks
+from dagster_project.exceptions import SourceError
 from dagster_project.inspect.lake.lake_status import Thresholds
 from dagster_project.lake_asset import declared_source
+from dagster_project.partitioned_job import partitioned_job
 from dagster_project.resources import LakeResource
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.declare.quarantined import quarantine_of
+from spark_jobs.lake.declare.quarantined import SUFFIX, quarantine_of
 from spark_jobs.lake.run.plan import tasks
 
 EVERYTHING = "everything"
@@ -29,17 +38,35 @@ INGEST = "ingest"
 _NIGHTLY = "17 1 * * *"
 _WEEKLY = "47 3 * * 0"
 _SECONDS_BETWEEN_LOOKS = 60
+_SHOWN_RUNS = 20
+_LONGEST_WAIT = 3600
+_STATE = "headrace/source-state"
+PACE_SECONDS = 300
+_PACES: dict[str, int] = {}  # by dataset, as they were declared last
+_Job = Any  # Dagster's type of an asset job that is not resolved yet has no public name
 
 
-def automated(assets: dg.Definitions, thresholds: Thresholds) -> dg.Definitions:
-    """The jobs, schedules, sensors and checks of thresholds for some assets, and the assets that maintain the lake."""
+def declare_pace(dataset: str, seconds: int) -> None:
+    """Note the least time between two runs that the sensor of a dataset asks for."""
+    _PACES[dataset] = seconds
+
+
+def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[], dg.Definitions]) -> dg.Definitions:
+    """The jobs, schedules, sensors and checks of thresholds for some assets, and the assets that maintain the lake.
+
+    Args:
+        assets: those of a project.
+        thresholds: what is too much.
+        whole: gives the project's definitions once they are there, these among them.
+    """
     keys = [key for one in assets.assets or () if isinstance(one, dg.AssetsDefinition) for key in one.keys]
     namespaces = sorted({key.path[0] for key in keys if len(key.path) > 1})
     sources = [table for key in sorted(keys) if declared_source(table := ".".join(key.path)) is not None]
-    everything = dg.define_asset_job(
+    job = functools.partial(_job, assets, whole)
+    everything = job(
         EVERYTHING,
-        selection=dg.AssetSelection.all() - dg.AssetSelection.groups(MAINTENANCE),
-        description="Brings every table up to date; what has not changed is left.",
+        dg.AssetSelection.all() - dg.AssetSelection.groups(MAINTENANCE),
+        "Brings every table up to date; what has not changed is left.",
     )
     maintenance = dg.define_asset_job(
         MAINTENANCE,
@@ -48,10 +75,10 @@ def automated(assets: dg.Definitions, thresholds: Thresholds) -> dg.Definitions:
     )
     taken = {EVERYTHING, INGEST, MAINTENANCE}
     jobs = [
-        dg.define_asset_job(
+        job(
             name if name not in taken else f"{name}_tables",
-            selection=dg.AssetSelection.key_prefixes(name, quarantine_of(name)),
-            description=f"Brings the tables of {name} up to date, from the tables that they read as they are.",
+            dg.AssetSelection.key_prefixes(name, quarantine_of(name)),
+            f"Brings the tables of {name} up to date, from the tables that they read as they are.",
         )
         for name in namespaces
     ]
@@ -71,22 +98,35 @@ def automated(assets: dg.Definitions, thresholds: Thresholds) -> dg.Definitions:
         asset_checks=list(status_checks(keys, thresholds)),
         jobs=[everything, maintenance, *jobs],
         schedules=[nightly, weekly],
-        sensors=[_sensor(table) for table in sources],
+        sensors=[_sensor(table, job) for table in sources],
     )
 
 
-def _sensor(table: str) -> dg.SensorDefinition:
+def _job(
+    assets: dg.Definitions, whole: Callable[[], dg.Definitions], name: str, selection: dg.AssetSelection, text: str
+) -> _Job:
+    """A job of some tables: one run of their assets, or where some have partitions a step that makes several runs."""
+    if any(isinstance(one, dg.AssetsDefinition) and one.partitions_def is not None for one in assets.assets or ()):
+        graph = assets.resolve_asset_graph()
+        keys = selection.resolve(graph)
+        if any(graph.get(key).partitions_def is not None for key in keys):
+            return partitioned_job(name, keys, text, whole)
+    return dg.define_asset_job(name, selection=selection, description=text)
+
+
+def _sensor(table: str, job: Callable[[str, dg.AssetSelection, str], _Job]) -> dg.SensorDefinition:
     """A sensor that runs a dataset and what follows from it when its source has something new.
 
-    Whether it has is what the dataset's next run would find. The run's key is that of the increment, so a listing that
-    fails is tried once and then waits until the source changes again.
+    Whether it has is what the dataset's next run would find. While a run that it asked for is under way, or was asked
+    for a moment ago, what comes waits for the next. A run after which the same state of the source is still to be
+    landed has failed: it is asked for again after twice, four times, .. as long, an hour at most.
     """
     dataset = table.split(".")[0]
-    following = dg.AssetSelection.key_prefixes(dataset).downstream()
+    name, pace = f"{dataset}_files", _PACES.get(dataset.removesuffix(SUFFIX), PACE_SECONDS)
 
     @dg.sensor(
-        name=f"{dataset}_files",
-        target=following,
+        name=name,
+        job=job(name, dg.AssetSelection.key_prefixes(dataset).downstream(), f"Runs {dataset} and all that follows."),
         minimum_interval_seconds=_SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description=f"Runs {dataset} and all that follows from it when its source has something new or lost something.",
@@ -100,9 +140,17 @@ def _sensor(table: str) -> dg.SensorDefinition:
             ledger.refresh()
             task = next(tasks(ledger, source), None) if source is not None else None
         except SparkJobsError as error:
-            return dg.SkipReason(str(error))
+            raise SourceError(f"{dataset}: its source cannot be read, and is asked again: {error}") from error
         if task is None:
             return dg.SkipReason(f"{dataset}: nothing is new at its source")
-        return dg.RunRequest(run_key=task.key)
+        asked = context.instance.get_run_records(dg.RunsFilter(tags={"dagster/sensor_name": name}), _SHOWN_RUNS)
+        if under_way := [one.dagster_run.run_id for one in asked if not one.dagster_run.is_finished]:
+            return dg.SkipReason(f"{dataset}: run {under_way[0]} is under way; what came meanwhile lands after it")
+        tried = sum(one.dagster_run.tags.get(_STATE) == task.key for one in asked)
+        wait = min(pace * 2**tried, max(pace, _LONGEST_WAIT))
+        left = asked[0].create_timestamp.timestamp() + wait - time.time() if asked else 0.0
+        if left > 0:
+            return dg.SkipReason(f"{dataset}: something is new; the next run is asked for in {left:,.0f} s")
+        return dg.RunRequest(run_key=f"{task.key}/{tried}" if tried else task.key, tags={_STATE: task.key})
 
     return look

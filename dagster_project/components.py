@@ -42,6 +42,7 @@ from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.quarantine import quarantine_of_yaml
+from dagster_project.automation import PACE_SECONDS, declare_pace
 from dagster_project.deletion.retention import declare_keeping, keeping_of
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
@@ -97,9 +98,15 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
 
     freeze_after: dict[str, Any] = Field(default_factory=dict, description="{days: 90, to: s3://..}: bytes turn cold")
     retention: dict[str, Any] = Field(default_factory=dict, description="{days: 365, then: report | delete}")
+    seconds_between_runs: int = Field(
+        PACE_SECONDS,
+        ge=0,
+        description="least time between two runs that its sensor asks for; what came lands together",
+    )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The dataset's assets."""
+        declare_pace(self.name, self.seconds_between_runs)
         declare_keeping(self.name, keeping_of(self.name, self.model_dump(include=_KEEPING)))
         declared = DatasetDeclaration(
             name=self.name,

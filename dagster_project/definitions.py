@@ -30,7 +30,7 @@ def build(
         DefinitionError: an input that no asset defines, or one that the reading table's visibility does not allow.
     """
     around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=side_by_side)
-    whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds()), around)
+    whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds(), lambda: whole), around)
     _require_inputs(whole)
     refuse_forbidden_reads(whole.resolve_asset_graph())
     return whole

@@ -3,6 +3,7 @@
 DagsterProjectError         catch this one
 +-- DefinitionError         assets or YAML are declared wrongly; nothing has run
 +-- CommandError            a command was given something it cannot use
++-- SourceError             a sensor could not read the source that it looks at
 +-- RunFailedError          a run ended with failed steps
     +-- CheckFailedError    the first of them computed rows that a check refused
 """
@@ -18,6 +19,10 @@ class DefinitionError(DagsterProjectError):
 
 class CommandError(DagsterProjectError):
     """A command was given something it cannot use."""
+
+
+class SourceError(DagsterProjectError):
+    """A sensor could not read the source that it looks at."""
 
 
 class RunFailedError(DagsterProjectError):

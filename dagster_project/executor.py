@@ -34,10 +34,14 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.base import Executor
 
 from dagster_project.exceptions import DefinitionError
+from dagster_project.run_process import signs_of_life
 
 _MOST_STEPS = 4
 _WAKE_SECONDS = 0.2
 _GRACE_SECONDS = 20.0  # after an interruption, for steps to end by themselves
+# One for each run that this process executes: a step may execute a run itself (`partitioned_job`), and an interruption,
+# which Dagster tells only to who asks first, is meant for all of them.
+_INTERRUPTED: list[threading.Event] = []
 
 
 @dg.executor(
@@ -124,6 +128,7 @@ class _SideBySide(Executor):
         events: queue.SimpleQueue[dg.DagsterEvent | _Ended] = queue.SimpleQueue()
         manager = context.instance.compute_log_manager
         with ExitStack() as stack:
+            stack.enter_context(signs_of_life(context.instance, context.run_id))
             log_key = manager.build_log_key_for_run(context.run_id, create_compute_log_file_key())  # type: ignore[no-untyped-call]
             captured = stack.enter_context(manager.capture_logs(log_key))  # what the whole process prints
             yield dg.DagsterEvent.capture_logs(context, list(execution_plan.step_keys_to_execute), log_key, captured)
@@ -142,8 +147,14 @@ class _SideBySide(Executor):
                 stack.callback(steps.put, None)
             running: set[str] = set()
             last_moment = math.inf
+            interrupted = threading.Event()
+            _INTERRUPTED.append(interrupted)
+            stack.callback(_INTERRUPTED.remove, interrupted)
             while not active.is_complete:
                 if active.check_for_interrupts():
+                    for one in list(_INTERRUPTED):
+                        one.set()
+                if interrupted.is_set():
                     active.mark_interrupted()
                     last_moment = min(last_moment, time.monotonic() + _GRACE_SECONDS)
                 if last_moment < math.inf:

@@ -10,6 +10,7 @@ import click
 
 from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import load_definitions, project_folder, select
+from dagster_project.cli.status import run_state
 from dagster_project.exceptions import CommandError, DagsterProjectError
 from dagster_project.inspect.lake.health import Finding, examine
 from spark_jobs.lake.session.settings import load_settings
@@ -20,7 +21,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "fault": "red"}
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def doctor(as_json: bool) -> None:
-    """Check Java, jars, memory, disk, Spark, catalogue, store, lake, clock, ports, declarations; exit 2 at a fault."""
+    """Check Java, jars, memory, disk, Spark, catalogue, store, lake, ports, runs, declarations; exit 2 at a fault."""
     found = []
     for finding in _findings():
         found.append(finding)
@@ -42,7 +43,18 @@ def _declarations() -> Finding:
         return Finding("declarations", "fault", " ".join(str(error).split()))
 
 
+def _runs() -> Finding:
+    """How Dagster's runs are."""
+    from dagster_project.inspect.lake.run_health import run_finding
+
+    try:
+        return Finding("runs", *run_finding(run_state()))
+    except DagsterProjectError as error:
+        return Finding("runs", "fault", " ".join(str(error).split()))
+
+
 def _findings() -> Iterator[Finding]:
     """All findings, each as soon as it is known."""
     yield from examine(load_settings())
+    yield _runs()
     yield _declarations()

@@ -7,6 +7,7 @@ module `definitions` and a folder `defs`. The commands take the one that the wor
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import os
 import re
@@ -32,6 +33,14 @@ _SHIPPED = Path(__file__).parents[1]
 _INSTANCE = """\
 telemetry:
   enabled: false
+# Ends runs whose process died, so that they do not keep their tables from later runs.
+run_launcher:
+  module: dagster_project.run_process
+  class: WatchedRunLauncher
+run_monitoring:
+  enabled: true
+  poll_interval_seconds: 60
+  free_slots_after_run_end_seconds: 60
 nux:
   enabled: false
 # One writer per table at a time, across runs (the lake's lease ensures the same for other programs).
@@ -54,6 +63,8 @@ retention:
   sensor:
     purge_after_days: {skipped: 7, failure: 30}
 """
+# What earlier versions wrote, by SHA-256: such a file is replaced, one that a person has changed is kept.
+_FORMER = {"43d2f649ae8f5f476a1898374dd1e954752a0797c7d43782e58ead8a47e8cfe3"}
 
 
 @dataclass(frozen=True)
@@ -128,7 +139,7 @@ def dagster_home() -> Path:
     if not os.access(home, os.W_OK):
         raise CommandError(f"{home}: may not be written by this user; set DAGSTER_HOME to a folder of your own")
     settings = home / "dagster.yaml"
-    if not settings.exists():
+    if not settings.exists() or hashlib.sha256(settings.read_bytes()).hexdigest() in _FORMER:
         settings.write_text(_INSTANCE)
     os.environ["DAGSTER_HOME"] = str(home)
     return home

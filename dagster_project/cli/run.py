@@ -176,6 +176,7 @@ def execute(
     from dagster_project.lake_asset import FETCHED
     from dagster_project.restrictions import record_visibility, refuse_forbidden_reads
     from dagster_project.run_plan import idle_steps, plan_runs
+    from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
     definitions = load_definitions()
@@ -191,6 +192,8 @@ def execute(
     for line in unanswered:
         show(line)
     with dg.DagsterInstance.get() as instance, original_stdout():
+        for text in end_dead_runs(instance):
+            tell(text)
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
         for text in _foretold_changes(catalogue, runs):
             tell(text)

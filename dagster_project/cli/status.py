@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from dagster_project.inspect.lake.lake_status import NamespaceStatus
+    from dagster_project.inspect.lake.run_health import RunHealth
 
 METRIC_PREFIX = "headrace_lake_"
 _CACHE_SECONDS = 30.0
-_FAILURES_SINCE_DAYS = 7
 
 
 @click.command()
@@ -57,10 +57,11 @@ def status(
     elif as_json:
         from dagster_project.inspect.lake.lake_status import as_json as plain
 
-        said = {"namespaces": [plain(one) for one in found], "failed_runs": _failed_runs()}
+        runs = run_state()
+        said = {"namespaces": [plain(one) for one in found], "failed_runs": runs.failed, "runs": asdict(runs)}
         click.echo(json.dumps(said, indent=2))
     else:
-        _print(found, _failed_runs())
+        _print(found, run_state())
     alerts = [alert for one in found for alert in one.alerts]
     if check and alerts:
         raise CheckFailedError(
@@ -81,20 +82,20 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     return lake_status(catalogue, read_thresholds(project_folder().package), namespaces, retention=retention)
 
 
-def _failed_runs() -> int:
-    """Runs of Dagster that failed in the last week; 0 where Dagster has not run yet."""
+def run_state() -> RunHealth:
+    """The runs that Dagster knows; none where it has not run yet."""
+    from dagster_project.inspect.lake.run_health import RunHealth, run_health
+
     home = dagster_home()
     if not (home / "history").is_dir() and "storage" not in (home / "dagster.yaml").read_text():
-        return 0
+        return RunHealth()
     import dagster as dg
 
-    since = datetime.fromtimestamp(datetime.now(UTC).timestamp() - _FAILURES_SINCE_DAYS * 86_400, UTC)
     with dg.DagsterInstance.get() as instance:
-        wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=since)
-        return instance.get_runs_count(wanted)
+        return run_health(instance, datetime.now(UTC))
 
 
-def _print(found: list[NamespaceStatus], failed: int) -> None:
+def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
     if not found:
         click.echo("The lake has no dataset yet. Fill it: headrace run")
         return
@@ -121,7 +122,7 @@ def _print(found: list[NamespaceStatus], failed: int) -> None:
     alerts = [alert for one in found for alert in one.alerts]
     for alert in alerts:
         print_styled(f"{alert.namespace}: {alert.text} (threshold {alert.name} {alert.limit:g})", "yellow")
-    click.echo(f"{len(alerts)} thresholds exceeded, {failed} runs failed in {_FAILURES_SINCE_DAYS} days")
+    click.echo(f"{len(alerts)} thresholds exceeded, {runs}")
 
 
 @dataclass(frozen=True)
@@ -220,8 +221,11 @@ def lake_registry(read: Callable[[], list[NamespaceStatus]]) -> CollectorRegistr
                             metric.add_metric(labels, value)
                 yield metric
 
+    from dagster_project.inspect.lake.run_health import run_collector
+
     registry = CollectorRegistry()
     registry.register(Exporter())
+    registry.register(run_collector(run_state))
     return registry
 
 

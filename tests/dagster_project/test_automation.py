@@ -7,15 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 
+from dagster_project import automation
 from dagster_project.cli import run_command
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.deletion.retention import TASKS
+from dagster_project.exceptions import SourceError
 from dagster_project.lake_asset import AUTOMATION
 from dagster_project.resources import LakeResource
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -26,6 +30,8 @@ from spark_jobs.lake.session.settings import load_settings
 from tests.dagster_project.conftest import PACKAGE, WriteDefs
 from tests.waiting import until
 
+STATUS = dg.DagsterRunStatus
+LAKE = {"lake": LakeResource()}
 DATASET = """\
 type: dagster_project.components.Dataset
 attributes:
@@ -78,27 +84,47 @@ def test_jobs_are_there_and_what_runs_by_itself_is_off(notes: Path) -> None:
     assert not [key for key in select(load_definitions(), []) if key.path[0] == "maintenance"]
 
 
-def test_a_sensor_runs_a_dataset_and_what_follows(notes: Path) -> None:
-    """New files are one request, under one key until they change; a source that is gone is told."""
+def test_a_sensor_runs_a_dataset_and_what_follows(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run at a time, none within five minutes of another; a state whose run failed is asked for again."""
     repository = load_definitions().get_repository_def()
     sensor = repository.get_sensor_def("notes_files")
     following = {
         key.path[0] for key in repository.get_job(sensor.targets[0].job_name).asset_layer.executable_asset_keys
     }
     assert following == {"notes", "small"}
+    clock = SimpleNamespace(time=time.time)
+    monkeypatch.setattr(automation, "time", clock)
+    with dg.DagsterInstance.ephemeral() as instance:
 
-    def look() -> dg.SensorExecutionData:
-        with dg.build_sensor_context(repository_def=repository, resources={"lake": LakeResource()}) as context:
-            return sensor.evaluate_tick(context)
+        def look(minutes: float = 0) -> dg.SensorExecutionData:
+            clock.time = lambda: time.time() + 60 * minutes
+            with dg.build_sensor_context(instance, repository_def=repository, resources=LAKE) as context:
+                return sensor.evaluate_tick(context)
 
-    first, again = look().run_requests, look().run_requests
-    assert first is not None and again is not None and first[0].run_key == again[0].run_key
-    (notes / "two.md").write_text("# Two\n\nAnother.\n")
-    changed = look().run_requests
-    assert changed is not None and changed[0].run_key != first[0].run_key
-    for file in notes.iterdir():
-        file.unlink()
-    assert "the source holds no file" in (look().skip_message or "")
+        def asked(minutes: float = 0) -> dg.RunRequest:
+            (request,) = look(minutes).run_requests or ()
+            return request
+
+        def run(request: dg.RunRequest) -> dg.DagsterRun:
+            tags = {**request.tags, "dagster/sensor_name": "notes_files"}
+            return instance.create_run_for_job(repository.get_job("notes"), tags=tags, status=STATUS.STARTED)
+
+        first = asked()
+        assert asked().run_key == first.run_key
+        started = run(first)
+        (notes / "two.md").write_text("# Two\n\nAnother.\n")
+        assert f"run {started.run_id} is under way" in (look(600).skip_message or "")
+        instance.report_run_failed(started)
+        assert "the next run is asked for in" in (look(4).skip_message or "")
+        second = asked(6)
+        assert second.run_key != first.run_key, "what came meanwhile is one more state"
+        instance.report_run_failed(run(second))
+        assert look(9).skip_message and asked(11).run_key not in (None, first.run_key, second.run_key)
+        for file in notes.iterdir():
+            file.unlink()
+        for _ in range(2):
+            with pytest.raises(SourceError, match=r"notes: its source cannot be read, .* the source holds no file"):
+                look()
 
 
 @dg.asset(automation_condition=AUTOMATION)
@@ -149,9 +175,10 @@ def test_what_is_stale_is_requested_once_and_early_cut_off_holds() -> None:
 
 
 @pytest.fixture
-def daemon(notes: Path, tmp_path: Path) -> Iterator[Mapping[str, str]]:
+def daemon(notes: Path, tmp_path: Path, declare: WriteDefs) -> Iterator[Mapping[str, str]]:
     """Dagster's daemon on the project, with the sensor of the dataset switched on; gives the environment."""
     dagster_home()
+    declare("notes", DATASET.format(path=notes) + "  seconds_between_runs: 0\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "ignore"}
     module = ["-m", f"{PACKAGE}.definitions"]
     command = [sys.executable, "-m", "dagster._daemon", "run", *module]
@@ -217,3 +244,86 @@ def test_a_task_of_maintenance_that_fails_stops_no_other(notes: Path, monkeypatc
     assert not result.success and done == [name for name in TASKS if name != "orphans"]
     assert failure is not None and failure.user_failure_data is not None
     assert "first orphans: notes.texts: No FileSystem for scheme s3" in str(failure.user_failure_data.description)
+
+
+PARTED = """\
+import dagster as dg
+
+from dagster_project.table_asset import table_asset
+from spark_jobs.lake.declare.tables import Column, Table
+
+
+def counts(table, partitions, kind, source):
+    schema = Table(
+        name="counts",
+        comment="One row a partition: how many rows there were.",
+        columns=(Column("part!", kind, "the partition"), Column("n!", "long", "rows read")),
+        partition=("part",),
+        key=("part",),
+    )
+
+    @table_asset(table=table, schema=schema, inputs={"source": source}, partitions_def=partitions)
+    def counted(context, source):
+        \"\"\"As docs/projects.md shows it.\"\"\"
+        return source.groupBy().count().selectExpr(f"cast('{context.partition_key}' AS {kind}) AS part", "count AS n")
+
+    return counted
+
+
+def total(table, source):
+    schema = Table(name="total", comment="Their sum.", columns=(Column("n!", "long", "the sum"),))
+
+    @table_asset(table=table, schema=schema, inputs={"source": source})
+    def summed(source):
+        \"\"\"Of all partitions.\"\"\"
+        return source.selectExpr("sum(n) AS n")
+
+    return summed
+
+
+KINDS = dg.StaticPartitionsDefinition(["code", "prose"])
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-11-01", end_date="2026-11-03")
+by_kind = counts("notes.by_kind", KINDS, "string", "notes.texts")
+by_name = counts("notes.by_name", dg.DynamicPartitionsDefinition(name="names"), "string", "notes.texts")
+by_day = counts("notes.by_day", DAYS, "date", "notes.texts")
+all_kinds = total("notes.all_kinds", "notes.by_kind")
+of_kinds = counts("notes.of_kinds", KINDS, "string", "notes.all_kinds")
+"""
+
+
+@pytest.fixture
+def parted(notes: Path, defs: Path) -> None:
+    """Tables of a user over the dataset, in partitions of each kind, and some without before and after them."""
+    (defs / "tables").mkdir()
+    (defs / "tables" / "parted.py").write_text(PARTED)
+
+
+@pytest.mark.nightly
+def test_a_daemon_brings_partitions_up_to_date(
+    notes: Path, parted: None, daemon: Mapping[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The sensor's run and then one of `everything`: every partition that there is, a new one too; no run fails."""
+    dagster_home()
+
+    def made() -> dict[str, set[str]]:
+        with dg.DagsterInstance.get() as instance:
+            names = ("by_kind", "by_name", "by_day", "of_kinds")
+            return {name: instance.get_materialized_partitions(dg.AssetKey(["notes", name])) for name in names}
+
+    def statuses() -> set[str]:
+        with dg.DagsterInstance.get() as instance:
+            return {run.status.value for run in instance.get_runs()}
+
+    days = {"2026-11-01", "2026-11-02"}
+    until(lambda: statuses() == {"SUCCESS"} or "FAILURE" in statuses())
+    assert made() == {"by_kind": {"code", "prose"}, "by_name": set(), "by_day": days, "of_kinds": {"code", "prose"}}
+    with dg.DagsterInstance.get() as instance:
+        instance.add_dynamic_partitions("names", ["ann"])
+    command = [sys.executable, "-m", "dagster", "job", "launch", "-m", f"{PACKAGE}.definitions", "-j", "everything"]
+    subprocess.run(command, env=daemon, check=True, capture_output=True)
+    until(lambda: made()["by_name"] == {"ann"} or "FAILURE" in statuses())
+    until(lambda: statuses() in ({"SUCCESS"}, {"SUCCESS", "FAILURE"}))
+    assert statuses() == {"SUCCESS"}
+    capfd.readouterr()
+    assert run_command(["plan", "--json"]) == 0
+    assert {json.loads(line)["status"] for line in capfd.readouterr().out.splitlines()} == {"unchanged"}

@@ -2,8 +2,9 @@
 
 A lease is a row `(table, holder, host, pid, started, expires)` in the catalogue's own database, taken by an INSERT that
 fails when the row is there. The holder renews it from a thread. A second writer waits. It takes the lease over as soon
-as the holder's process is gone, if that ran on this machine, so nobody waits after a `kill -9`; the lease of another
-machine must expire first.
+as the holder's process is gone, if that can be looked up (`process.py`), so nobody waits after a `kill -9`; else, as
+from another machine or container, the lease must expire first. `host` is the name of the host and what its pids mean
+something in, `dagster-code a62a442d-..:4026531836`; rows of an earlier version have the name alone, so they expire.
 
 The lease only saves work. What makes two writers safe is the commit that publishes, which demands that main is where
 the writer found it. Catalogues without a database of their own (REST) have no leases and rely on that commit alone.
@@ -16,14 +17,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
-import platform
 import re
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -32,6 +30,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.session.identity import require_own
+from spark_jobs.lake.ledger.process import Process, this_process
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ WAIT_SECONDS = 600
 _POLL_SECONDS = 0.5
 _BRANCH_PREFIX = "audit_"
 _BRANCH = re.compile(rf"{_BRANCH_PREFIX}(?:([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_)?[0-9a-f]{{12}}")
-_ABANDONED_SECONDS = 7 * 86_400  # of a branch of another host, whose processes cannot be looked up
+_ABANDONED_SECONDS = 7 * 86_400  # of a branch whose process cannot be looked up
 
 _LEASES = Table(
     "headrace_leases",
@@ -82,9 +81,9 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
 
 
 def writer_branch() -> str:
-    """A new name for a branch of this process: host, pid, start of the process, moment and a random part."""
-    pid = os.getpid()
-    facts = _host(), str(pid), str(_process_start(pid)), str(int(time.time())), uuid.uuid4().hex[:12]
+    """A new name for a branch of this process: its scope, pid and start, the moment, and a random part."""
+    me = this_process()
+    facts = _digest(me.scope), str(me.pid), str(me.start), str(int(time.time())), uuid.uuid4().hex[:12]
     return _BRANCH_PREFIX + "_".join(facts)
 
 
@@ -92,22 +91,22 @@ def is_abandoned(catalogue: Catalog, name: str) -> bool:
     """Whether a branch was left by a writer that is gone, so that it can be removed.
 
     The caller holds the lease of the table, so every other writer's branch is abandoned. In a catalogue without leases
-    the process named by the branch is looked up, and a branch of another host counts as abandoned after a week. Names
+    the process named by the branch is looked up; where it cannot be, a branch counts as abandoned after a week. Names
     made by earlier versions of headrace name no process; such branches count as abandoned.
     """
     found = _BRANCH.fullmatch(name)
     if found is None:  # a branch that a user made
         return False
-    host, pid, started, since = found.groups()
-    if isinstance(catalogue, SqlCatalog) or host is None:
+    scope, pid, started, since = found.groups()
+    if isinstance(catalogue, SqlCatalog) or scope is None:
         return True
-    if host == _host() and started != "0":
-        return _process_start(int(pid)) != int(started)
-    return time.time() - int(since) > _ABANDONED_SECONDS
+    me = this_process()
+    alive = Process("", me.scope if scope == _digest(me.scope) else "", int(pid), int(started)).lives()
+    return time.time() - int(since) > _ABANDONED_SECONDS if alive is None else not alive
 
 
-def _host() -> str:
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+def _digest(scope: str) -> str:
+    return hashlib.sha256(scope.encode()).hexdigest()[:8]
 
 
 def _make_table(engine: Engine) -> None:
@@ -122,13 +121,14 @@ def _take(engine: Engine, table: str, holder: str, wait_seconds: float) -> None:
     """Insert the lease's row, waiting while a living holder has it."""
     deadline = time.monotonic() + wait_seconds
     told = False
+    me = this_process()
     while True:
         row = {
             "table_name": table,
             "holder": holder,
-            "host": platform.node(),
-            "pid": os.getpid(),
-            "started": _process_start(os.getpid()),
+            "host": f"{me.host} {me.scope}",
+            "pid": me.pid,
+            "started": me.start,
             "expires": int(time.time()) + LEASE_SECONDS,
         }
         try:
@@ -153,13 +153,14 @@ def _clear_dead(engine: Engine, table: str) -> str | None:
         found = connection.execute(select(_LEASES).where(_LEASES.c.table_name == table)).mappings().first()
         if found is None:
             return None
-        known = found["host"] == platform.node() and found["started"] > 0
-        alive = _process_start(found["pid"]) == found["started"] if known else found["expires"] > time.time()
-        if alive:
-            return f"process {found['pid']} on {found['host']}"
+        host, _, scope = found["host"].partition(" ")
+        holder = Process(host, scope, found["pid"], found["started"])
+        alive = holder.lives()
+        if found["expires"] > time.time() if alive is None else alive:
+            return str(holder)
         # Both columns, so that of two takers only one removes it and none removes the other's fresh lease.
         connection.execute(delete(_LEASES).where(_LEASES.c.table_name == table, _LEASES.c.holder == found["holder"]))
-        _log.info("%s: took over the lease of process %s, which is gone", table, found["pid"])
+        _log.info("%s: took over the lease of %s, which is gone", table, holder)
     return None
 
 
@@ -177,13 +178,3 @@ def _renew(engine: Engine, holder: str, stop: threading.Event) -> None:
                 connection.execute(update(_LEASES).where(_LEASES.c.holder == holder).values(expires=expires))
         except OperationalError as error:  # a busy database: the next renewal comes long before the lease ends
             _log.warning("lease not renewed: %s", str(error).splitlines()[0])
-
-
-def _process_start(pid: int) -> int:
-    """Start of a process in clock ticks since boot, 0 where it is gone: tells a reused pid from the same process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    fields = text.rpartition(")")[2].split()
-    return 0 if fields[0] == "Z" else int(fields[19])

@@ -19,6 +19,7 @@ from dagster_project.cli import run_command
 from dagster_project.cli.status import GAUGES, METRIC_PREFIX
 from dagster_project.inspect.lake.costs import costs
 from dagster_project.inspect.lake.lake_status import NamespaceStatus, Thresholds, lake_status
+from dagster_project.inspect.lake.run_health import RUNS_METRIC
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.filters.verdicts import VERDICTS
@@ -161,7 +162,11 @@ def test_the_commands_say_it(pointed: None, capfd: Said) -> None:
     """A line a namespace, JSON, an exit status for CI, metrics; a wrong name is told."""
     assert run_command(["status"]) == 0
     said = capfd.readouterr().out
-    assert "notes" in said and "100 not packed by main" in said and "0 runs failed in 7 days" in said
+    assert (
+        "notes" in said
+        and "100 not packed by main" in said
+        and "0 runs failed in 7 days, 0 wait, 0 run, 0 are dead" in said
+    )
     assert run_command(["status", "notes", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["namespaces"][0]["error_share"] == 0.05
     assert run_command(["status", "--check"]) == 3
@@ -183,7 +188,7 @@ def test_prometheus_gets_what_the_dashboard_shows(pointed: None) -> None:
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         server.terminate()
     assert f'{METRIC_PREFIX}rejected_share{{namespace="notes",rule="too_long"}} 0.3' in text
-    served = {f"{METRIC_PREFIX}{gauge.name}" for gauge in GAUGES}
+    served = {f"{METRIC_PREFIX}{gauge.name}" for gauge in GAUGES} | {RUNS_METRIC}
     assert all(f"# TYPE {name} gauge" in text for name in served)
     shown = {
         word

@@ -19,6 +19,7 @@ from sqlalchemy import text
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger import lease
 from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.ledger.process import this_process
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 
@@ -119,17 +120,38 @@ def test_a_lease_of_another_machine_counts_until_it_expires(catalogue: SqlCatalo
         assert leases(catalogue) == ["a.b"]
 
 
-def test_where_the_start_of_processes_is_unknown_expiry_decides(catalogue: SqlCatalog) -> None:
-    """A machine without /proc writes 0 for it, which proves neither life nor death."""
-    import platform
-
-    forge(catalogue, platform.node(), int(time.time()) + 100, started=0)
-    with pytest.raises(LeaseError), table_leases(catalogue, ["a.b"], wait_seconds=0):
+@pytest.mark.parametrize("scope", ["{scope}", "", "00000000-another-boot:4026531836", "{boot}:1"])
+def test_where_a_process_cannot_be_looked_up_expiry_decides(catalogue: SqlCatalog, scope: str) -> None:
+    """A row without a start, of a former version, of another boot and of a container with this host's name."""
+    me = this_process()
+    host = f"{me.host} {scope.format(scope=me.scope, boot=me.scope.split(':')[0])}".strip()
+    forge(catalogue, host, int(time.time()) + 100, started=0 if "{scope}" in scope else 1)
+    with pytest.raises(LeaseError, match=f"process 1 on {me.host} is"), table_leases(catalogue, ["a.b"], 0):
         pass
     with catalogue.engine.begin() as connection:
         connection.execute(text("UPDATE headrace_leases SET expires = 5"))
     with table_leases(catalogue, ["a.b"], wait_seconds=0):
         pass
+
+
+@pytest.mark.nightly
+def test_a_lease_is_not_taken_over_from_another_pid_namespace(catalogue: SqlCatalog, tmp_path: Path) -> None:
+    """As between two containers with one host name: the holder lives, though no process here has its pid and start."""
+    taker = f"""
+from pathlib import Path
+from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
+with table_leases(open_catalogue(settings_at(Path({str(tmp_path)!r}))), ["a.b"], wait_seconds=1):
+    pass
+"""
+    inside = ["unshare", "-p", "-f", "--mount-proc"]
+    if subprocess.run([*inside, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not make a PID namespace")
+    with holder(tmp_path, 60) as process:
+        tried = subprocess.run([*inside, sys.executable, "-c", taker], check=False, capture_output=True, text=True)
+        assert tried.returncode == 1 and f"process {process.pid} on" in tried.stderr
+        assert leases(catalogue) == ["a.b"]
 
 
 def test_a_held_lease_is_renewed(catalogue: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,90 @@
+"""How the runs of Dagster are: how many failed, wait, are under way, or are dead, so that nobody executes them.
+
+A dead run keeps its pools until the daemon's monitoring has ended it (`dagster_project.run_process`); where one stays,
+no daemon runs, or Dagster's settings lack the launcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_project.run_process import run_processes
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
+
+FAILURES_SINCE_DAYS = 7
+RUNS_METRIC = "headrace_lake_runs"
+_UNDER_WAY = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+
+
+@dataclass(frozen=True)
+class RunHealth:
+    """Runs by what they do.
+
+    Attributes:
+        failed: those that failed in the last week.
+        queued: those that wait to be started.
+        running: those that a process executes.
+        dead: those that count as under way, and whose process is gone.
+        watched: whether Dagster's settings have the launcher and the monitoring that end dead runs.
+    """
+
+    failed: int = 0
+    queued: int = 0
+    running: int = 0
+    dead: int = 0
+    watched: bool = True
+
+    def __str__(self) -> str:
+        said = f"{self.failed} runs failed in {FAILURES_SINCE_DAYS} days, {self.queued} wait, {self.running} run"
+        return f"{said}, {self.dead} are dead"
+
+
+def run_health(instance: dg.DagsterInstance, now: datetime) -> RunHealth:
+    """The state of the runs that an instance knows."""
+    since = now - timedelta(days=FAILURES_SINCE_DAYS)
+    failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=since)
+    queued = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
+    under_way = {run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))}
+    dead = sum(one.lives() is False for one in run_processes(instance, under_way).values())
+    return RunHealth(
+        failed=instance.get_runs_count(failed),
+        queued=instance.get_runs_count(queued),
+        running=len(under_way) - dead,
+        dead=dead,
+        watched=instance.run_monitoring_enabled and instance.run_launcher.supports_check_run_worker_health,
+    )
+
+
+def run_finding(found: RunHealth) -> tuple[str, str]:
+    """State and text of the runs for `headrace doctor`, with the mend where there is something to mend."""
+    if found.dead:
+        mend = "a daemon (headrace ui) ends them within minutes, or the next headrace run on their machine"
+        return "warning", f"{found.dead} runs are dead and keep their tables from others; {mend}"
+    if not found.watched:
+        mend = "add run_launcher and run_monitoring as docs/monitoring.md#runs shows"
+        return "warning", f"{found}; $DAGSTER_HOME/dagster.yaml does not end runs whose process dies: {mend}"
+    return "ok", str(found)
+
+
+def run_collector(read: Callable[[], RunHealth]) -> Collector:
+    """The metric of the runs; `read` gives what it is made of."""
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
+
+    class Runs(Collector):
+        def collect(self) -> Iterator[Metric]:
+            found = read()
+            metric = GaugeMetricFamily(RUNS_METRIC, "runs of Dagster, failed ones of the last week", labels=["state"])
+            for state in ("failed", "queued", "running", "dead"):
+                metric.add_metric([state], getattr(found, state))
+            yield metric
+
+    return Runs()

@@ -1,0 +1,114 @@
+"""Jobs over tables with partitions, which bring every partition up to date.
+
+A run of Dagster has one partition or none. So a job of tables with different partitions, or of some with and some
+without, cannot be one run: a function that asks for `context.partition_key` would fail. Such a job is a step that does
+what `headrace run` does. It plans the runs (those of each partition that has something to compute, and those of tables
+without partitions, each after what it reads) and executes them one after another in its own process, on one Spark
+session. The UI lists them as runs of their own, tagged with the job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
+
+from dagster_project.executor import run_here
+from dagster_project.lake_asset import FETCHED, declared_source
+from dagster_project.run_plan import idle_steps, plan_runs
+from spark_jobs.exceptions import SparkJobsError
+from spark_jobs.lake.ledger.lease import WAIT_SECONDS
+from spark_jobs.lake.run.decisions import refuse_around_quarantine
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import catalogue_errors
+
+PARENT = "headrace/job-run"
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+_SHOWN = 3
+
+
+def partitioned_job(
+    name: str, keys: Collection[dg.AssetKey], description: str, definitions: Callable[[], dg.Definitions]
+) -> dg.JobDefinition:
+    """A job that brings some tables up to date, whatever their partitions.
+
+    Args:
+        name: of the job.
+        keys: the tables.
+        description: what the UI says of it.
+        definitions: gives the project's, once they are there.
+    """
+
+    def runs(context: dg.OpExecutionContext) -> None:
+        failed = _run_all(context, definitions(), keys)
+        if failed:
+            names = sorted(".".join(key.path) for key in failed)
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            raise dg.Failure(
+                f"{', '.join(names[:_SHOWN])}{more}: failed, or left because of one that failed; the runs tagged "
+                f"{PARENT}={context.run_id} say why",
+                allow_retries=False,
+            )
+
+    # Dagster compares the annotation with the class, but `from __future__ import annotations` made it a string.
+    runs.__annotations__["context"] = dg.OpExecutionContext
+    made = dg.op(name=f"{name}_runs", description=description, required_resource_keys={"lake"})(runs)
+
+    @dg.job(name=name, description=description)
+    def job() -> None:
+        made()
+
+    return job
+
+
+def _run_all(
+    context: dg.OpExecutionContext, definitions: dg.Definitions, selected: Collection[dg.AssetKey]
+) -> set[dg.AssetKey]:
+    """Execute the runs; gives the tables that were not brought up to date."""
+    graph = definitions.resolve_asset_graph()
+    keys = [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level) if key in selected]
+    lake: Lake = context.resources.lake.open(context.run_id)
+    lake.ledger.refresh()
+    failed = set(_fetch(context, lake, keys))
+    planned = plan_runs(definitions, keys, None, context.instance, lake.ledger, lake.catalogue)
+    idle = set(map(id, idle_steps(planned, context.instance)))
+    tags = {name: value for name, value in context.run.tags.items() if name.startswith("headrace/")}
+    for one in planned:
+        wanted = [key for step in one.steps if id(step) not in idle for key in step.keys]
+        chosen = [key for key in wanted if not failed & graph.get_ancestor_asset_keys(key)]
+        failed |= set(wanted) - set(chosen)
+        if not chosen:
+            continue
+        result = run_here(
+            definitions.resolve_implicit_global_asset_job_def(),
+            context.instance,
+            _QUIET,
+            chosen,
+            one.partition,
+            tags={**tags, FETCHED: "true", PARENT: context.run_id},
+            raise_on_error=False,
+        )
+        made = {event.asset_key for event in result.get_asset_materialization_events()}
+        of = f" of partition {one.partition}" if one.partition is not None else ""
+        context.log.info(f"run {result.run_id}: {len(made)} of {len(chosen)} tables{of} are up to date")
+        if not result.success and not result.filter_events(lambda event: bool(event.is_step_failure)):
+            raise DagsterExecutionInterruptedError  # the one inside was, and so is this
+        failed |= set(chosen) - made
+    return failed
+
+
+def _fetch(context: dg.OpExecutionContext, lake: Lake, keys: Collection[dg.AssetKey]) -> Iterator[dg.AssetKey]:
+    """Ask the sources that are far away, so that the plan knows what is new; gives tables whose source fails."""
+    for key in keys:
+        binding = declared_source(".".join(key.path))
+        if binding is None or binding.step.fetch is None:
+            continue
+        try:
+            with catalogue_errors():
+                refuse_around_quarantine(lake.ledger, binding)
+                binding.fetch(lake.catalogue, WAIT_SECONDS)
+        except SparkJobsError as error:
+            context.log.error(f"{'.'.join(key.path)}: {error}")
+            yield key
+    lake.ledger.refresh()

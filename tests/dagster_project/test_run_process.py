@@ -1,0 +1,169 @@
+"""A run whose process died ends, wherever it lived, and what waits behind it goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.launcher import WorkerStatus
+from prometheus_client import CollectorRegistry
+
+from dagster_project import run_process
+from dagster_project.cli.project import _INSTANCE, dagster_home
+from dagster_project.executor import run_here, side_by_side
+from dagster_project.inspect.lake.run_health import RUNS_METRIC, RunHealth, run_collector, run_finding, run_health
+from dagster_project.run_process import WatchedRunLauncher, end_dead_runs, run_processes, signs_of_life
+from spark_jobs.lake.ledger.process import Process, _start_of, this_process
+from tests.waiting import until
+
+STATUS = dg.DagsterRunStatus
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """An instance with the settings that headrace writes."""
+    (tmp_path / "dagster.yaml").write_text(_INSTANCE)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as made:
+        yield made
+
+
+def run_of(
+    instance: dg.DagsterInstance, process: Process | None, silent: float = 0.0, status: STATUS = STATUS.STARTED
+) -> dg.DagsterRun:
+    """A run that a process executes, which gave its last sign of life some seconds ago."""
+    run = instance.create_run_for_job(job, status=status)
+    if process is not None:
+        value = json.dumps({**dataclasses.asdict(process), "beat": time.time() - silent})
+        instance.daemon_cursor_storage.set_cursor_values({run_process._KEY + run.run_id: value})
+    return run
+
+
+@dg.job
+def job() -> None:
+    """Does nothing."""
+
+
+ME = this_process()
+GONE = dataclasses.replace(ME, start=ME.start + 1)
+ELSEWHERE = dataclasses.replace(ME, scope="another-boot:1", host="elsewhere")
+
+
+def test_a_run_tells_who_executes_it_until_it_ends(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every executor of headrace's does; the sign is renewed, and a database that is away fails no run."""
+    monkeypatch.setattr(run_process, "_BEAT_SECONDS", 0.01)
+    seen: list[run_process.RunProcess] = []
+
+    def table(context: dg.AssetExecutionContext) -> None:
+        first = until(lambda: run_processes(context.instance, [context.run.run_id]))[context.run.run_id]
+        until(lambda: run_processes(context.instance, [context.run.run_id])[context.run.run_id].beat > first.beat)
+        seen.append(first)
+
+    table.__annotations__["context"] = dg.AssetExecutionContext
+    made = dg.Definitions([dg.asset(table)], executor=side_by_side).resolve_implicit_global_asset_job_def()
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    assert run_here(made, instance, quiet).success
+    assert seen[0].process == ME and seen[0].lives() is True
+    monkeypatch.setattr(type(instance.daemon_cursor_storage), "set_cursor_values", lambda *_: 1 / 0)
+    with signs_of_life(instance, "a run"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("process", "silent", "looks"),
+    [
+        (ME, 1000.0, ["RUNNING"] * 2),
+        (GONE, 0.0, ["NOT_FOUND"]),
+        (ELSEWHERE, 100.0, ["RUNNING"] * 2),
+        (ELSEWHERE, 1000.0, ["RUNNING", "NOT_FOUND"]),
+        (None, 0.0, ["RUNNING"] * 2),
+    ],
+)
+def test_the_process_decides_and_the_clock_only_where_one_cannot_look(
+    instance: dg.DagsterInstance, process: Process | None, silent: float, looks: list[str]
+) -> None:
+    """Silence counts when nothing came between two looks; a run that never gave a sign is left alone."""
+    run = run_of(instance, process, silent)
+    launcher = instance.run_launcher
+    assert isinstance(launcher, WatchedRunLauncher) and launcher.supports_check_run_worker_health
+    assert [launcher.check_run_worker_health(run).status for _ in looks] == [WorkerStatus[one] for one in looks]
+
+
+def test_a_sign_between_two_looks_is_life(instance: dg.DagsterInstance) -> None:
+    """After the database was away for long, the first look may come before the first sign."""
+    run = run_of(instance, ELSEWHERE, 1000.0)
+    check = instance.run_launcher.check_run_worker_health
+    assert check(run).status is WorkerStatus.RUNNING
+    instance.daemon_cursor_storage.set_cursor_values(
+        {run_process._KEY + run.run_id: json.dumps({**dataclasses.asdict(ELSEWHERE), "beat": time.time() - 500})}
+    )
+    assert check(run).status is WorkerStatus.RUNNING
+
+
+def test_a_command_ends_the_dead_runs_that_it_can_look_up(instance: dg.DagsterInstance) -> None:
+    """Those of other machines are left to their daemon, those that live to themselves."""
+    runs = [run_of(instance, process, 1000.0) for process in (GONE, ME, ELSEWHERE, None)]
+    canceling = run_of(instance, GONE, status=STATUS.CANCELING)
+    assert len(end_dead_runs(instance)) == 2 and end_dead_runs(instance) == []
+    statuses = [instance.get_run_by_id(run.run_id).status for run in (*runs, canceling)]  # type: ignore[union-attr]
+    assert statuses == [STATUS.FAILURE, *[STATUS.STARTED] * 3, STATUS.CANCELED]
+
+
+def test_a_dead_run_can_be_terminated(instance: dg.DagsterInstance) -> None:
+    """Though no code server knows it; a command that lives on this machine gets a signal to end."""
+    run = run_of(instance, GONE)
+    assert instance.run_launcher.terminate(run.run_id)
+    ended = instance.get_run_by_id(run.run_id)
+    assert ended is not None and ended.status is STATUS.CANCELED
+    assert not instance.run_launcher.terminate(run.run_id)
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_DFL); print(flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline()
+        alive = run_of(instance, dataclasses.replace(ME, pid=child.pid, start=_start_of(child.pid) or 0))
+        assert instance.run_launcher.terminate(alive.run_id)
+        assert child.wait() == -signal.SIGTERM
+    assert not os.path.exists(f"/proc/{child.pid}")
+
+
+def test_status_and_doctor_count_runs_and_say_how_dead_ones_end(instance: dg.DagsterInstance) -> None:
+    """Dead are those whose process is gone or was silent for long; a failure counts for a week."""
+    now = datetime.now(UTC)
+    instance.report_run_failed(run_of(instance, ME))
+    for process in (ME, None):
+        run_of(instance, process)
+    assert run_health(instance, now) == RunHealth(failed=1, running=2)
+    assert run_finding(run_health(instance, now))[0] == "ok"
+    for process in (GONE, ELSEWHERE):
+        run_of(instance, process, 1000.0)
+    found = run_health(instance, now + timedelta(days=8))
+    assert found == RunHealth(running=2, dead=2)
+    assert str(found) == "0 runs failed in 7 days, 0 wait, 2 run, 2 are dead"
+    assert run_finding(found)[0] == "warning" and "a daemon (headrace ui) ends them" in run_finding(found)[1]
+    assert "docs/monitoring.md#runs" in run_finding(RunHealth(watched=False))[1]
+    registry = CollectorRegistry()
+    registry.register(run_collector(lambda: found))
+    assert registry.get_sample_value(RUNS_METRIC, {"state": "dead"}) == 2
+
+
+def test_settings_that_an_earlier_version_wrote_are_replaced(lake_env: Path) -> None:
+    """And those that a person has changed are kept."""
+    home = lake_env / "dagster"
+    home.mkdir()
+    pools = "concurrency:\n  pools:\n    default_limit: 1\n    granularity: run\n"
+    comment = "# One writer per table at a time, across runs (the lake's lease ensures the same for other programs).\n"
+    former = f"telemetry:\n  enabled: false\nnux:\n  enabled: false\n{comment}{pools}"
+    for text, kept in ((former, False), (former + "# mine\n", True)):
+        (home / "dagster.yaml").write_text(text)
+        dagster_home()
+        assert (home / "dagster.yaml").read_text() == (text if kept else _INSTANCE)

@@ -1,13 +1,14 @@
 """Give Prometheus metrics of one server process over HTTP at `/metrics`; `setup/grafana/blender.json` draws them.
 
 A blend is labelled by the first 12 digits of its id, so the number of series grows with blends and sources, never with
-callers or rows.
+callers or rows; series that have not been counted for longest go first. At `/ready` the same port says whether streams
+may begin, for the health checks of containers: 200, and 503 from the moment on at which the server begins to stop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,6 +20,9 @@ from blender_service.server.limits import StreamLimits
 from blender_service.tables.block_cache import CacheEvents
 
 ID_DIGITS: Final = 12
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
 COUNT_SECONDS: Final = 0.1
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -81,8 +85,8 @@ class Metrics:
         if call.offset is None:
             self._seconds.labels(call.method).observe(call.seconds)
 
-    def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
-        """Answer Prometheus over HTTP; port 0 takes any that is free.
+    def serve(self, host: str, port: int, is_ready: Callable[[], bool]) -> tuple[int, Callable[[], None]]:
+        """Answer Prometheus over HTTP, and at `/ready` whether streams may begin; port 0 takes any that is free.
 
         Returns:
             The port, and what stops it.
@@ -108,6 +112,18 @@ class Metrics:
         return Counter(f"headrace_blender_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
+        metrics = server.get_app()
+        assert metrics is not None
+
+        def answer(environment: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            if environment["PATH_INFO"] != "/ready":
+                return metrics(environment, start_response)
+            status, text = ("200 OK", b"ready\n") if is_ready() else ("503 Service Unavailable", b"stopping\n")
+            start_response(status, [("Content-Type", "text/plain")])
+            return [text]
+
+        server.set_app(answer)
+
         return Histogram(f"headrace_blender_{name}", text, labels, buckets=SECONDS, registry=self.registry)
 
 

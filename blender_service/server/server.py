@@ -203,7 +203,9 @@ def start(
     running = RunningServer(server, address, drain, limits)
     running.at_stop(stalls.close)
     if operation.metrics_port is not None:
-        running.metrics_port, stop_metrics = metrics.serve(operation.metrics_host, operation.metrics_port)
+        running.metrics_port, stop_metrics = metrics.serve(
+            operation.metrics_host, operation.metrics_port, lambda: not drain.begun.is_set()
+        )
         running.at_stop(stop_metrics)
         logger.info("metrics at http://%s:%d/metrics", operation.metrics_host, running.metrics_port)
     running.at_stop(runs.close)

@@ -7,6 +7,7 @@ may begin, for the health checks of containers: 200, and 503 from the moment on 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -15,15 +16,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from blender_service.exceptions import ServerStartError
+from blender_service.recently_used import RecentlyUsed
 from blender_service.server.call_context import Call
 from blender_service.server.limits import StreamLimits
 from blender_service.tables.block_cache import CacheEvents
 
-ID_DIGITS: Final = 12
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
+ID_DIGITS: Final = 12
 COUNT_SECONDS: Final = 0.1
+SERIES_AT_HAND: Final = 4096  # sources of blends, and blends that waited for live rows
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -37,9 +40,10 @@ class Metrics:
         self._rows = self._counter("rows", "Rows handed to readers.", source)
         self._tokens = self._counter("tokens", "Tokens of those rows, padding included.", source)
         self._bytes = self._counter("token_bytes", "Bytes of those tokens.", source)
-        self._by_source: dict[tuple[str, str], list[Counter]] = {}
+        self._by_source = RecentlyUsed[tuple[str, str], list[Counter]](SERIES_AT_HAND, forgotten=self._forget_source)
         self._message_bytes = self._counter("message_bytes", "Bytes of all answers, as serialised.", ("call",))
         self._live_wait = self._counter("live_wait_seconds", "Time that reads waited for live rows.", ("blend",))
+        self._waited = RecentlyUsed[str, Counter](SERIES_AT_HAND, forgotten=self._live_wait.remove)
         self._calls = self._counter("calls", "Calls that have ended, by gRPC status.", ("call", "status"))
         self._seconds = self._histogram("call_seconds", "Time of calls that have one answer.", ("call",))
         self._first = self._histogram("first_batch_seconds", "From the call to the first batch with rows.", ())
@@ -53,7 +57,7 @@ class Metrics:
         """Count a batch."""
         blend = call.blend_id[:ID_DIGITS]
         if call.waiting or call.has_waited:
-            self._live_wait.labels(blend).inc(seconds)
+            self._waited.find(blend, lambda: self._live_wait.labels(blend)).inc(seconds)
         elif call.source_rows:
             self._batch.observe(seconds)
         if call.source_rows and not call.is_measured:
@@ -68,15 +72,23 @@ class Metrics:
         """Count what a call has sent since it was last counted; done for each message, this would double its cost."""
         blend = call.blend_id[:ID_DIGITS]
         for source, rows in call.take_source_rows().items():
-            counters = self._by_source.get((blend, source))
-            if counters is None:  # looking three of them up by labels costs more than counting
-                all_of = (self._rows, self._tokens, self._bytes)
-                counters = self._by_source[blend, source] = [counter.labels(blend, source) for counter in all_of]
+            # Looking three of them up by labels costs more than counting.
+            counters = self._by_source.find((blend, source), functools.partial(self._series, blend, source))
             tokens = rows * call.window_tokens
             for counter, count in zip(counters, (rows, tokens, tokens * call.token_bytes), strict=True):
                 counter.inc(count)
         counted, call.counted_bytes = call.counted_bytes, call.message_bytes
         self._message_bytes.labels(call.method).inc(call.message_bytes - counted)
+
+    def _series(self, blend: str, source: str) -> list[Counter]:
+        return [counter.labels(blend, source) for counter in self._sources()]
+
+    def _sources(self) -> tuple[Counter, ...]:
+        return self._rows, self._tokens, self._bytes
+
+    def _forget_source(self, labels: tuple[str, str]) -> None:
+        for counter in self._sources():
+            counter.remove(*labels)
 
     def ended(self, call: Call) -> None:
         """Count a call."""
@@ -101,17 +113,6 @@ class Metrics:
                 f"metrics: cannot listen on {host}:{port}: {error.strerror}; choose another --metrics-port"
             ) from error
 
-        def stop() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        return int(server.server_port), stop
-
-    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(f"headrace_blender_{name}", text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
         metrics = server.get_app()
         assert metrics is not None
 
@@ -124,6 +125,17 @@ class Metrics:
 
         server.set_app(answer)
 
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return int(server.server_port), stop
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(f"headrace_blender_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
         return Histogram(f"headrace_blender_{name}", text, labels, buckets=SECONDS, registry=self.registry)
 
 

@@ -114,6 +114,8 @@ def test_watches_of_health_leave_room_for_others(serve: Serve, prose: PackedFixt
     server = serve(operation=OperationConfig(max_streams=1))
     with grpc.insecure_channel(server.address) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch
+        unknown = [answer.status for answer in watch(health_pb2.HealthCheckRequest(service="nobody's"))]
+        assert unknown == [health_pb2.HealthCheckResponse.SERVICE_UNKNOWN], "and nothing is kept of it"
         watches = [watch(health_pb2.HealthCheckRequest()) for _ in range(MOST_OPEN_CALLS)]
         for one in watches:
             next(one)
@@ -150,9 +152,9 @@ def test_stopping_lets_streams_go_on_and_then_tells_them_their_row(serve: Serve,
         began = time.monotonic()
         stopping.start()
         assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert (answer_of(server, "/ready"), answer_of(server, "/metrics")) == (503, 200)
         assert next(stream).rows == 1
         last = 0
-        assert (answer_of(server, "/ready"), answer_of(server, "/metrics")) == (503, 200)
         with pytest.raises(grpc.RpcError) as caught:
             for batch in stream:
                 last = batch.offset + batch.rows

@@ -69,13 +69,12 @@ def _open_embedded(warehouse: Path) -> Catalog:
         raise CatalogueError(f"lake: {database} is no catalogue: {_first_line(error)}; restore the file") from error
 
 
-# Errors that another try does not mend: a wrong path, a full disk, or a refusal of the object store. PyArrow gives
-# those as an OSError whose text alone names the code of AWS's SDK (ACCESS_DENIED) or of S3 (AccessDenied).
-_LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-_LASTING_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_REFUSED_BY_STORE = re.compile(
-    "ACCESS_DENIED|AccessDenied|NO_SUCH_BUCKET|NoSuchBucket|InvalidAccessKeyId|SignatureDoesNotMatch|NotImplemented"
-)
+# Errors that another try does not mend: a wrong path, a full disk, a bucket that is not there. PyArrow gives what the
+# store says as an OSError whose text alone names the code of AWS's SDK (NO_SUCH_BUCKET) or of S3 (NoSuchBucket). A key
+# that it refuses is none of them: it was rotated, and servers are being started again with the new one.
+_LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_LASTING_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_LASTING_CODES = re.compile("NO_SUCH_BUCKET|NoSuchBucket|NotImplemented")
 
 
 def warehouse_location(catalogue: Catalog) -> str:
@@ -91,12 +90,12 @@ def warehouse_location(catalogue: Catalog) -> str:
 
 
 def is_outage(error: Exception) -> bool:
-    """Say whether an error is one of a catalogue or store that is away for now, so that another try may succeed."""
+    """Say whether a catalogue or store is away or refuses its credentials for now, so that another try may succeed."""
     if isinstance(error, DBAPIError):
         return isinstance(error, OperationalError) or error.connection_invalidated
     if not isinstance(error, (OSError, ServiceUnavailableError)) or isinstance(error, _LASTING):
         return False
-    return getattr(error, "errno", None) not in _LASTING_NUMBERS and not _REFUSED_BY_STORE.search(str(error))
+    return getattr(error, "errno", None) not in _LASTING_NUMBERS and not _LASTING_CODES.search(str(error))
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,7 +6,6 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -15,8 +14,16 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 
 if TYPE_CHECKING:
+    from dagster import ConfigurableResource
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
+
+    LazyPySparkResource = ConfigurableResource[Any]
+else:
+    try:
+        from dagster_pyspark import LazyPySparkResource
+    except ModuleNotFoundError:  # it asks for exactly one Dagster, so it is an extra
+        from dagster import ConfigurableResource as LazyPySparkResource
 
 
 _STARTING = threading.Lock()
@@ -25,10 +32,12 @@ _STARTING = threading.Lock()
 class LakeResource(LazyPySparkResource):
     """Catalogue, ledger and Spark session of the lake, shared by all steps of a run.
 
-    The session is dagster-pyspark's lazy one, with the settings that `spark_jobs.lake` derives from PyIceberg's.
+    Where dagster-pyspark is installed, it is one of its lazy resources, so that assets which ask for such a one get
+    this; the session has the settings that `spark_jobs.lake` derives from PyIceberg's either way.
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict, description="further Spark settings, by full name")
+    _spark_session: SparkSession | None = PrivateAttr(default=None)
     _own: threading.local = PrivateAttr(default_factory=threading.local)
 
     def open(self, run_id: str) -> Lake:
@@ -36,10 +45,12 @@ class LakeResource(LazyPySparkResource):
         catalogue, ledger = _opened()
         return Lake(catalogue, ledger, self._session_of_thread, run_id)
 
-    def _init_session(self) -> None:
-        """Start the session on first use, with the lake's settings; overrides the resource of dagster-pyspark."""
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session, started on first use."""
         if self._spark_session is None:
             self._spark_session = start(self.spark_config)
+        return self._spark_session
 
     def _session_of_thread(self) -> SparkSession:
         """The session of this thread: a step sets its session up for what it reads. The first thread starts Spark."""

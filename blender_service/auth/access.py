@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,9 +32,11 @@ from blender_service.auth.access_files import (
 from blender_service.auth.visibility import KEPT_SECONDS, PUBLIC, KnownVisibility
 from blender_service.auth.visible_lake import MayRead
 from blender_service.exceptions import UnauthenticatedError
+from blender_service.recently_used import RecentlyUsed
 
 ANONYMOUS: Final = "anonymous"
 AUTHORIZATION: Final = "authorization"
+NAMESPACES_AT_HAND: Final = 4096  # callers may ask for any name, also for one that no namespace has
 
 logger = logging.getLogger(__name__)
 
@@ -139,13 +140,11 @@ class CorpusDatasets:
         """Look in `catalogue`; `clock` gives seconds."""
         self._catalogue = catalogue
         self._clock = clock
-        self._known: dict[str, tuple[float, frozenset[str] | None]] = {}
-        self._lock = threading.Lock()
+        self._known = RecentlyUsed[str, tuple[float, frozenset[str] | None]](NAMESPACES_AT_HAND)
 
     def of(self, namespace: str) -> frozenset[str] | None:
         """Give the datasets of a corpus, an empty set for another namespace; None if the lake never answered."""
-        with self._lock:
-            asked, datasets = self._known.get(namespace, (float("-inf"), None))
+        asked, datasets = self._known.get(namespace) or (float("-inf"), None)
         if self._clock() - asked < KEPT_SECONDS:
             return datasets
         try:
@@ -156,8 +155,7 @@ class CorpusDatasets:
             logger.error("namespace %s: its datasets cannot be read: %s", namespace, error)
             found = None
         datasets = datasets if found is None else found
-        with self._lock:
-            self._known[namespace] = (self._clock(), datasets)
+        self._known.put(namespace, (self._clock(), datasets))
         return datasets
 
     def _look(self, namespace: str) -> frozenset[str] | None:

@@ -7,7 +7,7 @@ forbidden table or blend is, letter for letter, the one about a table or blend t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any, cast
 
 from pyiceberg.catalog import Catalog
@@ -18,6 +18,7 @@ from blender_service.blend.config import BlendConfig
 from blender_service.blend.store import BlendStore, not_found
 from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, StoredBlendError
 from blender_service.order.resolved_blend import Head
+from blender_service.recently_used import RecentlyUsed
 
 MayRead = Callable[[str], bool]
 
@@ -47,7 +48,7 @@ class _VisibleTables:
 class VisibleBlends(BlendStore):
     """The blends whose tables may all be read, those of the parts that ancestors decided included."""
 
-    def __init__(self, whole: BlendStore, may_read: MayRead, tables_of: MutableMapping[str, frozenset[str]]) -> None:
+    def __init__(self, whole: BlendStore, may_read: MayRead, tables_of: RecentlyUsed[str, frozenset[str]]) -> None:
         """Show the part of a store that a caller may read."""
         super().__init__(whole.objects)
         self._whole = whole
@@ -93,7 +94,7 @@ class VisibleBlends(BlendStore):
                     logger.error("%s", error)
                 return False
             tables = frozenset((*(pin.table for pin in pins), *(source.table for source in config.sources)))
-            self._tables_of[blend_id] = tables
+            self._tables_of.put(blend_id, tables)
         return all(self._may_read(table) for table in tables)
 
     def _bound(self, name: str) -> str | None:

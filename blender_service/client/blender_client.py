@@ -8,7 +8,8 @@ A read survives a restart of the server: it connects again, with growing pauses,
 not handed out yet. Rows come once and in order. Several replicas are one address: `ipv4:10.0.0.1:7170,10.0.0.2:7170`,
 or a DNS name with several records; a read continues at the next replica that answers.
 
-`Identity` says who the client is (token, certificate) and which training run it reads for.
+`Identity` says who the client is (token, certificate) and which training run it reads for. Its files may be renewed
+while a read goes on.
 
 No wait is without end: calls have deadlines, a stream that falls silent is opened again, a server that cannot be
 reached is given up after `retry_seconds`, and a live row after `wait_seconds`.
@@ -38,7 +39,7 @@ from blender_service.blend.requests import SourceChange, SourceSpec, Stage
 from blender_service.client.channel import DEFAULT_IDENTITY, Identity, open_channel
 from blender_service.client.retry import Backoff
 from blender_service.client.row_stream import RowStream
-from blender_service.exceptions import InvalidReadError
+from blender_service.exceptions import InvalidReadError, UnauthenticatedError
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.status import error_of
@@ -90,6 +91,7 @@ class BlenderClient:
         self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
         self._silence_seconds = silence_seconds
+        self._token_file = "" if identity.token else identity.token_file
         self._closed = threading.Event()
         self._channel = open_channel(address, identity, OPTIONS)
         self._blends = blends_pb2_grpc.BlendServiceStub(self._channel)
@@ -238,7 +240,8 @@ class BlenderClient:
             OffsetOutOfRangeError: the read starts beyond the end.
             RowNotThereYetError: a live row did not come in time.
             WindowMismatchError: the blend does not have the expected facts.
-            UnauthenticatedError: the server refuses the token, or its file cannot be read.
+            UnauthenticatedError: the server refuses the token, or its file cannot be read; a token file is read again
+                for `retry_seconds` before, for 10 seconds at most where no row has come yet.
             ServerUnavailableError: no server answered for `retry_seconds`.
         """
         try:
@@ -253,8 +256,7 @@ class BlenderClient:
             )
         except ValueError as error:
             raise InvalidReadError(f"read: {error}; give whole numbers from 0 on, offsets below 2**62") from error
-        backoff = Backoff(self._retry_seconds, self._closed)
-        return RowStream(request, part, self._read_blend, self.address, backoff, self._silence_seconds)
+        return RowStream(request, part, self._read_blend, self.address, self._backoff(), self._silence_seconds)
 
     def close(self) -> None:
         """Close the connection; running reads end with an error, also those that wait for a server."""
@@ -269,13 +271,18 @@ class BlenderClient:
 
     def _call(self, method: Callable[..., Response], request: Request) -> Response:
         """Make a unary call, and try again while the server cannot be reached."""
-        backoff = Backoff(self._retry_seconds, self._closed)
+        backoff = self._backoff()
         while True:
             backoff.check_open()
             try:
                 return method(request, timeout=self._timeout_seconds)
             except grpc.RpcError as rpc_error:
                 backoff.wait(error_of(rpc_error, self.address))
+            except UnauthenticatedError as error:  # the file of the token could not be read
+                backoff.wait(error)
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._retry_seconds, self._closed, self._token_file)
 
 
 connect = BlenderClient

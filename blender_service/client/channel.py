@@ -5,10 +5,12 @@ channel = open_channel("blender.example:7170", Identity(token_file="token", auth
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import grpc
 
@@ -25,7 +27,8 @@ class Identity(NamedTuple):
     Attributes:
         token: bearer token; empty for the one of `token_file`, or of the variable `HEADRACE_TOKEN`.
         token_file: file that holds it, read at every call, so that it can be renewed.
-        authority: PEM file of the authority that signed the server's certificate; with it the connection is TLS.
+        authority: PEM file of the authority that signed the server's certificate; with it the connection is TLS. Like
+            the other PEM files it is looked at before every call, so that it can be renewed.
         tls: use TLS, with the authorities that gRPC trusts by default where `authority` names none.
         certificate: PEM file that shows who the client is (mTLS).
         key: PEM file of the certificate's key.
@@ -62,12 +65,7 @@ def open_channel(
         UnauthenticatedError: a file of TLS cannot be read.
     """
     if identity.has_tls:
-        credentials = grpc.ssl_channel_credentials(
-            root_certificates=_read(identity.authority),
-            private_key=_read(identity.key),
-            certificate_chain=_read(identity.certificate),
-        )
-        channel = grpc.secure_channel(address, credentials, options=tuple(options))
+        channel = cast(grpc.Channel, _RenewedChannel(address, identity, options))
     else:
         channel = grpc.insecure_channel(address, options=tuple(options))
     adds = _AddsMetadata(lambda: metadata_of(identity, os.environ if environment is None else environment))
@@ -104,6 +102,60 @@ def _read(path: str) -> bytes | None:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnauthenticatedError(f"{path}: {error.strerror}; restore the file, or name another") from error
+
+
+class _PemFiles(NamedTuple):
+    """What the files of TLS hold; None for a file that is not named."""
+
+    authority: bytes | None
+    key: bytes | None
+    certificate: bytes | None
+
+
+class _RenewedChannel:
+    """A TLS channel that is opened anew when its files have changed: gRPC reads them once for each channel.
+
+    It has what interceptors need of a channel, who ask it for the method at each call. While a file cannot be read, the
+    channel in use stays. One that was replaced is closed at the change after that, not at once, since a call may just
+    have been given it; a read that goes on over it till then continues over the newest, at its next row.
+    """
+
+    def __init__(self, address: str, identity: Identity, options: Options) -> None:
+        self._address, self._identity, self._options = address, identity, tuple(options)
+        self._lock = threading.Lock()
+        self._pem = _read_pem(identity)
+        self._channels = [self._open()]
+
+    def unary_unary(self, *method: Any, **how: Any) -> Any:
+        """Make a method with one answer."""
+        return self._current().unary_unary(*method, **how)
+
+    def unary_stream(self, *method: Any, **how: Any) -> Any:
+        """Make a method with many answers."""
+        return self._current().unary_stream(*method, **how)
+
+    def close(self) -> None:
+        """End all calls."""
+        for channel in self._channels:
+            channel.close()
+
+    def _current(self) -> grpc.Channel:
+        """Give the channel of the files as they are now."""
+        with self._lock, contextlib.suppress(UnauthenticatedError):
+            pem = _read_pem(self._identity)
+            if pem != self._pem:
+                self._pem = pem
+                for channel in self._channels[:-1]:
+                    channel.close()
+                self._channels = [self._channels[-1], self._open()]
+        return self._channels[-1]
+
+    def _open(self) -> grpc.Channel:
+        return grpc.secure_channel(self._address, grpc.ssl_channel_credentials(*self._pem), options=self._options)
+
+
+def _read_pem(identity: Identity) -> _PemFiles:
+    return _PemFiles(_read(identity.authority), _read(identity.key), _read(identity.certificate))
 
 
 class _Details(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -9,20 +10,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from blender_service.exceptions import BlenderError, ServerUnavailableError
+from blender_service.exceptions import BlenderError, ServerUnavailableError, UnauthenticatedError
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
+RENEWAL_SECONDS: Final = 10.0  # longest wait for another token where none was ever taken
+
+logger = logging.getLogger(__name__)
 
 
 class Backoff:
-    """Pauses that double between attempts, until the time allowed is up."""
+    """Pauses that double between attempts, until the time allowed is up.
 
-    def __init__(self, seconds: float, closed: threading.Event) -> None:
+    A token that is refused is tried again where it comes from a file, since whoever renews it writes it there and gives
+    it to the servers, in either order: for as long as a server that is away where an attempt has succeeded before, else
+    for `RENEWAL_SECONDS`, so that a mistake is told soon.
+    """
+
+    def __init__(self, seconds: float, closed: threading.Event, token_file: str = "") -> None:
         """Allow attempts for `seconds` after the first failure; `closed` ends a pause at once."""
         self._seconds = seconds
         self._closed = closed
-        self.reset()
+        self._token_file = token_file
+        self._refused_seconds = min(seconds, RENEWAL_SECONDS)
+        self._start()
 
     def check_open(self) -> None:
         """Refuse an attempt on a client that was closed."""
@@ -31,15 +42,25 @@ class Backoff:
 
     def reset(self) -> None:
         """Start anew after a success."""
+        self._refused_seconds = self._seconds
+        self._start()
+
+    def _start(self) -> None:
         self._deadline: float | None = None
+        self._waits_for_token = False
         self._pause = FIRST_PAUSE_SECONDS
 
     def wait(self, error: BlenderError) -> None:
         """Pause before the next attempt, or raise the error where another attempt cannot help."""
         now = time.monotonic()
-        self._deadline = self._deadline if self._deadline is not None else now + self._seconds
-        if not isinstance(error, ServerUnavailableError) or now + self._pause > self._deadline:
+        refused = isinstance(error, UnauthenticatedError) and bool(self._token_file)
+        if self._deadline is None:
+            self._deadline = now + (self._refused_seconds if refused else self._seconds)
+        if not (refused or isinstance(error, ServerUnavailableError)) or now + self._pause > self._deadline:
             raise error
+        if refused and not self._waits_for_token:
+            self._waits_for_token = True
+            logger.warning("%s; %s is read again for %.0f s", error, self._token_file, self._deadline - now)
         # Random, so that the ranks that lost one server do not all come back at the same moment.
         self._closed.wait(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)

@@ -1,7 +1,8 @@
 """Receive the rows of a read in order, each once, over any number of connections.
 
-A stream that breaks is opened again at the first row that was not handed out. A stream that falls silent is cancelled
-and opened again, so that no read hangs: while a server waits for a live row, it sends an empty batch every few seconds.
+A stream that breaks is opened again at the first row that was not handed out, also one whose token was taken back while
+the file of the token holds, or soon will, another. A stream that falls silent is cancelled and opened again, so that no
+read hangs: while a server waits for a live row, it sends an empty batch every few seconds.
 `Prefetcher` runs an iterator in a thread, a few items ahead of its consumer.
 """
 
@@ -17,7 +18,12 @@ import grpc
 from headrace.blender.v1 import rows_pb2
 
 from blender_service.client.retry import Backoff, InputClock, SilenceWatch
-from blender_service.exceptions import BlenderError, MalformedMessageError, ServerUnavailableError
+from blender_service.exceptions import (
+    BlenderError,
+    MalformedMessageError,
+    ServerUnavailableError,
+    UnauthenticatedError,
+)
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch, decode
 from blender_service.wire.status import error_of
@@ -100,6 +106,8 @@ class RowStream(Iterator[RowBatch]):
                         self._backoff.wait(ServerUnavailableError(ended))
                 except grpc.RpcError as rpc_error:
                     self._backoff.wait(self._error(rpc_error))
+                except UnauthenticatedError as error:  # the file of the token could not be read
+                    self._backoff.wait(error)
                 finally:
                     call.cancel()
         finally:

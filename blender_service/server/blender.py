@@ -7,8 +7,6 @@ machine may share a folder of block files.
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,6 +23,7 @@ from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, 
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Pin
+from blender_service.recently_used import RecentlyUsed
 from blender_service.rows.blend_reader import BlendReader
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
@@ -43,6 +42,8 @@ from blender_service.tables.parquet_to_block import has_page_checksums
 DEFAULT_PAGE_SIZE: Final = 100
 MAX_PAGE_SIZE: Final = 1000
 BLENDS_AT_HAND: Final = 128
+BLENDS_SHOWN: Final = 16_384  # of which it is known which tables they read, some 12 MB
+FILES_AT_HAND: Final = 200_000  # of packed tables at a snapshot, some 60 MB
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +67,17 @@ class _Opened(NamedTuple):
 class _Shared:
     """Caches of one lake. What they hold is the same for every caller who may see it, so all views share them.
 
-    The lock is that of `opened`, the blends used last. `indices` are keyed by a table's UUID and the pinned snapshot or
-    `live`; `tables_of` serves namespace rules.
+    Each keeps what was used last, and finds the rest again in the lake: a stream holds what it reads itself. `indices`
+    are keyed by a table's UUID and the pinned snapshot or `live`; `tables_of` serves namespace rules.
     """
 
     cache: BlockCache
     fetcher: BlockFetcher = field(default_factory=BlockFetcher)
-    opened: OrderedDict[str, _Opened] = field(default_factory=OrderedDict)
-    indices: dict[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(default_factory=dict)
-    tables_of: dict[str, frozenset[str]] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    opened: RecentlyUsed[str, _Opened] = field(default_factory=lambda: RecentlyUsed(BLENDS_AT_HAND))
+    indices: RecentlyUsed[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(
+        default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda index: 1 + len(index[1]))
+    )
+    tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))
 
 
 class Blender:
@@ -273,13 +275,13 @@ class Blender:
         if snapshot is None:
             return None
         key = (pin.table_uuid, pin.snapshot_id or "live")
-        indexed_id, runs = self._shared.indices.get(key, (None, ()))
+        indexed_id, runs = self._shared.indices.get(key) or (None, ())
         is_new = indexed_id is None
         if indexed_id != snapshot.snapshot_id:
             runs = index_snapshot(table, pin.table, snapshot)
             if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
                 runs = tuple(run._replace(end=min(run.end, pin.rows)) for run in runs if run.start < pin.rows)
-            self._shared.indices[key] = (snapshot.snapshot_id, runs)
+            self._shared.indices.put(key, (snapshot.snapshot_id, runs))
         packed = PackedTable(pin.table, config.window, runs, table.io)
         if is_new and not all(has_page_checksums(packed, run) for run in {*runs[:1], *runs[-1:]}):
             logger.warning(
@@ -298,20 +300,13 @@ class Blender:
         """Resolve a blend, and keep those used last; a blend never changes."""
         if not self._store.shows(blend_id):
             raise not_found(blend_id)
-        kept = self._shared.opened
-        with self._shared.lock:
-            if blend_id in kept:
-                kept.move_to_end(blend_id)
-                return kept[blend_id]
-        config = self._store.get(blend_id)
-        head = self._store.head(config)
-        opened = _Opened(config, head, config.order(head))
-        with self._shared.lock:
-            if blend_id not in kept:
-                self._warn_small_cache(config)
-            kept[blend_id] = opened
-            while len(kept) > BLENDS_AT_HAND:
-                kept.popitem(last=False)
+        opened = self._shared.opened.get(blend_id)
+        if opened is None:
+            config = self._store.get(blend_id)
+            head = self._store.head(config)
+            opened = _Opened(config, head, config.order(head))
+            self._warn_small_cache(config)
+            self._shared.opened.put(blend_id, opened)
         return opened
 
     def _warn_small_cache(self, config: BlendConfig) -> None:

@@ -241,8 +241,8 @@ class _Guard(AbstractContextManager[None]):
             logger.warning("error %s in %s", number, call_of(self._context).method, exc_info=error)
             refuse(
                 ServerUnavailableError(
-                    "server: its lake does not answer; see that the catalogue's database and the store run, and look "
-                    f"error {number} up in the server's log"
+                    "server: its lake does not answer; see that the catalogue's database and the store run and take "
+                    f"the credentials that this server was started with, and look error {number} up in its log"
                 ),
                 self._context,
             )

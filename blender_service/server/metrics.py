@@ -1,25 +1,32 @@
 """Give Prometheus metrics of one server process over HTTP at `/metrics`; `setup/grafana/blender.json` draws them.
 
 A blend is labelled by the first 12 digits of its id, so the number of series grows with blends and sources, never with
-callers or rows.
+callers or rows; series that have not been counted for longest go first. At `/ready` the same port says whether streams
+may begin, for the health checks of containers: 200, and 503 from the moment on at which the server begins to stop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from blender_service.exceptions import ServerStartError
+from blender_service.recently_used import RecentlyUsed
 from blender_service.server.call_context import Call
 from blender_service.server.limits import StreamLimits
 from blender_service.tables.block_cache import CacheEvents
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
 ID_DIGITS: Final = 12
 COUNT_SECONDS: Final = 0.1
+SERIES_AT_HAND: Final = 4096  # sources of blends, and blends that waited for live rows
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -33,9 +40,10 @@ class Metrics:
         self._rows = self._counter("rows", "Rows handed to readers.", source)
         self._tokens = self._counter("tokens", "Tokens of those rows, padding included.", source)
         self._bytes = self._counter("token_bytes", "Bytes of those tokens.", source)
-        self._by_source: dict[tuple[str, str], list[Counter]] = {}
+        self._by_source = RecentlyUsed[tuple[str, str], list[Counter]](SERIES_AT_HAND, forgotten=self._forget_source)
         self._message_bytes = self._counter("message_bytes", "Bytes of all answers, as serialised.", ("call",))
         self._live_wait = self._counter("live_wait_seconds", "Time that reads waited for live rows.", ("blend",))
+        self._waited = RecentlyUsed[str, Counter](SERIES_AT_HAND, forgotten=self._live_wait.remove)
         self._calls = self._counter("calls", "Calls that have ended, by gRPC status.", ("call", "status"))
         self._seconds = self._histogram("call_seconds", "Time of calls that have one answer.", ("call",))
         self._first = self._histogram("first_batch_seconds", "From the call to the first batch with rows.", ())
@@ -49,7 +57,7 @@ class Metrics:
         """Count a batch."""
         blend = call.blend_id[:ID_DIGITS]
         if call.waiting or call.has_waited:
-            self._live_wait.labels(blend).inc(seconds)
+            self._waited.find(blend, lambda: self._live_wait.labels(blend)).inc(seconds)
         elif call.source_rows:
             self._batch.observe(seconds)
         if call.source_rows and not call.is_measured:
@@ -64,15 +72,23 @@ class Metrics:
         """Count what a call has sent since it was last counted; done for each message, this would double its cost."""
         blend = call.blend_id[:ID_DIGITS]
         for source, rows in call.take_source_rows().items():
-            counters = self._by_source.get((blend, source))
-            if counters is None:  # looking three of them up by labels costs more than counting
-                all_of = (self._rows, self._tokens, self._bytes)
-                counters = self._by_source[blend, source] = [counter.labels(blend, source) for counter in all_of]
+            # Looking three of them up by labels costs more than counting.
+            counters = self._by_source.find((blend, source), functools.partial(self._series, blend, source))
             tokens = rows * call.window_tokens
             for counter, count in zip(counters, (rows, tokens, tokens * call.token_bytes), strict=True):
                 counter.inc(count)
         counted, call.counted_bytes = call.counted_bytes, call.message_bytes
         self._message_bytes.labels(call.method).inc(call.message_bytes - counted)
+
+    def _series(self, blend: str, source: str) -> list[Counter]:
+        return [counter.labels(blend, source) for counter in self._sources()]
+
+    def _sources(self) -> tuple[Counter, ...]:
+        return self._rows, self._tokens, self._bytes
+
+    def _forget_source(self, labels: tuple[str, str]) -> None:
+        for counter in self._sources():
+            counter.remove(*labels)
 
     def ended(self, call: Call) -> None:
         """Count a call."""
@@ -81,8 +97,8 @@ class Metrics:
         if call.offset is None:
             self._seconds.labels(call.method).observe(call.seconds)
 
-    def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
-        """Answer Prometheus over HTTP; port 0 takes any that is free.
+    def serve(self, host: str, port: int, is_ready: Callable[[], bool]) -> tuple[int, Callable[[], None]]:
+        """Answer Prometheus over HTTP, and at `/ready` whether streams may begin; port 0 takes any that is free.
 
         Returns:
             The port, and what stops it.
@@ -96,6 +112,18 @@ class Metrics:
             raise ServerStartError(
                 f"metrics: cannot listen on {host}:{port}: {error.strerror}; choose another --metrics-port"
             ) from error
+
+        metrics = server.get_app()
+        assert metrics is not None
+
+        def answer(environment: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            if environment["PATH_INFO"] != "/ready":
+                return metrics(environment, start_response)
+            status, text = ("200 OK", b"ready\n") if is_ready() else ("503 Service Unavailable", b"stopping\n")
+            start_response(status, [("Content-Type", "text/plain")])
+            return [text]
+
+        server.set_app(answer)
 
         def stop() -> None:
             server.shutdown()

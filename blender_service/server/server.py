@@ -168,7 +168,7 @@ def start(
     blender = Blender(catalogue, cache_bytes, operation.cache_folder)
     access = Access(catalogue, operation.tokens, operation.rules)
     limits = StreamLimits(operation.max_streams, operation.streams_per_principal)
-    drain = Drain(threading.Event(), threading.Event(), health.HealthServicer(experimental_non_blocking=False))
+    drain = Drain(threading.Event(), threading.Event(), _Health(experimental_non_blocking=False))
     audit = AuditLog(operation.audit) if operation.audit is not None else None
     metrics = Metrics(limits, blender.cache.events, lambda: audit.failures if audit is not None else 0)
     runs = RunObserver(RunRegister(open_store(catalogue).objects))
@@ -203,7 +203,9 @@ def start(
     running = RunningServer(server, address, drain, limits)
     running.at_stop(stalls.close)
     if operation.metrics_port is not None:
-        running.metrics_port, stop_metrics = metrics.serve(operation.metrics_host, operation.metrics_port)
+        running.metrics_port, stop_metrics = metrics.serve(
+            operation.metrics_host, operation.metrics_port, lambda: not drain.begun.is_set()
+        )
         running.at_stop(stop_metrics)
         logger.info("metrics at http://%s:%d/metrics", operation.metrics_host, running.metrics_port)
     running.at_stop(runs.close)
@@ -247,6 +249,18 @@ def use_one_heap() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+class _Health(health.HealthServicer):  # type: ignore[misc]
+    """gRPC's own, which would remember for good every name that anybody ever watched."""
+
+    def Watch(  # noqa: N802 (the proto's name)
+        self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext, *callback: Any
+    ) -> Any:
+        """Watch a service; a name that no service of this server has is told so, and the call ends."""
+        if request.service not in self._server_status:
+            return iter([health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)])
+        return super().Watch(request, context, *callback)
 
 
 def compile_kernels() -> None:

@@ -32,6 +32,7 @@ from blender_service.exceptions import BlockCacheError, DamagedBlockError
 from blender_service.tables.block_file import Block, BlockKey, decode_block_file, encode_block
 
 DEFAULT_CACHE_BYTES: Final = 8 << 30
+USED_BLOCKS: Final = 1 << 16  # whose last use is known better than by the time stamp of their file
 MAPPED_BLOCKS: Final = 512  # each holds a file descriptor, of which a process often may have 1,024
 READ_ATTEMPTS: Final = 3
 STALE_SECONDS: Final = 3600.0
@@ -78,7 +79,7 @@ class BlockCache:
         self._lock = threading.Lock()
         self._mapped: OrderedDict[str, Block] = OrderedDict()
         self._pins: weakref.WeakValueDictionary[str, PinnedBlock] = weakref.WeakValueDictionary()
-        self._used: dict[str, float] = {}
+        self._used: OrderedDict[str, float] = OrderedDict()
         self._building = [threading.Lock() for _ in range(LOCK_COUNT)]
         self.byte_count = self._trim()
 
@@ -160,6 +161,9 @@ class BlockCache:
         while len(self._mapped) > MAPPED_BLOCKS:
             self._mapped.popitem(last=False)
         self._used[name] = time.time()
+        self._used.move_to_end(name)
+        while len(self._used) > USED_BLOCKS:
+            self._used.popitem(last=False)
         return pin
 
     def _read(self, name: str, key: BlockKey) -> Block | None:
@@ -199,7 +203,6 @@ class BlockCache:
                     elif entry.name.endswith(".tmp") and now - status.st_mtime > STALE_SECONDS:
                         os.unlink(entry.path)
         total = sum(size for _, size, _ in files)
-        self._used = {name: used for used, _, name in files}
         if total <= self.max_bytes:
             return total
         for _, size, name in sorted(files):

@@ -55,7 +55,7 @@ def test_a_token_file_is_read_at_every_call(address: str, prose: PackedFixture, 
     """A renewed token is used by the next call of the same client; a file that is gone is named."""
     file = tmp_path / "token"
     file.write_text("a-token-that-nobody-has\n")
-    with connect(address, Identity(token_file=str(file))) as client:
+    with connect(address, Identity(token_file=str(file)), retry_seconds=0) as client:
         with pytest.raises(UnauthenticatedError, match="nobody has that token"):
             client.list_blends()
         file.write_text(f"{TRAINER}\n")

@@ -93,9 +93,11 @@ def test_a_read_outlives_a_restart_of_the_store(tmp_path: Path, caplog: pytest.L
         (ConnectionResetError(), True),
         (OSError("When reading information for key: AWS Error NETWORK_CONNECTION"), True),
         (FileNotFoundError("00001.metadata.json"), False),
-        (PermissionError("catalog.db"), False),
+        (PermissionError(errno.EACCES, "catalog.db"), False),
+        (PermissionError("Cannot open file, access denied: s3://lake/00001.metadata.json"), True),
         (OSError(errno.ENOSPC, "No space left on device"), False),
-        (OSError("When reading information for key: AWS Error ACCESS_DENIED during HeadObject"), False),
+        (OSError("When reading information for key: AWS Error ACCESS_DENIED during HeadObject"), True),
+        (OSError("When listing objects: AWS Error NO_SUCH_BUCKET during ListObjectsV2"), False),
         (KeyError("blend"), False),
     ],
 )

@@ -186,7 +186,7 @@ def test_what_prometheus_scrapes_is_served(repository: Path, compose: dict[str, 
     for job in scrape["scrape_configs"]:
         for target in job["static_configs"][0]["targets"]:
             service, _, port = target.partition(":")
-            path = "ready" if service == "blender" else "metrics"
+            path = "ready" if service == "blender" else "metrics"  # a server that drains still has metrics
             assert f"http://localhost:{port}/{path}" in compose["services"][service]["healthcheck"]["test"]
     assert {file.name for file in (repository / "setup/grafana").iterdir()} == {"blender.json", "lake.json"}
     assert scrape["rule_files"] == ["/etc/prometheus/rules/*.yml"]

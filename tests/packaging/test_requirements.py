@@ -16,7 +16,7 @@ OWN = {"blender_service", "dagster_project", "headrace", "spark_jobs", "tests"}
 CLIENT = ("blender_service.client", "blender_service.torch")
 # Extras that product code may import from; the others are for tests and benchmarks.
 OPTIONAL = (
-    *("fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
+    *("dagster-pyspark", "fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
     "transformers",
 )
 NOT_IMPORTED = {

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,15 @@ def health_of(address: str, service: str = "") -> int:
         return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=5).status)
 
 
+def answer_of(server: RunningServer, path: str) -> int:
+    """Give the HTTP status of a path of the metrics' port."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}{path}", timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def test_health_and_reflection_need_no_token(tmp_path: Path, serve: Serve, prose: PackedFixture) -> None:
     """A probe has no token; what reflection tells is in the protos anyway."""
     tokens = tmp_path / "tokens"
@@ -104,6 +114,8 @@ def test_watches_of_health_leave_room_for_others(serve: Serve, prose: PackedFixt
     server = serve(operation=OperationConfig(max_streams=1))
     with grpc.insecure_channel(server.address) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch
+        unknown = [answer.status for answer in watch(health_pb2.HealthCheckRequest(service="nobody's"))]
+        assert unknown == [health_pb2.HealthCheckResponse.SERVICE_UNKNOWN], "and nothing is kept of it"
         watches = [watch(health_pb2.HealthCheckRequest()) for _ in range(MOST_OPEN_CALLS)]
         for one in watches:
             next(one)
@@ -123,8 +135,12 @@ def test_watches_of_health_leave_room_for_others(serve: Serve, prose: PackedFixt
 
 
 def test_stopping_lets_streams_go_on_and_then_tells_them_their_row(serve: Serve, prose: PackedFixture) -> None:
-    """While it drains, a stream gets rows; then it ends with UNAVAILABLE and the row after the last one it got."""
-    server = serve()
+    """While it drains, a stream gets rows; then it ends with UNAVAILABLE and the row after the last one it got.
+
+    Health and `/ready`, which the checks of containers ask, say from the beginning that it takes no more streams.
+    """
+    server = serve(operation=OperationConfig(metrics_port=0))
+    assert answer_of(server, "/ready") == 200
     blends, rows = connect(server)
     create(blends, prose)
     stream = rows.ReadBlend(rows_pb2.ReadBlendRequest(blend="endless", max_batch_rows=1))
@@ -136,6 +152,7 @@ def test_stopping_lets_streams_go_on_and_then_tells_them_their_row(serve: Serve,
         began = time.monotonic()
         stopping.start()
         assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert (answer_of(server, "/ready"), answer_of(server, "/metrics")) == (503, 200)
         assert next(stream).rows == 1
         last = 0
         with pytest.raises(grpc.RpcError) as caught:

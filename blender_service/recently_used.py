@@ -1,0 +1,73 @@
+"""Keep what was used last, within a bound, so that a server that runs for months does not grow with all it has seen."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class RecentlyUsed(Generic[Key, Value]):
+    """Values by key; what was used least recently is forgotten first. Safe for many threads.
+
+    >>> kept = RecentlyUsed[str, int](2)
+    >>> for name in ("a", "b", "a", "c"):
+    ...     _ = kept.find(name, lambda: 0)
+    >>> kept.get("b") is None, len(kept)
+    (True, 2)
+    """
+
+    def __init__(
+        self,
+        most: int,
+        weigh: Callable[[Value], int] = lambda value: 1,
+        forgotten: Callable[[Key], object] = lambda key: None,
+    ) -> None:
+        """Keep values of a weight of `most` in all, and always the last one.
+
+        Args:
+            most: bound of the sum of weights.
+            weigh: weight of a value; by default values are counted.
+            forgotten: called with the key of a value that is forgotten, under the lock.
+        """
+        self._most = most
+        self._weigh = weigh
+        self._forgotten = forgotten
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._weight = 0
+        self._lock = threading.RLock()
+
+    def get(self, key: Key) -> Value | None:
+        """Give a value, None if it is not kept."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep a value, in place of an earlier one of its key."""
+        with self._lock:
+            if key in self._values:
+                self._weight -= self._weigh(self._values.pop(key))
+            self._values[key] = value
+            self._weight += self._weigh(value)
+            while self._weight > self._most and len(self._values) > 1:
+                oldest, gone = self._values.popitem(last=False)
+                self._weight -= self._weigh(gone)
+                self._forgotten(oldest)
+
+    def find(self, key: Key, make: Callable[[], Value]) -> Value:
+        """Give a value, made under the lock where it is not kept."""
+        with self._lock:
+            value = self.get(key)
+            if value is None:
+                value = make()
+                self.put(key, value)
+            return value
+
+    def __len__(self) -> int:
+        return len(self._values)

@@ -6,6 +6,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
@@ -39,6 +40,7 @@ class LakeResource(LazyPySparkResource):
     def _init_session(self) -> None:
         """Start the session on first use, with the lake's settings; overrides the resource of dagster-pyspark."""
         if self._spark_session is None:
+            dg.get_dagster_logger().info("starting Spark, 10 to 30 s; jars that are missing are fetched first")
             self._spark_session = start(self.spark_config)
 
     def _session_of_thread(self) -> SparkSession:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import re
 import sys
@@ -25,10 +26,11 @@ from typing import Any
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
-from spark_jobs.lake.session.jars import jar_paths
+from spark_jobs.lake.session.jars import installed_jars
 from spark_jobs.lake.session.java import java_home
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
+from spark_jobs.progress import tell
 from spark_jobs.spark_sql import SparkSession
 
 # Java's optimising compiler (C2) waits for ten times its default counts. It took a third of the CPU of a run before,
@@ -93,7 +95,18 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
 
 
 def _jars(settings: LakeSettings) -> str:
-    return ",".join(str(path) for path in jar_paths(settings.jar_purposes()))
+    return ",".join(str(path) for path in installed_jars(settings.jar_purposes()))
+
+
+def require_installation(settings: LakeSettings) -> None:
+    """Look for what a session needs of this machine before anything is computed; jars that are missing are fetched.
+
+    Raises:
+        SetupError: Java is missing, or a jar is missing and cannot be fetched.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        java_home()
+        installed_jars(settings.jar_purposes())
 
 
 def prepare_environment(local: bool) -> None:
@@ -146,6 +159,7 @@ def start_session(
         for key, value in values.items():
             if not _is_secret(key):
                 builder = builder.config(key, value)
+        tell("starting Spark, 10 to 30 s")
         with _jvm_log(log):
             session = builder.getOrCreate()
         for key in filter(_is_secret, values):
@@ -153,6 +167,7 @@ def start_session(
     except (PySparkException, OSError) as error:
         raise SetupError(f"Spark did not start: {str(error).splitlines()[0]}; see {log}") from error
     session.sparkContext.setLogLevel("ERROR")
+    _send_query_errors_to(log)
     join_cluster(session.sparkContext)
     return _with_partitions(session, given=False)
 
@@ -211,6 +226,20 @@ def metered(session: SparkSession, what: str) -> Callable[[], float]:
         return float(sum(stage.executorRunTime() for stage in known if stage.stageId() in ours)) / 1000
 
     return core_seconds
+
+
+def _send_query_errors_to(path: Path) -> None:
+    """Send what PySpark logs of each query that fails, many KB of JSON on standard error, to the JVM's log."""
+    from pyspark.logger import PySparkLogger
+
+    if os.environ.get("HEADRACE_DEBUG"):
+        return
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logger = PySparkLogger.getLogger(name)
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+            handler.close()
+        logger.addHandler(logging.FileHandler(path, delay=True))
 
 
 @contextlib.contextmanager

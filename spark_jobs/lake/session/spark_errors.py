@@ -37,7 +37,8 @@ def failure_line(error: Exception) -> str:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     chosen = (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0]
-    return f"{chosen[:500]}; the table is as it was, `--debug` shows the whole trace"
+    said = chosen[:500].rstrip("; ")
+    return f"{said}; the table is as it was; the whole trace: logs/spark.log of the lake, or `headrace --debug run`"
 
 
 def _after(lines: list[str], sign: str) -> str:

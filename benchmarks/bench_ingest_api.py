@@ -204,7 +204,8 @@ def packed_freshness(root: Path, config: DocumentsConfig, seconds: float) -> Non
         require_done(
             execute(
                 ("burst", "main"), None, lambda line: print(time.strftime("%X"), line.table, line.status, flush=True)
-            )
+            ),
+            "the benchmark again",
         )
         now, took = time.time(), time.monotonic() - started
         rows = read_columns(catalogue, "burst.documents", ("metadata",), EqualTo("increment", number))

@@ -6,6 +6,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -49,6 +50,7 @@ class LakeResource(LazyPySparkResource):
     def spark_session(self) -> SparkSession:
         """The session, started on first use."""
         if self._spark_session is None:
+            dg.get_dagster_logger().info("starting Spark, 10 to 30 s; jars that are missing are fetched first")
             self._spark_session = start(self.spark_config)
         return self._spark_session
 

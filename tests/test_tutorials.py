@@ -19,6 +19,7 @@ _PAGES = re.findall(r"\((\S+\.md)\)", (_TUTORIALS / "README.md").read_text())
 _BLOCK = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _END = "=== end of a command ==="
 _SECONDS = 1800
+_PROGRESS = re.compile(r"^(loading the project|starting Spark|still computing).*\n", re.MULTILINE)
 
 
 def test_the_tutorials_are_listed_in_the_order_of_the_site() -> None:
@@ -47,7 +48,7 @@ def test_every_command_of_the_tutorials_prints_what_they_show(tmp_path: Path) ->
         timeout=_SECONDS,
         check=False,
     )
-    said = done.stdout.split(f"{_END}\n")
+    said = _PROGRESS.sub("", done.stdout).split(f"{_END}\n")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     for (command, shown), printed in zip(expected, said, strict=False):
         told = f"$ {command}\n{printed}"

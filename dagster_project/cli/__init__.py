@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 
 import click
@@ -52,6 +53,8 @@ _COMMANDS = {
     "completion": (".completion", "completion", "Print a script that completes commands by Tab."),
     "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
 }
+_LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they can say anything
+_LOUD_SECONDS = 1.0
 
 
 class _LazyGroup(click.Group):
@@ -95,13 +98,26 @@ def headrace(debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line; never returns."""
-    sys.exit(run_command(list(sys.argv[1:] if arguments is None else arguments)))
+    from spark_jobs.progress import tell
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    loads = threading.Timer(_LOUD_SECONDS, tell, ["loading the project"])
+    loads.daemon = True
+    command = next((word for word in words if not word.startswith("-")), "")
+    if command in _LOADING and "--help" not in words:
+        loads.start()
+    status = run_command(words)
+    loads.cancel()
+    sys.exit(status)
 
 
 def run_command(arguments: list[str]) -> int:
     """Run a command line and give its exit status; mistakes are reported in one line."""
+    from dagster_project.cli.output import progress_shown
+
     try:
-        headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
+        with progress_shown("--json" not in arguments):
+            headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:

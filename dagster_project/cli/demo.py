@@ -21,7 +21,8 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.run import execute, print_line, require_done
+from dagster_project.cli.run import execute, require_done
+from dagster_project.cli.step_lines import StepLine, print_left, print_line
 from dagster_project.exceptions import CommandError, RunFailedError
 from spark_jobs.lake.session.settings import load_settings
 
@@ -52,8 +53,10 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
         raise CommandError(f"{_EXAMPLE}: not there; run the demo from a checkout of headrace")
     tell = (lambda text: None) if as_json else click.echo
     tell("1/3  tables: ingest, filter, deduplicate, tokenize, pack")
-    lines = execute(_SELECTION, None, (lambda line: None) if as_json else print_line)
-    require_done(lines)
+    lines = execute(_SELECTION, None, _tell_failure if as_json else print_line)
+    if not as_json:
+        print_left(lines)
+    require_done(lines, "headrace demo")
     tell("2/3  blend: code and docs, 3 to 1")
     blend_id = _create_blend()
     tell(f"     {blend_id}")
@@ -83,6 +86,12 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
         )
         return
     _summarise(utilisation, blend_id, training, seconds)
+
+
+def _tell_failure(line: StepLine) -> None:
+    """Print why a step failed, and nothing of other steps."""
+    if line.status == "failed":
+        click.echo(f"{line.label}: {line.detail}", err=True)
 
 
 def _trained(result: Path) -> Training | None:

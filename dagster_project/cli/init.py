@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from dagster_project.exceptions import CommandError
 _TEMPLATES = Path(__file__).with_name("new_project")
 _SUFFIX = ".template"
 _WORD = "PACKAGE"  # stands for the project's name, in paths and in texts
+_ORIGIN = "ORIGIN"  # stands for the place that headrace is installed from
 # Files whose names would have a meaning in headrace's own checkout, by the names that they have among the templates.
 _RENAMED = {"gitignore": ".gitignore", "workflows": ".github/workflows"}
 
@@ -31,11 +34,32 @@ def init(name: str, target: Path | None) -> None:
     root = (target or Path(name)).absolute()
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise CommandError(f"{root}: is there already and not empty; choose another name, or --at another folder")
+    origin = _origin()
     for file in sorted(_TEMPLATES.rglob(f"*{_SUFFIX}")):
         parts = [_RENAMED.get(part, part) for part in file.relative_to(_TEMPLATES).with_suffix("").parts]
         made = root / "/".join(parts).replace(_WORD, name)
         made.parent.mkdir(parents=True, exist_ok=True)
-        made.write_text(file.read_text().replace(_WORD, name))
+        made.write_text(file.read_text().replace(_WORD, name).replace(_ORIGIN, origin))
     click.echo(f"made {root}. Next:")
     for command in (f"cd {root}", "headrace doctor", "headrace run"):
         click.echo(f"  {command}")
+    if origin.startswith(" @ file:"):
+        click.echo(f"Its pyproject.toml takes headrace from {origin[3:]}; for other machines name an address there.")
+
+
+def _origin() -> str:
+    """What follows the name headrace in a requirement, so that pip installs it from where this one is from.
+
+    Nothing does where it is from a package index.
+    """
+    try:
+        text = importlib.metadata.distribution("headrace").read_text("direct_url.json")  # PEP 610
+    except importlib.metadata.PackageNotFoundError:
+        text = None
+    if text is None:
+        return ""
+    found = json.loads(text)
+    from_repository = found.get("vcs_info")
+    if from_repository:
+        return f" @ {from_repository['vcs']}+{found['url']}@{from_repository['commit_id']}"
+    return f" @ {found['url']}"

@@ -4,44 +4,72 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TextIO
 
 import click
 
-_original_stdouts: list[TextIO] = []
+from spark_jobs.progress import PROGRESS
+
+_originals: dict[str, TextIO] = {}
 
 
 @contextmanager
-def original_stdout() -> Iterator[None]:
-    """Let `print_styled` write to the original standard output while Dagster redirects it.
+def original_streams() -> Iterator[None]:
+    """Let lines go to the original standard output and error while Dagster redirects both.
 
-    While steps run, Dagster redirects standard output to its compute logs and prints those again through `tail`: a line
-    would come late, and the last ones never.
+    While steps run, Dagster redirects them to its compute logs and prints those again through `tail`: a line would come
+    late, and the last ones never.
     """
-    try:
-        copy = os.dup(sys.stdout.fileno())
-    except (io.UnsupportedOperation, OSError):  # not a file, so it cannot be redirected by its descriptor
+    with ExitStack() as stack:
+        for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+            try:
+                copy = os.dup(stream.fileno())
+            except (io.UnsupportedOperation, OSError):  # not a file, so it cannot be redirected by its descriptor
+                continue
+            stream.flush()
+            opened = os.fdopen(copy, "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
+            _originals[name] = stack.enter_context(opened)
+            stack.callback(_originals.pop, name)
         yield
-        return
-    with os.fdopen(copy, "w", buffering=1, encoding=sys.stdout.encoding, errors=sys.stdout.errors) as terminal:
-        sys.stdout.flush()
-        _original_stdouts.append(terminal)
-        try:
-            yield
-        finally:
-            _original_stdouts.pop()
+
+
+def print_plain(text: str) -> None:
+    """Print one line as it is."""
+    click.echo(text, file=_originals.get("stdout"))
 
 
 def print_styled(text: str, style: str) -> None:
     """Print one line in a colour, where the terminal supports colours."""
     from rich.console import Console
 
-    console = Console(file=_original_stdouts[-1] if _original_stdouts else None, highlight=False, soft_wrap=True)
-    console.print(text, style=style, markup=False)
+    Console(file=_originals.get("stdout"), highlight=False, soft_wrap=True).print(text, style=style, markup=False)
+
+
+class _ProgressHandler(logging.Handler):
+    """Prints the message of a record on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        click.echo(self.format(record), file=_originals.get("stderr"), err=True)
+
+
+@contextmanager
+def progress_shown(shown: bool) -> Iterator[None]:
+    """Show what takes long (Spark that starts, jars that are fetched, steps that last) on standard error, or do not."""
+    logger, handler = logging.getLogger(PROGRESS), _ProgressHandler()
+    if shown:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
 
 
 def print_table(rows: Sequence[dict[str, Any]], title: str | None = None) -> None:

@@ -1,63 +1,55 @@
 """`headrace run`: materialize assets in one process with one Spark session, and print one line for each table.
 
-The run is an ordinary one of the Dagster instance: the UI shows it, with its checks and metadata.
+The run is an ordinary one of the Dagster instance: the UI shows it, with its checks and metadata. A table that fails
+ends nothing but what depends on it: that is left, and named in the end.
 """
 
 from __future__ import annotations
 
 import json
-import queue
+import shlex
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import original_stdout, print_styled
+from dagster_project.cli.output import original_streams, print_plain
 from dagster_project.cli.plan import show_plan
 from dagster_project.cli.project import dagster_home, load_definitions, select
+from dagster_project.cli.step_lines import StepLine, Watch, print_left, print_line
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue, require_writable
+from spark_jobs.lake.session.session import require_installation
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+    from dagster._core.events.log import EventLogEntry
     from pyiceberg.catalog import Catalog
 
     from dagster_project.run_plan import PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
 
 _DRAIN_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class StepLine:
-    """The result of a run for one table.
-
-    Attributes:
-        table: identifier.
-        rows: rows that the table holds now (of the partition, where one was run).
-        seconds: wall-clock time of the step.
-        status: computed, unchanged, frozen (unchanged under other settings), failed.
-        detail: increments computed, what is frozen, or why it failed.
-        notice: rows that a user should know of, such as rejected files, and the command that shows them.
-        failed_check: name of the check that refused the rows of a failed step; empty where none did.
-    """
-
-    table: str
-    rows: int
-    seconds: float
-    status: str
-    detail: str
-    notice: str = ""
-    failed_check: str = ""
+_NAMED = 3  # failed tables in the last line
+_COUNTED = {
+    "computed": "computed",
+    "unchanged": "unchanged",
+    "frozen": "frozen with other settings",
+    "failed": "failed",
+    "left": "left",
+}
+_ALWAYS = ("computed", "unchanged")
 
 
 @click.command()
@@ -83,27 +75,46 @@ def run(
     With --rollout each step of documents is computed for some of the shards and compared with what is published, before
     all of it is computed; where a column's mean moved too far, the step fails and its table stays as it was.
 
-    The exit status is 0 when all is done, 2 for a mistake of yours, 3 for rows that a check refused, 4 for a step that
-    failed.
+    A table that fails ends nothing but what depends on it. The same command again computes what is missing. The exit
+    status is 0 when all is done, 2 for a mistake of yours, 3 for rows that a check refused, 4 for a step that failed.
     """
     if dry_run:
         from dagster_project.cli.plan import planned
 
         show_plan([step for run in planned(selection + also, partition) for step in run.steps], as_json)
         return
+    words = selection + also
     tags = {} if rollout is None else Rollout.parse(rollout, max_drift).tags
-    show = (lambda line: click.echo(json.dumps(asdict(line)))) if as_json else print_line
-    lines = execute(selection + also, partition, show, (lambda text: None) if as_json else click.echo, tags)
-    if not as_json:
-        for line in (line for line in lines if line.notice and line.status == "computed"):
-            click.echo(f"{line.table}: {line.notice}")
-    require_done(lines)
-    if not as_json:
-        computed, frozen = (sum(line.status == status for line in lines) for status in ("computed", "frozen"))
-        kept = f", {frozen} frozen with other settings" if frozen else ""
-        unchanged = len(lines) - computed - frozen
+    foretold: list[str] = []
+
+    def tell(text: str) -> None:
+        foretold.append(text)
+        click.echo(text)
+
+    def show(line: StepLine) -> None:
+        known = line.status == "failed" and any(line.detail in text for text in foretold)
+        print_line(replace(line, detail="as said above") if known else line)
+
+    if as_json:
+        lines = execute(words, partition, lambda line: print_plain(json.dumps(asdict(line))), tags=tags)
+    else:
+        lines = execute(words, partition, show, tell, tags)
+        _tell_the_end(lines)
+    again = ["headrace", "run", *words, *(["--partition", partition] if partition else [])]
+    again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
+    require_done(lines, shlex.join(again))
+
+
+def _tell_the_end(lines: Sequence[StepLine]) -> None:
+    """Print what a run has to say beside its lines: notices, what was left, what waits, and counts."""
+    for line in (line for line in lines if line.notice and line.status == "computed"):
+        click.echo(f"{line.table}: {line.notice}")
+    print_left(lines)
+    if all(line.status != "failed" for line in lines):
         _tell_what_waits({line.table.partition(".")[0] for line in lines})
-        click.echo(f"{len(lines)} tables: {computed} computed, {unchanged} unchanged{kept}. Look: headrace ui")
+    counts = {status: sum(line.status == status for line in lines) for status in _COUNTED}
+    said = [f"{counts[status]} {text}" for status, text in _COUNTED.items() if counts[status] or status in _ALWAYS]
+    click.echo(f"{len(lines)} tables: {', '.join(said)}. Look: headrace ui")
 
 
 def _tell_what_waits(namespaces: Collection[str]) -> None:
@@ -123,8 +134,12 @@ def _tell_what_waits(namespaces: Collection[str]) -> None:
             )
 
 
-def require_done(lines: Sequence[StepLine]) -> None:
-    """Refuse the lines of a run with failed steps.
+def require_done(lines: Sequence[StepLine], again: str) -> None:
+    """Refuse the lines of a run with failed steps; why they failed was shown with their lines.
+
+    Args:
+        lines: of the run.
+        again: the command that goes on once the cause is mended.
 
     Raises:
         CheckFailedError: a check refused the rows of the first one.
@@ -132,15 +147,14 @@ def require_done(lines: Sequence[StepLine]) -> None:
     """
     failed = [line for line in lines if line.status == "failed"]
     if failed:
+        left = sum(line.status == "left" for line in lines)
+        behind = f", {left} that depend on {'it' if len(failed) == 1 else 'them'} were left" if left else ""
+        more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+        names = ", ".join(line.label for line in failed[:_NAMED])
         error = CheckFailedError if failed[0].failed_check else RunFailedError
-        raise error(f"{len(failed)} of {len(lines)} steps failed; first {failed[0].table}: {failed[0].detail}")
-
-
-def print_line(line: StepLine) -> None:
-    """Print the line of a table, aligned with those of others."""
-    style = {"computed": "green", "unchanged": "dim", "frozen": "yellow", "failed": "red"}[line.status]
-    text = f"{line.table:<36} {line.rows:>12,} rows {line.seconds:>7.1f} s  {line.status:<9} {line.detail}"
-    print_styled(text.rstrip(), style)
+        raise error(
+            f"{len(failed)} of {len(lines)} tables failed ({names}{more}){behind}; mend the cause, then: {again}"
+        )
 
 
 def execute(
@@ -186,29 +200,95 @@ def execute(
     for space in sorted({key.path[0] for key in keys if is_quarantine(key.path[0])}):
         apply_rules(catalogue, space.removesuffix(SUFFIX))
     ledger = Ledger.fresh(catalogue)
-    lines: list[StepLine] = []
     unanswered = [line for key in keys for line in _fetch(catalogue, ".".join(key.path))]
     tags = {**tags, FETCHED: "true"}
     for line in unanswered:
         show(line)
-    with dg.DagsterInstance.get() as instance, original_stdout():
+    with dg.DagsterInstance.get() as instance, original_streams():
         for text in end_dead_runs(instance):
             tell(text)
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
         for text in _foretold_changes(catalogue, runs):
             tell(text)
         idle = set(map(id, idle_steps(runs, instance)))
+        if any(step.forecast and id(step) not in idle for planned in runs for step in planned.steps):
+            require_installation(settings)
+        unasked = {line.table for line in unanswered}
+        idle -= {id(step) for planned in runs for step in planned.steps if step.tables[0] in unasked}
+        failed = _Failed(graph, unasked)
+        lines: list[StepLine] = list(unanswered)
+        left: list[StepLine] = []
         for planned in runs:
-            left = [line for step in planned.steps if id(step) in idle for line in _idle_lines(ledger, step)]
-            for line in left:
+            for line in (one for step in planned.steps if id(step) in idle for one in _idle_lines(ledger, step)):
                 show(line)
-            lines += left
-            chosen = [key for step in planned.steps if id(step) not in idle for key in step.keys]
+                lines.append(line)
+            due = [step for step in planned.steps if id(step) not in idle]
+            chosen = [step for step in due if not failed.keeps(step)]
             if chosen:
                 lines += _execute_once(definitions, instance, chosen, planned.partition, show, tags)
-            if any(line.status == "failed" for line in lines):
-                break
-    return unanswered + lines
+            left += _left_lines(failed, due, lines)
+        for line in left:
+            show(line)
+    return lines + left
+
+
+class _Failed:
+    """Which tables failed, or were left because one failed, so that what depends on them is left too.
+
+    A partition depends on the same partition of inputs with equal partitions, and on all of other inputs.
+
+    Args:
+        graph: all assets.
+        unasked: tables whose source could not be asked.
+    """
+
+    def __init__(self, graph: BaseAssetGraph[Any], unasked: Collection[str]) -> None:
+        self._graph, self._unasked = graph, unasked
+        self._causes: dict[dg.AssetKey, dict[str | None, str]] = {}
+
+    def add(self, step: PlannedStep, cause: str) -> None:
+        """A step failed or was left; `cause` is the table that failed, by which it is named."""
+        for key in step.keys:
+            self._causes.setdefault(key, {})[step.partition] = cause
+
+    def keeps(self, step: PlannedStep) -> bool:
+        """Whether a step is left or failed already, which is noted; it is asked of a step after those that it reads."""
+        cause = step.tables[0] if step.tables[0] in self._unasked else self.before(step)
+        if cause:
+            self.add(step, cause)
+        return bool(cause)
+
+    def before(self, step: PlannedStep) -> str:
+        """The table whose failure keeps a step from being computed; empty where none does."""
+        for key in step.keys:
+            partitions = self._graph.get(key).partitions_def
+            for parent in sorted(self._graph.get(key).parent_keys):
+                causes = self._causes.get(parent, {})
+                if causes and self._graph.get(parent).partitions_def == partitions:
+                    causes = {one: cause for one, cause in causes.items() if one == step.partition}
+                if causes:
+                    return next(iter(causes.values()))
+        return ""
+
+
+def _left_lines(failed: _Failed, due: Sequence[PlannedStep], lines: Sequence[StepLine]) -> Iterator[StepLine]:
+    """The lines of steps that were left because of a failure; notes in `failed` what failed and was left.
+
+    Args:
+        failed: of the runs before.
+        due: the steps that were to be computed in one run, those that are read first.
+        lines: what is known of tables by now.
+    """
+    outcomes = {(line.table, line.partition): line for line in lines}
+    for step in due:
+        mine = [outcomes.get((table, step.partition)) for table in step.tables]
+        broken = next((line for line in mine if line is not None and line.status == "failed"), None)
+        if broken is not None:
+            failed.add(step, broken.label)
+        elif not any(mine) and (cause := failed.before(step)):
+            failed.add(step, cause)
+            for table in step.tables:
+                yield StepLine(table, 0, 0.0, "left", cause, partition=step.partition)
 
 
 def _fetch(catalogue: Catalog, table: str) -> Iterator[StepLine]:
@@ -220,13 +300,15 @@ def _fetch(catalogue: Catalog, table: str) -> Iterator[StepLine]:
     binding = declared_source(table)
     if binding is None or binding.step.fetch is None:
         return
+    started = time.monotonic()
     try:
         with catalogue_errors():
             ledger = Ledger.fresh(catalogue)
             refuse_around_quarantine(ledger, binding)
             binding.fetch(catalogue, WAIT_SECONDS)
     except SparkJobsError as error:
-        yield StepLine(table, 0, 0.0, "failed", str(error))
+        why = " ".join(str(error).split()).removeprefix(f"{table}: ")
+        yield StepLine(table, 0, time.monotonic() - started, "failed", why)
 
 
 def _idle_lines(ledger: Ledger, step: PlannedStep) -> Iterator[StepLine]:
@@ -235,7 +317,7 @@ def _idle_lines(ledger: Ledger, step: PlannedStep) -> Iterator[StepLine]:
         places = ledger.places(table)
         rows = sum(row.row_count for place, row in places.items() if step.partition in (None, place))
         frozen = step.forecast.frozen if step.forecast is not None else ""
-        yield StepLine(table, rows, 0.0, "frozen" if frozen else "unchanged", frozen)
+        yield StepLine(table, rows, 0.0, "frozen" if frozen else "unchanged", frozen, partition=step.partition)
 
 
 def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterator[str]:
@@ -244,8 +326,11 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
     from dagster_project.run_plan import surprising
 
     found = surprising(runs)
+    steps = [step for run in runs for step in run.steps if step.status == "fails"]
+    missing = tuple(f"{table} has not been materialized" for step in steps for table in step.tables)
     for _, problem in found.failing:
-        yield f"will fail: {problem}"
+        if not any(text in problem for text in missing):  # else it only follows from another of these
+            yield f"will fail: {problem}"
     for table, sentence in found.kept_frozen:
         yield f"{table} stays {sentence}"
     for table in found.recomputed_frozen:
@@ -259,31 +344,28 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
 def _execute_once(
     definitions: dg.Definitions,
     instance: dg.DagsterInstance,
-    keys: list[dg.AssetKey],
+    steps: Sequence[PlannedStep],
     partition: str | None,
     show: Callable[[StepLine], None],
     tags: Mapping[str, str],
 ) -> list[StepLine]:
-    """Execute one Dagster run, and turn its events into lines as they come."""
-    import threading
+    """Execute one Dagster run, and turn its events into lines as they come.
 
+    Raises:
+        KeyboardInterrupt: the run was interrupted.
+        RunFailedError: the run itself failed, not one of its steps.
+    """
     from dagster_project.executor import run_here
 
     run_id = str(uuid.uuid4())
-    events: queue.Queue[dg.DagsterEvent | None] = queue.Queue()
+    graph = definitions.resolve_asset_graph()
+    watch = Watch({graph.get(step.keys[0]).assets_def.node_def.name: step.tables[0] for step in steps}, partition, show)
 
-    def on_event(record: Any, cursor: str) -> None:
-        events.put(record.dagster_event)
+    def on_event(record: EventLogEntry, cursor: str) -> None:
+        watch.put(record)
 
     job = definitions.resolve_implicit_global_asset_job_def()
-    lines: list[StepLine] = []
-
-    def collect() -> None:
-        for line in _lines(iter(events.get, None)):
-            lines.append(line)
-            show(line)
-
-    collector = threading.Thread(target=collect, name="run-lines", daemon=True)
+    collector = threading.Thread(target=watch.follow, name="run-lines", daemon=True)
     collector.start()
     instance.watch_event_logs(run_id, None, on_event)
     try:
@@ -291,30 +373,39 @@ def _execute_once(
             job,
             instance=instance,
             run_id=run_id,
-            asset_selection=keys,
+            asset_selection=[key for step in steps for key in step.keys],
             partition_key=partition,
             raise_on_error=False,
             tags={"headrace/command": "run", **tags},
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
-        if not result.success and not result.filter_events(_failed):
-            raise KeyboardInterrupt  # a run that failed without a step that failed was interrupted
-        _drain(lines, len(result.get_asset_materialization_events()) + len(result.filter_events(_failed)))
+        _drain(watch.lines, sum(_has_line(event) for event in result.all_events))
     finally:
         instance.end_watch_event_logs(run_id, on_event)
-        events.put(None)
+        watch.put(None)
         collector.join()
     # Dagster's watcher of Postgres looks every 16 seconds once a run is quiet; what it did not tell is told now.
-    told = {line.table for line in lines}
-    for line in _lines(iter(result.all_events)):
-        if line.table not in told:
-            lines.append(line)
-            show(line)
-    return lines
+    for record in instance.all_logs(run_id):
+        watch.read(record)
+    if not result.success:
+        _require_only_failed_steps(result)
+    return watch.lines
 
 
-def _failed(event: dg.DagsterEvent) -> bool:
-    return bool(event.is_step_failure)
+def _require_only_failed_steps(result: dg.ExecuteInProcessResult) -> None:
+    """Refuse a run that ended otherwise than by steps that failed: it was interrupted, or could not go on."""
+    from dagster._core.events import RunFailureReason
+
+    ends = [event.job_failure_data for event in result.all_events if event.is_run_failure]
+    if not ends or ends[-1].failure_reason is RunFailureReason.UNEXPECTED_TERMINATION:
+        raise KeyboardInterrupt
+    if ends[-1].failure_reason is not RunFailureReason.STEP_FAILURE:
+        why = ends[-1].error.message if ends[-1].error is not None else "it does not say why"
+        raise RunFailedError(f"the run ended before its steps: {' '.join(why.split())}; run the same again")
+
+
+def _has_line(event: dg.DagsterEvent) -> bool:
+    return bool(event.is_step_failure or event.is_step_materialization)
 
 
 def _drain(lines: list[StepLine], expected: int) -> None:
@@ -322,46 +413,3 @@ def _drain(lines: list[StepLine], expected: int) -> None:
     deadline = time.monotonic() + _DRAIN_SECONDS
     while time.monotonic() < deadline and len(lines) < expected:
         time.sleep(0.05)
-
-
-def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
-    """A line for every materialization and every failed step; other events are ignored."""
-    for event in events:
-        if event.event_type_value == "ASSET_MATERIALIZATION":
-            values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
-            detail = values.get("detail") or f"increments {values.get('increments_computed')}"
-            if "rollout" in values:
-                detail += f", {values['rollout']}"
-            note, skipped = values.get("note", ""), values.get("skipped")
-            yield StepLine(
-                table=".".join(event.asset_key.path) if event.asset_key else "",
-                rows=values.get("dagster/row_count", 0),
-                seconds=0.0 if skipped else values.get("seconds", 0.0),
-                status="computed" if not skipped else "frozen" if note else "unchanged",
-                detail=note if skipped else detail,
-                notice=values.get("notice", ""),
-            )
-        elif event.is_step_failure:
-            table, check = (event.step_key or "").replace("__", ".", 1), _failed_check(event)
-            why = failure_text(event).removeprefix(f"{table}: ")
-            yield StepLine(table, 0, 0.0, "failed", why, failed_check=check)
-
-
-def _failed_check(event: dg.DagsterEvent) -> str:
-    """Name of the check that refused the rows of a failed step; empty where none did."""
-    from dagster_project.lake_asset import FAILED_CHECK
-
-    data = event.step_failure_data.user_failure_data
-    found = data.metadata.get(FAILED_CHECK) if data is not None else None
-    return str(found.value) if found is not None else ""
-
-
-def failure_text(event: dg.DagsterEvent) -> str:
-    """Why a step failed, in one line."""
-    data = event.step_failure_data
-    if data.user_failure_data is not None and data.user_failure_data.description:
-        return " ".join(data.user_failure_data.description.split())
-    error = data.error
-    while error is not None and error.cause is not None:
-        error = error.cause
-    return " ".join((error.message if error is not None else "unknown").split())

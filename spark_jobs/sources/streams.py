@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.lake.session.jars import jar_paths
+from spark_jobs.lake.session.jars import installed_jars
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
@@ -115,7 +115,7 @@ def session_settings(source: StreamSource, settings: LakeSettings) -> dict[str, 
     """
     if source.kafka is None:
         return {}
-    return {"spark.jars": ",".join(map(str, jar_paths(settings.jar_purposes() | {"kafka"})))}
+    return {"spark.jars": ",".join(map(str, installed_jars(settings.jar_purposes() | {"kafka"})))}
 
 
 class _Inbox:

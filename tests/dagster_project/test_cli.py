@@ -17,11 +17,14 @@ import dagster as dg
 import pytest
 
 from dagster_project.cli import run_command
-from dagster_project.cli.output import original_stdout, print_styled
-from dagster_project.cli.run import StepLine, _execute_once, require_done
+from dagster_project.cli.output import original_streams, print_styled, progress_shown
+from dagster_project.cli.run import _execute_once, require_done
+from dagster_project.cli.step_lines import StepLine
 from dagster_project.cli.ui import run_until_stopped
 from dagster_project.exceptions import CheckFailedError, RunFailedError
+from dagster_project.run_plan import PlannedStep
 from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.progress import tell
 from tests.dagster_project.conftest import WriteDefs
 
 CORPUS = """\
@@ -575,32 +578,41 @@ def test_a_plan_says_what_and_why_before_anything_is_there(
 
 
 def test_the_status_of_a_run_tells_checks_from_failures() -> None:
-    """Rows that a check refused end with status 3, other failures with 4; the line names the first."""
+    """Rows that a check refused end with status 3, other failures with 4; the line says which, and what to type."""
     done = StepLine("a.b", 1, 0.0, "computed", "increments 0")
     broken = StepLine("a.c", 0, 0.0, "failed", "no file")
     refusing = StepLine("a.d", 0, 0.0, "failed", "2 rows fail", failed_check="key_is_unique")
-    require_done([done])
-    for lines, error in (([broken, refusing], RunFailedError), ([done, refusing, broken], CheckFailedError)):
-        with pytest.raises(RunFailedError, match=r"2 of . steps failed; first a\.[cd]: ") as raised:
-            require_done(lines)
+    left = StepLine("a.e", 0, 0.0, "left", "a.c")
+    require_done([done], "headrace run")
+    for lines, error in (([broken, left, refusing], RunFailedError), ([done, refusing, broken], CheckFailedError)):
+        with pytest.raises(RunFailedError, match=r"^2 of 3 tables failed \(a\.., a\..\).*: headrace run a$") as raised:
+            require_done(lines, "headrace run a")
         assert type(raised.value) is error
+    with pytest.raises(RunFailedError, match=r"^1 of 2 tables failed \(a.c\), 1 that depend on it were left; mend the"):
+        require_done([broken, left], "headrace run")
 
 
 def test_a_failed_step_is_told_and_ends_with_status_four(
     spark: object, declare: WriteDefs, lake_env: Path, capfd: Said
 ) -> None:
-    """A path that has gone since the declaration: the step's line says so, and the command's last line too."""
+    """A path that has gone since the declaration: one line says so, others what was left and what to type then."""
     declare("older", OLDER)
     assert run_command(["run", "older"]) == 4
     out, err = capfd.readouterr()
-    assert "older.documents" in out and "/nowhere" in out
-    assert "steps failed; first older.documents: " in err and "/nowhere" in err
-    assert "Traceback" not in out + err
+    foretold, failed, left, counts = out.splitlines()
+    assert foretold.startswith("will fail: /nowhere: ") and out.count("/nowhere") == 1
+    assert failed.startswith("older.documents ") and failed.endswith(" s  failed    as said above")
+    assert "rows" not in failed and "Traceback" not in err
+    assert left.startswith("left, because older.documents failed: older.texts, ")
+    assert counts.startswith("6 tables: 0 computed, 0 unchanged, 1 failed, 5 left. ")
+    [last] = err.splitlines()
+    assert last.startswith("headrace: 1 of 6 tables failed (older.documents), 5 that depend on it were left; mend ")
+    assert last.endswith("then: headrace run older")
 
 
 def test_lines_reach_the_terminal_while_standard_output_is_turned_away(tmp_path: Path, capfd: Said) -> None:
     """Dagster sends standard output into its compute logs during a run; the lines of `headrace run` do not go there."""
-    with original_stdout(), (tmp_path / "log").open("w") as log:
+    with original_streams(), (tmp_path / "log").open("w") as log:
         own = os.dup(1)
         os.dup2(log.fileno(), 1)
         try:
@@ -610,6 +622,15 @@ def test_lines_reach_the_terminal_while_standard_output_is_turned_away(tmp_path:
             os.close(own)
     assert capfd.readouterr().out == "one line\n"
     assert (tmp_path / "log").read_text() == ""
+
+
+def test_what_takes_long_is_told_on_standard_error_but_never_with_json(capfd: Said) -> None:
+    """Also while Dagster redirects it, and nowhere once the command has ended."""
+    for shown in (True, False):
+        with progress_shown(shown), original_streams():
+            tell("starting")
+    tell("nobody asked")
+    assert capfd.readouterr() == ("", "starting\n")
 
 
 def test_lines_come_also_where_the_watcher_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -626,11 +647,12 @@ def test_lines_come_also_where_the_watcher_tells_nothing(monkeypatch: pytest.Mon
         raise ValueError("no such file")
 
     shown: list[StepLine] = []
+    steps = [PlannedStep((good.key,), None, None), PlannedStep(tuple(bad.keys), None, None)]
     definitions = dg.Definitions(assets=[good, bad], executor=dg.in_process_executor)
     with dg.DagsterInstance.ephemeral() as instance:
         monkeypatch.setattr(instance, "watch_event_logs", lambda run_id, cursor, callback: None)
         monkeypatch.setattr(instance, "end_watch_event_logs", lambda run_id, callback: None)
-        lines = _execute_once(definitions, instance, [good.key, *bad.keys], None, shown.append, {})
+        lines = _execute_once(definitions, instance, steps, None, shown.append, {})
     assert lines == shown
     assert {(line.table, line.status, line.detail) for line in lines} == {
         ("notes.good", "computed", "all"),

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dagster_project.cli.output import progress_shown
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session import jars
+from spark_jobs.lake.session.session import require_installation
+from spark_jobs.lake.session.settings import settings_at
 
 CONTENT = b"not really a jar"
 FAKE = jars.Jar("org.example", "fake", "1.0", hashlib.sha256(CONTENT).hexdigest(), "core")
@@ -70,10 +73,29 @@ def test_tampered_jar_is_refused_at_every_session_start(monkeypatch: pytest.Monk
         jars.jar_paths()
 
 
-def test_missing_jar_names_the_command_that_fetches_it(directory: Path) -> None:
-    """A session never downloads by itself; it says what to run."""
+def test_a_session_fetches_what_is_missing_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A line as it begins, where progress is shown; who only looks is told the command that fetches."""
+    _download(monkeypatch, CONTENT)
     with pytest.raises(SetupError, match=r"fake-1.0.jar is not in .*-m spark_jobs.lake.session.jars core"):
         jars.jar_paths()
+    with progress_shown(True):
+        assert jars.installed_jars() == [directory / "fake-1.0.jar"]
+        assert jars.installed_jars() == [directory / "fake-1.0.jar"]
+    assert capfd.readouterr() == ("", f"fetching fake-1.0.jar (1 of 1) into {directory}\n")
+
+
+def test_a_run_without_a_jar_that_can_be_had_is_a_mistake_found_before_any_step(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, tmp_path: Path
+) -> None:
+    """A missing installation is status 2, not a failed step, and the line says how to mend it."""
+    monkeypatch.setattr(jars, "_ivy_command", lambda *_: [sys.executable, "-c", "print('error: UnknownHost')"])
+    with (
+        progress_shown(False),
+        pytest.raises(SetupError, match=r"cannot fetch fake-1.0.jar: error: UnknownHost; check"),
+    ):
+        require_installation(settings_at(tmp_path))
 
 
 def test_unreachable_repository_is_one_line_with_three_ways_out(

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from dagster_project.cli import headrace
 
 _ROOT = Path(__file__).parents[2]
 _WORKFLOWS = sorted((_ROOT / ".github" / "workflows").glob("*.yml"))
-_TEMPLATE = _ROOT / "dagster_project/cli/new_project/workflows/rerun.yml.template"
+_NEW_PROJECT = _ROOT / "dagster_project/cli/new_project"
+_TEMPLATE = _NEW_PROJECT / "workflows/rerun.yml.template"
+
+_VENV = "python3 -m venv .venv && . .venv/bin/activate"
 
 
 def _read(file: Path) -> Any:
@@ -26,7 +30,7 @@ def _targets() -> set[str]:
 
 def _require_known(command: str) -> None:
     """Refuse a command that is not there: targets of the Makefile, commands of headrace with their options, gh."""
-    words = [word for word in shlex.split(command.partition(">")[0]) if "${{" not in word]
+    words = [word for word in shlex.split(command.partition(">")[0], comments=True) if "${{" not in word]
     program = words[0].rpartition("/")[2]
     if program == "make":
         assert words[1:] and set(words[1:]) <= _targets(), command
@@ -35,8 +39,23 @@ def _require_known(command: str) -> None:
         found = headrace.get_command(context, words[1])
         assert found is not None
         found.make_context(words[1], words[2:], parent=context)
+    elif program == "pip" and "-e" in words:
+        project = tomllib.loads((_NEW_PROJECT / "pyproject.toml.template").read_text("utf-8"))["project"]
+        extras = re.fullmatch(r"\.\[(.+)\]", words[-1])
+        assert extras and set(extras[1].split(",")) <= set(project["optional-dependencies"]), command
     else:
-        assert program in ("gh", "pip", "pytest"), command
+        assert program in ("cd", "gh", "pip", "pytest") or command == _VENV, command
+
+
+@pytest.mark.parametrize("file", [_NEW_PROJECT / "README.md.template", _ROOT / "docs/projects.md"], ids=["new", "docs"])
+def test_the_commands_that_begin_a_project_are_there(file: Path) -> None:
+    """Those of the README that `headrace init` writes, and of the page; a nightly test runs the README's as typed."""
+    text = re.sub(r"^```.*?^```", "", file.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    commands = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    assert _VENV in commands and not any("'headrace[" in line and " @ " not in line for line in commands)
+    for command in commands:
+        for one in [command] if command == _VENV else command.split(" && "):
+            _require_known(one)
 
 
 @pytest.mark.parametrize("file", [*_WORKFLOWS, _TEMPLATE], ids=lambda file: file.stem)

@@ -136,7 +136,8 @@ def follow_dataset(name: str, once: bool) -> None:
     by the next run or the next follow.
     """
     from dagster_project.cli.project import load_definitions
-    from dagster_project.cli.run import execute, print_line, require_done
+    from dagster_project.cli.run import execute, require_done
+    from dagster_project.cli.step_lines import print_left, print_line
     from dagster_project.lake_asset import declared_source
     from spark_jobs.lake.files.objects import ObjectFolder
     from spark_jobs.lake.run.decisions import refuse_around_quarantine
@@ -156,7 +157,9 @@ def follow_dataset(name: str, once: bool) -> None:
     spark = start_session(settings, extra=session_settings(config.source, settings))
 
     def seal() -> None:
-        require_done(execute((name,), None, print_line))
+        lines = execute((name,), None, print_line)
+        print_left(lines)
+        require_done(lines, f"headrace dataset follow {name}")
 
     objects = ObjectFolder.of(catalogue, binding.namespace)
     count = follow(name, config.source, catalogue, objects, spark, seal, follower_state(name), once)

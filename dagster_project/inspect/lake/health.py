@@ -23,7 +23,7 @@ from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_w
 from spark_jobs.lake.session.class_archive import archive_path
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.lake.session.identity import metadata_locations, require_lake
-from spark_jobs.lake.session.jars import jar_paths
+from spark_jobs.lake.session.jars import jar_paths, missing_jars
 from spark_jobs.lake.session.java import java_home, java_version
 from spark_jobs.lake.session.object_store import require_store
 from spark_jobs.lake.session.settings import LakeSettings
@@ -81,12 +81,16 @@ def _java(settings: LakeSettings) -> tuple[str, str]:
 
 
 def _jars(settings: LakeSettings) -> tuple[str, str]:
-    paths = jar_paths(settings.jar_purposes())
     purposes = sorted(settings.jar_purposes())
+    python = Path(sys.executable).name
+    if missing := missing_jars(settings.jar_purposes()):
+        names, mend = ", ".join(jar.file_name for jar in missing), f"{python} -m spark_jobs.lake.session.jars"
+        return "warning", f"the first run will fetch {names}; beforehand: {mend} {' '.join(purposes)}"
+    paths = jar_paths(settings.jar_purposes())
     said = f"{len(paths)} jars for {', '.join(purposes)} in {paths[0].parent}"
     if archive_path(settings.jar_purposes()).is_file():
         return "ok", said
-    mend = f"{Path(sys.executable).name} -m spark_jobs.lake.session.class_archive {' '.join(purposes)}"
+    mend = f"{python} -m spark_jobs.lake.session.class_archive {' '.join(purposes)}"
     return "ok", f"{said}; Spark starts some seconds sooner with an archive of their classes: {mend}"
 
 

@@ -1,9 +1,9 @@
 """The jars that Spark needs for a lake: pinned in `jars.lock`, fetched once, checked by SHA-256 every time.
 
-`python -m spark_jobs.lake.session.jars [PURPOSE ...]` fetches what is missing (by default what every lake needs:
-`core`), by the Ivy inside pyspark, which knows the central repository: neither Maven nor a Spark session is needed. The
-jars lie in `share/headrace/jars` of the environment, or in `HEADRACE_JARS`. Two ways without that repository: put the
-files there by hand, or name a mirror in an Ivy settings file, `HEADRACE_IVY_SETTINGS`.
+The first Spark session fetches what is missing, and so does `python -m spark_jobs.lake.session.jars [PURPOSE ...]` (by
+default what every lake needs: `core`), by the Ivy inside pyspark, which knows the central repository: neither Maven nor
+a Spark session is needed. The jars lie in `share/headrace/jars` of the environment, or in `HEADRACE_JARS`. Two ways
+without that repository: put the files there by hand, or name a mirror in an Ivy settings file, `HEADRACE_IVY_SETTINGS`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session.java import TRUST_STORE_PASSWORD, java_home, system_trust_store
+from spark_jobs.progress import tell
 
 CORE: Final = frozenset({"core"})
 """What the embedded lake needs; `postgres` and `s3` come on top for those."""
@@ -83,6 +84,11 @@ def jar_paths(purposes: frozenset[str] = CORE) -> list[Path]:
     return [directory / jar.file_name for jar in locked_jars(purposes)]
 
 
+def missing_jars(purposes: frozenset[str] = CORE) -> list[Jar]:
+    """The jars of these purposes that are not there."""
+    return [jar for jar in locked_jars(purposes) if not (jar_directory() / jar.file_name).is_file()]
+
+
 def fetch(purposes: frozenset[str] = CORE) -> list[Path]:
     """Get the missing jars of these purposes and return the new ones. A jar appears whole and checked, or not at all.
 
@@ -90,15 +96,29 @@ def fetch(purposes: frozenset[str] = CORE) -> list[Path]:
         SetupError: Java is missing, a jar cannot be had or is not the locked one, or the directory is not writable.
     """
     directory = jar_directory()
-    missing = [jar for jar in locked_jars(purposes) if not (directory / jar.file_name).is_file()]
+    missing = missing_jars(purposes)
     if not missing:
         return []
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=directory) as scratch:
-            return [_fetch_one(jar, Path(scratch)).replace(directory / jar.file_name) for jar in missing]
+            new = []
+            for number, jar in enumerate(missing, 1):
+                tell(f"fetching {jar.file_name} ({number} of {len(missing)}) into {directory}")
+                new.append(_fetch_one(jar, Path(scratch)).replace(directory / jar.file_name))
+            return new
     except OSError as error:
         raise SetupError(f"jars: cannot write to {directory}: {error.strerror}; set HEADRACE_JARS") from error
+
+
+def installed_jars(purposes: frozenset[str] = CORE) -> list[Path]:
+    """The local jars of these purposes, checked; those that are missing are fetched.
+
+    Raises:
+        SetupError: Java is missing, a jar cannot be had or is not the locked one, or the directory is not writable.
+    """
+    fetch(purposes)
+    return jar_paths(purposes)
 
 
 def _parse(coordinates: str, sha256: str, purpose: str) -> Jar:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import re
 import sys
@@ -26,11 +27,12 @@ from typing import Any
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
-from spark_jobs.lake.session.jars import jar_paths
+from spark_jobs.lake.session.jars import installed_jars
 from spark_jobs.lake.session.java import java_home
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
 from spark_jobs.lake.session.spark_errors import spark_cause
+from spark_jobs.progress import tell
 from spark_jobs.spark_sql import SparkSession
 
 # Java's optimising compiler (C2) waits for ten times its default counts. It took a third of the CPU of a run before,
@@ -98,7 +100,18 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
 
 
 def _jars(settings: LakeSettings) -> str:
-    return ",".join(str(path) for path in jar_paths(settings.jar_purposes()))
+    return ",".join(str(path) for path in installed_jars(settings.jar_purposes()))
+
+
+def require_installation(settings: LakeSettings) -> None:
+    """Look for what a session needs of this machine before anything is computed; jars that are missing are fetched.
+
+    Raises:
+        SetupError: Java is missing, or a jar is missing and cannot be fetched.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        java_home()
+        installed_jars(settings.jar_purposes())
 
 
 def prepare_environment(local: bool) -> None:
@@ -152,6 +165,7 @@ def start_session(
         for key, value in values.items():
             if not _is_secret(key):
                 builder, conf = builder.config(key, value), conf.set(key, value)
+        tell("starting Spark, 10 to 30 s")
         with _jvm_log(log):
             if _CLUSTER_SECRET in values:  # the JVM is started without it, and told when it runs
                 SparkContext._ensure_initialized(conf=conf)
@@ -163,6 +177,7 @@ def start_session(
     except (PySparkException, Py4JError, OSError) as error:
         raise SetupError(f"Spark did not start: {spark_cause(error)}; see {log}") from error
     session.sparkContext.setLogLevel("ERROR")
+    _send_query_errors_to(log)
     join_cluster(session.sparkContext)
     return _with_partitions(session, given=False)
 
@@ -221,6 +236,20 @@ def metered(session: SparkSession, what: str) -> Callable[[], float]:
         return float(sum(stage.executorRunTime() for stage in known if stage.stageId() in ours)) / 1000
 
     return core_seconds
+
+
+def _send_query_errors_to(path: Path) -> None:
+    """Send what PySpark logs of each query that fails, many KB of JSON on standard error, to the JVM's log."""
+    from pyspark.logger import PySparkLogger
+
+    if os.environ.get("HEADRACE_DEBUG"):
+        return
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logger = PySparkLogger.getLogger(name)
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+            handler.close()
+        logger.addHandler(logging.FileHandler(path, delay=True))
 
 
 @contextlib.contextmanager

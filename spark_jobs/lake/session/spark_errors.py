@@ -45,7 +45,8 @@ def failure_line(error: Exception) -> str:
     own = [found["message"] for found in map(_OWN_ERROR.match, lines) if found is not None]
     if own:
         return own[-1]
-    return f"{spark_cause(error)}; the table is as it was, `--debug` shows the whole trace"
+    where = "the whole trace: logs/spark.log of the lake, or `headrace --debug run`"
+    return f"{spark_cause(error)}; the table is as it was; {where}"
 
 
 def spark_cause(error: Exception) -> str:
@@ -54,7 +55,7 @@ def spark_cause(error: Exception) -> str:
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    return (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0][:500]
+    return (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0][:500].rstrip("; ")
 
 
 def _after(lines: list[str], sign: str) -> str:

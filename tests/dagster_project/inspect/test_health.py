@@ -9,6 +9,7 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.inspect.lake import health
+from spark_jobs.lake.session.jars import CORE, locked_jars
 from spark_jobs.lake.session.settings import LakeSettings, settings_at
 
 
@@ -40,7 +41,7 @@ def test_each_fault_is_told_with_its_mend(tmp_path: Path, monkeypatch: pytest.Mo
         taken.listen()
         found = findings(settings_at(tmp_path / "lake"))
         port = f"port {taken.getsockname()[1]}"
-    assert found["jars"][0] == "fault" and "fetch it with: " in found["jars"][1]
+    assert found["jars"][0] == "warning" and found["jars"][1].startswith("the first run will fetch iceberg-spark-")
     assert found["memory"] == ("fault", "HEADRACE_SPARK_MEMORY is 'much'; write e.g. 512m or 3g")
     assert found["spark"][0] == "fault" and "correct HEADRACE_SPARK_MASTER" in found["spark"][1]
     assert found["store"][0] == "fault" and "set both by NTP" in found["store"][1]
@@ -52,7 +53,10 @@ def test_doctor_ends_with_2_where_something_is_at_fault(
     lake_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The last line names the first fault; the lines above it are those of all looks."""
-    monkeypatch.setenv("HEADRACE_JARS", str(tmp_path / "none"))
+    monkeypatch.setenv("HEADRACE_JARS", str(tmp_path / "jars"))
+    (tmp_path / "jars").mkdir()
+    for jar in locked_jars(CORE):
+        (tmp_path / "jars" / jar.file_name).write_text("another jar")
     assert run_command(["doctor"]) == 2
     out, err = capfd.readouterr()
     assert err.startswith("headrace: 1 of 11 are at fault; first jars: ") and err.count("\n") == 1

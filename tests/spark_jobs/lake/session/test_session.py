@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
 
 import pytest
 
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.session.session import spark_properties
+from spark_jobs.lake.session.session import _send_query_errors_to, spark_properties
 from spark_jobs.lake.session.settings import settings_at
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import FolderConfig, bind, numbers, rows
@@ -22,6 +24,25 @@ def test_two_lakes_in_one_process_do_not_see_each_other(
     materialize(other, bind(numbers, FolderConfig(folder=str(folder))))
     assert rows(other, "demo.numbers", "n") == [(1,), (2,), (3,), (12,), (70,)]
     assert rows(lake, "demo.numbers", "n") == [(1,), (2,), (3,), (12,)]
+
+
+def test_what_pyspark_logs_of_a_query_goes_into_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its many KB of JSON are in a file and not on the terminal."""
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(PySparkLogger.getLogger("DataFrameQueryContextLogger"), "handlers", [])
+    logger.addHandler(logging.StreamHandler())
+    _send_query_errors_to(tmp_path / "spark.log")
+    logger.propagate = False
+    logger.error("no such column")
+    [handler] = logger.handlers
+    handler.close()
+    assert capfd.readouterr() == ("", "")
+    assert json.loads((tmp_path / "spark.log").read_text())["msg"] == "no such column"
 
 
 def test_the_master_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,11 @@ def test_what_cannot_be_used_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_empty_settings_are_none(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CI puts nothing in place of a secret that a repository lacks: the lake is that of the working directory."""
+    assert configure(monkeypatch, uri="", warehouse="") == settings_at(nowhere / "warehouse")
+
+
 def test_a_password_is_in_no_message(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of an address that is wrong nor of one that nobody answers at."""
     with pytest.raises(CatalogueError) as caught:

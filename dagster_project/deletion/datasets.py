@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import EqualTo, In
+from pyiceberg.expressions import BooleanExpression, EqualTo, In
 
 from blender_service.auth.visibility import VISIBILITY_TABLE, recorded_visibility
 from dagster_project.deletion.excised_tables import excise_documents, excision_lines
@@ -175,9 +175,9 @@ def _doc_ids(catalogue: Catalog, plan: Deletion) -> Iterator[set[str]]:
     They come in parts that fit into memory: increments together where they are small, since the windows of an
     increment hold the documents of an increment.
     """
-    of_dataset = EqualTo("dataset", plan.dataset)
-    sources = [(f"{plan.dataset}.{_MAIN}", EVERYTHING), *((f"{one}.members", of_dataset) for one in plan.corpora)]
-    for table, condition in sources:
+    sources: dict[str, BooleanExpression] = {f"{plan.dataset}.{_MAIN}": EVERYTHING}
+    sources |= {f"{corpus}.members": EqualTo("dataset", plan.dataset) for corpus in plan.corpora}
+    for table, condition in sources.items():
         for part in parts(catalogue, table, _PART_DOCUMENTS, condition):
             rows = read_columns(catalogue, table, ("doc_id",), part)
             if rows is not None and len(rows):

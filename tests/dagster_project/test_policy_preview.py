@@ -26,6 +26,7 @@ from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.tables import Column
+from spark_jobs.lake.files.lookups import parts
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.project import Project, lake_settings
@@ -170,7 +171,7 @@ def test_a_preview_takes_the_memory_of_a_part(lake: Path, monkeypatch: pytest.Mo
     """Cut into parts of a few documents, nothing that is read at once has more, and what is said is the same."""
     catalogue, policies = open_catalogue(settings_at(lake)), [resolve("headrace"), resolve(STRICT)]
     whole = compare(read_documents(catalogue, "notes", policies), *policies)
-    monkeypatch.setattr(policy_preview, "parts", partial(policy_preview.parts, rows=10))
+    monkeypatch.setattr(policy_preview, "parts", partial(parts, rows=10))
     sizes = [part.rows.num_rows for part in read_documents(catalogue, "notes", policies)]
     assert len(sizes) > DOCUMENTS / 10 and sum(sizes) == DOCUMENTS and max(sizes) < 25
     assert compare(read_documents(catalogue, "notes", policies), *policies) == whole

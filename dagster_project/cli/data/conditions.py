@@ -18,6 +18,7 @@ from pyiceberg.expressions import (
     LiteralPredicate,
     Not,
     Or,
+    Reference,
     SetPredicate,
     UnboundPredicate,
 )
@@ -101,7 +102,7 @@ def _of_elements(
         return type(condition)(*(_of_elements(one, schema, elements) for one in (condition.left, condition.right)))
     if isinstance(condition, Not):
         return Not(_of_elements(condition.child, schema, elements))
-    if not isinstance(condition, UnboundPredicate):
+    if not isinstance(condition, UnboundPredicate) or not isinstance(condition.term, Reference):
         return condition
     column, *path = condition.term.name.split(".")
     field = next((one for one in schema.fields if one.name == column), None)

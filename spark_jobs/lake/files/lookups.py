@@ -82,7 +82,7 @@ def parts(
     counts: dict[int, Counter[int]] = {}
     places = [field.name for field in table.spec().fields] if table is not None else []
     for task in table.scan(condition).plan_files() if table is not None else ():
-        place = dict(zip(places, task.file.partition, strict=True))
+        place = {name: task.file.partition[at] for at, name in enumerate(places)}
         counts.setdefault(place.get("increment", 0), Counter())[place.get("shard", 0)] += task.file.record_count
     sizes = {increment: counts[increment].total() for increment in sorted(counts)}
     if sum(sizes.values()) <= rows:

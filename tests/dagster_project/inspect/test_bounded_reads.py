@@ -12,6 +12,7 @@ from dagster_project.cli import run_command
 from dagster_project.inspect.documents import document_lookup
 from dagster_project.inspect.documents.document_lookup import find_document, landings_of
 from dagster_project.inspect.lake.empty_datasets import empty_datasets
+from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
@@ -32,10 +33,10 @@ def test_the_file_of_a_document_is_looked_up_alone(lake: Catalog, monkeypatch: p
     arrived = [{"status": "landed", "location": f"/in/{n}.md", "path": f"{n}.md"} for n in range(5000)]
     put(lake, "notes", ARRIVALS, 0, arrived)
     put(lake, "notes", DOCUMENTS, 0, [{"doc_id": f"{7:032x}", "path": "7.md#part"}])
-    read, sizes = document_lookup.read_rows, []
+    sizes: list[int] = []
 
     def counted(*arguments: Any) -> list[dict[str, Any]]:
-        rows = read(*arguments)
+        rows = read_rows(*arguments)
         sizes.append(len(rows))
         return rows
 

@@ -38,6 +38,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> IcebergTable:
         ("failed.rule like 'l%' or kept", ["0", "1"]),
         ("failed.value >= 2 and not kept", ["2"]),
         ("doc_id = 'kept'", []),
+        ("failed is not null and kept", ["0"]),
     ],
 )
 def test_rows_that_meet_a_condition(verdicts: IcebergTable, where: str, expected: list[str]) -> None:
@@ -51,7 +52,7 @@ def test_rows_that_meet_a_condition(verdicts: IcebergTable, where: str, expected
     ("where", "said"),
     [
         ("failed.rle = 'x'", "the elements of the list have no 'rle'; did you mean 'rule'"),
-        ("failed = 'x'", "not kept; failed.rule = 'too_short'"),
+        ("failed = 'x'", "failed has the fields rule, value, threshold; ask of one of them"),
         ("kept kept", "not a condition; write e.g."),
         ("failed.rule = 'x'", "failed holds texts, which the declaration of the table hides"),
     ],

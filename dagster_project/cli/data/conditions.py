@@ -15,14 +15,16 @@ from pyiceberg.expressions import (
     And,
     BooleanExpression,
     EqualTo,
+    IsNull,
     LiteralPredicate,
     Not,
+    NotNull,
     Or,
     Reference,
     SetPredicate,
     UnboundPredicate,
 )
-from pyiceberg.types import BooleanType, ListType, PrimitiveType, StructType
+from pyiceberg.types import BooleanType, ListType, MapType, PrimitiveType, StructType
 
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean
@@ -106,7 +108,11 @@ def _of_elements(
         return condition
     column, *path = condition.term.name.split(".")
     field = next((one for one in schema.fields if one.name == column), None)
-    if field is None or not path or not isinstance(field.field_type, ListType):
+    if isinstance(condition, IsNull | NotNull) and not path:
+        return condition
+    if field is not None and isinstance(field.field_type, MapType):
+        raise ValueError(f"{column} is a map, of which only `is null` can be asked")
+    if field is None or not isinstance(field.field_type, ListType):
         return condition
     fields = [name for name in path if name != "element"]
     kind = _element_type(condition.term.name, field.field_type.element_type, fields)
@@ -126,8 +132,10 @@ def _element_type(path: str, kind: IcebergType, fields: list[str]) -> PrimitiveT
         if name not in there:
             raise ValueError(f"{path}: the elements of the list have no {name!r}{did_you_mean(name, there)}")
         kind = there[name]
+    if isinstance(kind, StructType):
+        raise ValueError(f"{path} has the fields {', '.join(one.name for one in kind.fields)}; ask of one of them")
     if not isinstance(kind, PrimitiveType):
-        raise ValueError(f"{path} is {kind}, no single value")
+        raise ValueError(f"{path} is no single value")
     return kind
 
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.metadata import (
+    GUARDED,
     Samples,
     carried_columns,
     definition_metadata,
@@ -73,7 +74,8 @@ class Presentation:
         group: asset group; the namespace by default.
         owners: team or e-mail addresses, in Dagster's form.
         domain: folder of `spark_jobs` that the step belongs to; the asset gets it as a tag.
-        samples: which sample rows the UI shows.
+        samples: which sample rows the UI and `headrace table show` show; None for what is shown of the most guarded
+            table that it reads.
         automation: when Dagster's daemon computes the asset by itself.
         visibility: who may see the rows; the same for all tables of a namespace.
     """
@@ -81,7 +83,7 @@ class Presentation:
     group: str | None = None
     owners: tuple[str, ...] = ()
     domain: str | None = None
-    samples: Samples = Samples.IDS
+    samples: Samples | None = None
     automation: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATION
     visibility: Visibility = PUBLIC
 
@@ -96,12 +98,14 @@ class Upkeep:
             None for no such work.
         pending: whether there is such work to do even where nothing is to be computed.
         published: called once the rows are there, and changes none of them.
+        refuse: raises where `before` would, for what the declaration says; called before a run computes anything.
     """
 
     before: Callable[[Lake], None] | None = None
     after: Callable[[Lake], bool] | None = None
     pending: Callable[[Catalog], bool] | None = None
     published: Callable[[Lake], None] | None = None
+    refuse: Callable[[Catalog], None] | None = None
 
 
 # Assets by table, as they were declared last: `headrace plan` and `headrace run` forecast a run from them.
@@ -131,6 +135,12 @@ def declared_binding(
     return None
 
 
+def declared_assets(keys: Iterable[dg.AssetKey]) -> list[LakeAsset]:
+    """Those of some assets that headrace made, each once though it has several tables."""
+    found = (_ASSETS.get(".".join(key.path)) for key in keys)
+    return list({one.tables[0]: one for one in found if one is not None}.values())
+
+
 def declared_source(table: str) -> Binding | None:
     """The step at the source of data whose main table this is; None for other tables."""
     asset = _ASSETS.get(table)
@@ -156,6 +166,16 @@ class LakeAsset:
     def tables(self) -> tuple[str, ...]:
         """Identifiers of its tables, the main one first."""
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
+
+    @property
+    def samples(self) -> Samples:
+        """Which rows are shown: as declared, else as of the most guarded of its inputs; ids where one is not known."""
+        if self.shown.samples is not None:
+            return self.shown.samples
+        read = [_ASSETS.get(name) for name in self._upstream()]
+        return min(
+            (Samples.IDS if one is None else one.samples for one in read), key=GUARDED.index, default=Samples.IDS
+        )
 
     def declared(self, identifier: str) -> Table:
         """The declaration of one of its tables."""
@@ -260,7 +280,7 @@ class LakeAsset:
                     passed=check.passed,
                     asset_key=dg.AssetKey(error.table.split(".")),
                     check_name=check.name,
-                    metadata={"bad_rows": check.bad_row_count, **refused_rows(check, self.shown.samples)},
+                    metadata={"bad_rows": check.bad_row_count, **refused_rows(check, self.samples)},
                 )
             failed = next((check.name for check in error.checks if not check.passed), "")
             raise dg.Failure(str(error), metadata={FAILED_CHECK: failed}, allow_retries=False) from error
@@ -336,7 +356,7 @@ class LakeAsset:
         shown = shown_rows(table, outcome.computed)
         if self.partitions_def is not None and partition is not None:
             shown = rows_of(table, self.partitions_def, partition)
-        values = materialization_metadata(outcome, table, iceberg, shown, self.shown.samples, plot)
+        values = materialization_metadata(outcome, table, iceberg, shown, self.samples, plot)
         previous: Mapping[str, Any] = {}
         read = {name: _ASSETS[name].declared(name) for name in self._upstream() if name in _ASSETS}
         values |= carried_columns(table, read)

@@ -38,7 +38,10 @@ class Samples(enum.Enum):
     TEXT = "text"
 
 
-def definition_metadata(identifier: str, table: Table, step: Step, samples: Samples) -> dict[str, Any]:
+GUARDED = (Samples.NONE, Samples.IDS, Samples.TEXT)
+
+
+def definition_metadata(identifier: str, table: Table, step: Step, samples: Samples | None) -> dict[str, Any]:
     """Metadata of a definition: columns with descriptions, which of them may be shown, the line of the code."""
     columns = [
         dg.TableColumn(
@@ -55,7 +58,7 @@ def definition_metadata(identifier: str, table: Table, step: Step, samples: Samp
         "dagster/table_name": identifier,
         "dagster/code_references": _code_reference(str(file), line, step.name),
         "scope": step.scope.value,
-        "samples": samples.value,
+        "samples": samples.value if samples is not None else "as of the most guarded table that it reads",
         "texts": list(table.sampled),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from spark_jobs.filters.personal_data.personal_data import checked_actions, pers
 from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
 from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Columns, Policy, check_signals, resolve, signal_columns
 from spark_jobs.filters.quality import QualityConfig, check_components, quality_step
-from spark_jobs.filters.registry import policy_finder, record_policy
+from spark_jobs.filters.registry import policy_finder, record_policy, refuse_other_policy
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
 from spark_jobs.lake.declare.quarantined import is_quarantine
@@ -177,7 +176,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
                 samples=_shown(declared, made, bool(actions)),
                 visibility=declared.visibility,
             ),
-            upkeep=Upkeep(functools.partial(_enter, policy=entered[made.name])) if made.name in entered else None,
+            upkeep=_entering(entered[made.name]) if made.name in entered else None,
         )
         for made, inputs, config, domain in chain
     ]
@@ -302,6 +301,13 @@ def _judging(
     inputs: dict[str, Source] = {one: f"{declared.name}.{one}" for one in ("signals", "documents", *read)}
     common = declared.steps.get("verdicts", {}) if variant else {}
     return verdicts_step(read, variant), inputs, {**common, "policy": policy}, "filters"
+
+
+def _entering(policy: Policy) -> Upkeep:
+    """The work around judging: the registry says for good what the policy's name and version mean."""
+    return Upkeep(
+        before=lambda lake: _enter(lake, policy), refuse=lambda catalogue: refuse_other_policy(catalogue, policy)
+    )
 
 
 def _enter(lake: Lake, policy: Policy) -> None:

@@ -40,8 +40,19 @@ def explain(error: Exception, defs: Path) -> str:
     return f"{where}: {_cause(chain, model)}" if where else _cause(chain, None)
 
 
-def repeated_name(defs: Path) -> str | None:
-    """The message for two datasets, corpora or models of one name, with both files, which Dagster's own leaves out."""
+def repeated(defs: Path) -> str | None:
+    """The message for a key that a file has twice, or for two datasets, corpora or models of one name.
+
+    Of keys Dagster would take the last in silence; of names its own message leaves out the files.
+    """
+    from ruamel.yaml.constructor import DuplicateKeyError
+
+    for file in sorted(defs.glob("**/*.yaml")):
+        try:
+            read_yaml(file)
+        except CommandError as error:  # other faults are said where Dagster finds them, or a step that reads the file
+            if isinstance(error.__cause__, DuplicateKeyError):
+                return str(error)
     first: dict[str, Path] = {}
     for file, name in _named(sorted(defs.glob("**/defs.yaml")), COMPONENTS[:3]):
         if (before := first.setdefault(name, file)) != file:
@@ -102,16 +113,14 @@ def read_yaml(file: Path, yaml: Any = None) -> Any:
         CommandError: it is not YAML; the message names the line.
     """
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import YAMLError
 
     try:
         return (yaml or YAML(typ="safe", pure=True)).load(file.read_text())
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        raise CommandError(f"{short_path(file)}{line}: {error.problem or error.context}; mend the YAML") from error
     except (YAMLError, UnicodeDecodeError) as error:
-        raise CommandError(f"{short_path(file)}: {' '.join(str(error).split())}; mend the YAML") from error
+        from spark_jobs.filters.policy import yaml_fault
+
+        raise CommandError(f"{short_path(file)}{yaml_fault(error)}") from error
 
 
 def short_path(file: Path) -> str:

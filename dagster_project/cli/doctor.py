@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,6 +14,8 @@ from dagster_project.cli.project import load_definitions, project_folder, select
 from dagster_project.cli.status import run_state
 from dagster_project.exceptions import CommandError, DagsterProjectError
 from dagster_project.inspect.lake.health import Finding, examine
+from spark_jobs.exceptions import CatalogueError
+from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 _STYLES = {"ok": "green", "warning": "yellow", "fault": "red"}
@@ -35,9 +38,18 @@ def doctor(as_json: bool) -> None:
 
 
 def _declarations() -> Finding:
-    """Whether the project's declarations load."""
+    """Whether the project's declarations load, and a run of all would refuse none of them."""
+    from blender_service.auth.visibility import recorded_visibility
+    from dagster_project.mistakes import refuse_mistakes
+    from spark_jobs.lake.ledger.ledger import Ledger
+
     try:
-        keys = select(load_definitions(), ())
+        definitions = load_definitions()
+        keys = select(definitions, ())
+        with contextlib.suppress(CatalogueError):  # of which another finding says what is wrong
+            catalogue = open_catalogue(load_settings())
+            graph = definitions.resolve_asset_graph()
+            refuse_mistakes(graph, keys, Ledger.fresh(catalogue), recorded_visibility(catalogue))
         return Finding("declarations", "ok", f"{len(keys)} tables in {project_folder().defs}")
     except DagsterProjectError as error:
         return Finding("declarations", "fault", " ".join(str(error).split()))

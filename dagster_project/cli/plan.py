@@ -11,6 +11,7 @@ import click
 
 from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, select
+from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
@@ -36,7 +37,8 @@ _WORDS = {
 def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markdown: bool) -> None:
     """Say what `headrace run SELECTION` would compute, and why; nothing is computed or written.
 
-    Rows and seconds are estimates from what the ledger has of earlier increments.
+    Rows and seconds are estimates from what the ledger has of earlier increments. The exit status is 2 where a step
+    will fail.
     """
     runs = planned(selection, partition)
     show_plan([step for run in runs for step in run.steps], as_json, markdown)
@@ -55,14 +57,14 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
     import dagster as dg
 
     from blender_service.auth.visibility import recorded_visibility
-    from dagster_project.restrictions import refuse_forbidden_reads
+    from dagster_project.mistakes import refuse_mistakes
     from dagster_project.run_plan import plan_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
     definitions = load_definitions()
     keys = select(definitions, selection)
-    refuse_forbidden_reads(definitions.resolve_asset_graph(), recorded_visibility(catalogue))
     ledger = Ledger.fresh(catalogue)
+    refuse_mistakes(definitions.resolve_asset_graph(), keys, ledger, recorded_visibility(catalogue))
     with contextlib.ExitStack() as opened:
         has_partitions = any(definitions.resolve_asset_graph().get(key).partitions_def for key in keys)
         instance: Any = opened.enter_context(dg.DagsterInstance.get()) if has_partitions else None
@@ -74,6 +76,7 @@ def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = Fals
     if as_json:
         for step in steps:
             click.echo(json.dumps(_facts(step)))
+        _refuse_failing(steps)
         return
     lines = [line for step in steps for line in _lines(step)]
     if markdown:
@@ -86,6 +89,20 @@ def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = Fals
             known = f"{rows:>12} rows {seconds:>7} s" if rows else ""
             print_styled(f"{table:<36} {place:<12} {known:<27} {why}", _STYLES[status])
     click.echo(_sum(steps))
+    _refuse_failing(steps)
+
+
+def _refuse_failing(steps: Sequence[PlannedStep]) -> None:
+    """Refuse a plan with steps that will fail.
+
+    Raises:
+        CommandError: names the first.
+    """
+    failing = [(step.tables[0], step.forecast.problem) for step in steps if step.forecast and step.forecast.problem]
+    if failing:
+        table, problem = failing[0]
+        said = problem if problem.startswith(f"{table}:") else f"{table}: {problem}"
+        raise CommandError(f"{len(failing)} of {len(steps)} steps will fail; first {said}")
 
 
 def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
@@ -121,9 +138,11 @@ def _sum(steps: Sequence[PlannedStep]) -> str:
     total = sum(counts.values())
     if not places:
         return f"{total} tables: {said}"
+    unknown = sum(place.seconds is None for place in places)
+    if unknown == len(places):
+        return f"{total} tables: {said}; how long it takes is not known: none of them was ever computed"
     sure, most = (sum(p.seconds or 0 for p in places if p.certain or also) for also in (False, True))
     time = f"{sure:,.0f} s" if round(sure) == round(most) else f"{sure:,.0f} s, at most {most:,.0f} s"
-    unknown = sum(place.seconds is None for place in places)
     beside = f" beside {unknown} that were never computed" if unknown else ""
     return f"{total} tables: {said}; about {time} of steps{beside}, and Spark's start"
 

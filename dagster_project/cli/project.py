@@ -173,11 +173,11 @@ def load_definitions() -> dg.Definitions:
     Raises:
         DefinitionError: YAML or code below `defs` cannot be loaded; the message names the file.
     """
-    from dagster_project.cli.diagnosis import explain, repeated_name
+    from dagster_project.cli.diagnosis import explain, repeated
 
     folder = project_folder()
-    if repeated := repeated_name(folder.defs):
-        raise DefinitionError(repeated)
+    if said := repeated(folder.defs):
+        raise DefinitionError(said)
     if str(folder.package.parent) not in sys.path:
         sys.path.insert(0, str(folder.package.parent))
     try:

@@ -118,14 +118,15 @@ def _tell_the_end(lines: Sequence[StepLine]) -> None:
 
 
 def _tell_what_waits(namespaces: Collection[str]) -> None:
-    """Print a line for each increment in quarantine that a person has to decide about, of datasets that were run."""
+    """Print a line for each dataset that was run and has no document, and for each increment that a person decides."""
+    from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.decisions import increments_of
 
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
-    if not quarantines:
-        return
     ledger = Ledger.fresh(open_catalogue(load_settings()))
+    for line in empty_datasets(ledger, namespaces):
+        click.echo(line)
     for name in (one.removesuffix(SUFFIX) for one in quarantines):
         for one in (one for one in increments_of(ledger, name) if one.state == "waits"):
             click.echo(
@@ -188,7 +189,8 @@ def execute(
 
     from dagster_project.assets.quarantine import apply_rules
     from dagster_project.lake_asset import FETCHED
-    from dagster_project.restrictions import record_visibility, refuse_forbidden_reads
+    from dagster_project.mistakes import refuse_mistakes
+    from dagster_project.restrictions import record_visibility
     from dagster_project.run_plan import idle_steps, plan_runs
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
@@ -196,7 +198,7 @@ def execute(
     definitions = load_definitions()
     keys = select(definitions, selection)
     graph = definitions.resolve_asset_graph()
-    refuse_forbidden_reads(graph, record_visibility(catalogue, graph))
+    refuse_mistakes(graph, keys, Ledger.fresh(catalogue), record_visibility(catalogue, graph))
     for space in sorted({key.path[0] for key in keys if is_quarantine(key.path[0])}):
         apply_rules(catalogue, space.removesuffix(SUFFIX))
     ledger = Ledger.fresh(catalogue)

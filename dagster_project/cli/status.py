@@ -111,7 +111,8 @@ def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
         said = [f"{one.documents:,} documents in {one.increments} increments, the newest {age(one.newest)} old"]
         said.append(f"last run {age(one.last_run)} ago left {one.unchanged_steps} of {one.tables} tables")
         said += [] if one.rate is None else [f"{one.rate:,.0f} documents/s"]
-        said += [] if one.error_share is None else [f"{one.error_share:.1%} refused"]
+        said += [] if one.error_share is None else [f"{one.error_share:.1%} refused for a fault"]
+        said += [f"{one.left_out:,} files not taken"] if one.left_out else []
         said += [f"{rule} rejects {share:.1%}" for rule, share in one.rejected.items()]
         said += [] if one.duplicates is None else [f"{one.duplicates:.1%} duplicates"]
         said += [f"{count:,} not packed by {corpus}" for corpus, count in one.backlog.items() if count]
@@ -150,7 +151,7 @@ GAUGES = (
     _Gauge("age_seconds", "age of the newest increment", _BY_NAMESPACE, _single(lambda s, now: _age(s.newest, now))),
     _Gauge("documents_per_second", "of step time, newest increment", _BY_NAMESPACE, _single(lambda s, _: s.rate)),
     _Gauge("unchanged_steps", "tables that the last run left", _BY_NAMESPACE, _single(lambda s, _: s.unchanged_steps)),
-    _Gauge("error_share", "rejected of the newest arrivals", _BY_NAMESPACE, _single(lambda s, _: s.error_share)),
+    _Gauge("error_share", "faulty, of the newest arrivals", _BY_NAMESPACE, _single(lambda s, _: s.error_share)),
     _Gauge("duplicate_share", "removed of the newest members", _BY_NAMESPACE, _single(lambda s, _: s.duplicates)),
     _Gauge(
         "rejected_share",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import EqualTo, In
+from pyiceberg.expressions import BooleanExpression, EqualTo, In
 
 from blender_service.auth.visibility import VISIBILITY_TABLE, recorded_visibility
 from dagster_project.deletion.excised_tables import excise_documents, excision_lines
@@ -26,7 +26,7 @@ from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends
 from spark_jobs.lake.declare.quarantined import is_quarantine, quarantine_of
-from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.files.lookups import EVERYTHING, parts, read_columns
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.ledger.acts import note_act
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
 
 _MAIN = "documents"
+_PART_DOCUMENTS = 1 << 18  # ids of documents that are excised at once, 80 bytes each in several sets
 _LANDED = (_MAIN, "arrivals", "provenance", "repositories", "scans")  # one of them is in whatever is a dataset
 
 
@@ -129,10 +130,9 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
     """
     catalogue = lake.catalogue
     note_act(catalogue, DELETE, plan.dataset, why=why)
-    doc_ids = _doc_ids(catalogue, plan)
-    if doc_ids and plan.corpora:
+    packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
+    for doc_ids in _doc_ids(catalogue, plan) if plan.corpora else ():
         record_excisions(catalogue, None, doc_ids, lake.run_id)
-        packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
         done = excise_documents(lake, packed, doc_ids) if packed else []
         for one in done:
             yield from excision_lines(one)
@@ -169,12 +169,19 @@ def require_dataset(catalogue: Catalog, name: str) -> None:
         raise CommandError(f"dataset delete {name}: it is no dataset; give one of headrace dataset list")
 
 
-def _doc_ids(catalogue: Catalog, plan: Deletion) -> set[str]:
-    """The dataset's documents: its own table's, and what corpora took in, should the table have been dropped before."""
-    found = [read_columns(catalogue, f"{plan.dataset}.{_MAIN}", ("doc_id",))]
-    for corpus in plan.corpora:
-        found.append(read_columns(catalogue, f"{corpus}.members", ("doc_id",), EqualTo("dataset", plan.dataset)))
-    return {doc_id for rows in found if rows is not None for doc_id in rows["doc_id"].to_pylist()}
+def _doc_ids(catalogue: Catalog, plan: Deletion) -> Iterator[set[str]]:
+    """The dataset's documents: its own table's, and what corpora took in, should the table have been dropped before.
+
+    They come in parts that fit into memory: increments together where they are small, since the windows of an
+    increment hold the documents of an increment.
+    """
+    sources: dict[str, BooleanExpression] = {f"{plan.dataset}.{_MAIN}": EVERYTHING}
+    sources |= {f"{corpus}.members": EqualTo("dataset", plan.dataset) for corpus in plan.corpora}
+    for table, condition in sources.items():
+        for part in parts(catalogue, table, _PART_DOCUMENTS, condition):
+            rows = read_columns(catalogue, table, ("doc_id",), part)
+            if rows is not None and len(rows):
+                yield set(rows["doc_id"].to_pylist())
 
 
 def _is_there(folder: str) -> bool:

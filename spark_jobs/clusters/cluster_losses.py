@@ -99,6 +99,7 @@ CLUSTER_LOSSES = Table(
     scope=Scope.FROZEN,
     tables=(CLUSTER_LOSSES,),
     plot=Plot("loss by size of the cluster", ("document_count", "loss_before", "loss"), draw_losses),
+    refuse=lambda config: config.model and _registered(config.model),
 )
 def cluster_losses(
     clusters: DataFrame,
@@ -146,14 +147,23 @@ def _located(config: ClusterLossesConfig, proxy_model: DataFrame | None) -> byte
                 "cluster_losses: there is no model; bind proxy_model, or name one of the registry as model"
             )
         return bytes(proxy_model.select("file").toArrow().column("file")[0].as_py())
+    return _registered(config.model)
+
+
+def _registered(model: str) -> ModelFile:
+    """Where workers find a model of the registry.
+
+    Raises:
+        InputError: the registry has no such causal model.
+    """
     from spark_jobs.filters.models.registered import find_models
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
 
-    [(facts, file)] = find_models(open_catalogue(load_settings()), [config.model])
+    [(facts, file)] = find_models(open_catalogue(load_settings()), [model])
     if facts.format != "causal":
         raise InputError(
-            f"cluster_losses: model {config.model} is of the format {facts.format}; name a causal one or leave it out"
+            f"cluster_losses: model {model} is of the format {facts.format}; name a causal one or leave it out"
         )
     return file
 

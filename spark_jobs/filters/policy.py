@@ -23,6 +23,7 @@ alone; their canonical JSON is what step keys and the registry hold.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -229,7 +230,9 @@ def read_file(path: Path) -> Mapping[str, Any]:
 
     try:
         content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
+    except YAMLError as error:
+        raise ConfigError(f"policy {path}{yaml_fault(error)}") from error
+    except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise ConfigError(f"policy {path}: {reason}; give a YAML file") from error
     if not isinstance(content, dict):
@@ -239,6 +242,15 @@ def read_file(path: Path) -> Mapping[str, Any]:
             raise ConfigError(f"policy {path}: {field} is missing; write it")
     found: Mapping[str, Any] = located(content, path.parent)
     return found
+
+
+def yaml_fault(error: Exception) -> str:
+    """The end of a message about a file that is not YAML: line, fault and mend."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    line = f", line {mark.line + 1}" if mark is not None else ""
+    said = getattr(error, "problem", None) or getattr(error, "context", None) or " ".join(str(error).split())
+    repeated = re.match(r'found duplicate key "(.*?)"', said)
+    return f"{line}: {repeated[1]} is there twice; leave one of them" if repeated else f"{line}: {said}; mend the YAML"
 
 
 def resolve(

@@ -118,14 +118,8 @@ def record(
     with catalogue_errors():
         table = ensure_table(catalogue, REGISTRY, DECLARED, {SCOPE_PROPERTY: "registry"})
         for attempt in range(_TRIES):
-            there = next((one for one in entries(catalogue, kind, name) if one.version == version), None)
-            if there is not None and same(there.content, content):
+            if there := _known(catalogue, kind, name, version, content, same):
                 return there
-            if there is not None:
-                raise InputError(
-                    f"{kind} {name}@{version} is in the registry with another content ({there.content_hash[:12]} of "
-                    f"{there.recorded_at:%Y-%m-%d}, this is {digest[:12]}); give it a new version"
-                )
             made = Entry(kind, name, version, digest, content, datetime.now(UTC), user_name())
             try:
                 table.append(pa.Table.from_pylist([vars(made)], schema=table.schema().as_arrow()))
@@ -135,6 +129,32 @@ def record(
                     raise
                 table = table.refresh()
     raise AssertionError("the loop returns or raises")
+
+
+def _known(
+    catalogue: Catalog, kind: Kind, name: str, version: str, content: bytes, same: Callable[[bytes, bytes], bool]
+) -> Entry | None:
+    """The entry of a name and version; None where there is none.
+
+    Raises:
+        InputError: it has another content.
+    """
+    there = next((one for one in entries(catalogue, kind, name) if one.version == version), None)
+    if there is not None and not same(there.content, content):
+        raise InputError(
+            f"{kind} {name}@{version} is in the registry with another content ({there.content_hash[:12]} of "
+            f"{there.recorded_at:%Y-%m-%d}, this is {hashlib.sha256(content).hexdigest()[:12]}); give it a new version"
+        )
+    return there
+
+
+def refuse_other_policy(catalogue: Catalog, policy: Policy) -> None:
+    """Refuse a policy that `record_policy` would refuse.
+
+    Raises:
+        InputError: its name and version stand for other rules.
+    """
+    _known(catalogue, "policy", policy.name, policy.version, policy.content, _same_rules)
 
 
 def record_policy(catalogue: Catalog, policy: Policy) -> Entry:

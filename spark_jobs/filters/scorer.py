@@ -149,7 +149,8 @@ def scorer(
             rows.__signature__ = inspect.Signature(inputs)  # type: ignore[attr-defined]
         # The step stands for the user's function: its module, place and docstring, not its parameters.
         rows.__module__, rows.__name__, rows.__doc__ = score.__module__, score.__name__, score.__doc__
-        own = functools.partial(Scorer, score=score, prepare=prepare, frozen=frozen)
+        refuse = prepare if config is not None and frozen is None else None
+        own = functools.partial(Scorer, score=score, prepare=prepare, frozen=frozen, refuse=refuse)
         return own(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows)
 
     return declare

@@ -91,6 +91,22 @@ class Reason(enum.StrEnum):
     """A Python module whose first statement cannot be parsed."""
 
 
+LEFT_OUT = frozenset(
+    {
+        Reason.UNKNOWN_FORMAT,
+        Reason.UNKNOWN_CONTENT,
+        Reason.NOT_A_FILE,
+        Reason.LISTED_TWICE,
+        Reason.OTHER_PACKAGE,
+        Reason.NO_DOCSTRING,
+        Reason.NOT_SELECTED,
+        Reason.MARKED,
+        Reason.DELETED,
+    }
+)
+"""Reasons that are no faults: the source does not take such files."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """A fault and one sentence about it: the value seen, and how to mend it where a user can."""

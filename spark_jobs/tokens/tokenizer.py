@@ -142,10 +142,21 @@ TOKENIZER_CERTIFICATE = Table(
 )
 
 
+def refuse_unusable_file(config: TokenizerConfig) -> None:
+    """Refuse a file that is no tokenizer, or has other bytes than when the config was made.
+
+    Raises:
+        ConfigError: the message says what is wrong with it.
+    """
+    if config.file is not None:
+        read_facts(_file_text(config), config.end_of_document, config.padding)
+
+
 @step(
     version="2",
     scope=Scope.FROZEN,
     tables=(TOKENIZER, TOKENIZER_CERTIFICATE),
+    refuse=refuse_unusable_file,
 )
 def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> Output:
     """Train the corpus's tokenizer, or take the one in a file; one row is a tokenizer.
@@ -174,8 +185,8 @@ def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) ->
     return sample.mapInArrow(functools.partial(_train, config=config), _ROW_DDL)
 
 
-def _from_file(survivors: DataFrame, config: TokenizerConfig) -> DataFrame:
-    """The row of a given file, read on the driver."""
+def _file_text(config: TokenizerConfig) -> str:
+    """The given file, which must be that of the config."""
     text = read_tokenizer_file(str(config.file))
     found = hashlib.sha256(text.encode()).hexdigest()
     if found != config.file_sha256:
@@ -183,7 +194,12 @@ def _from_file(survivors: DataFrame, config: TokenizerConfig) -> DataFrame:
             f"tokenizer: file {config.file!r} has SHA-256 {found}, the config says {config.file_sha256}; "
             "restore the file, or leave file_sha256 out and refreeze the corpus"
         )
-    row = _row(text, config).to_pylist()[0]
+    return text
+
+
+def _from_file(survivors: DataFrame, config: TokenizerConfig) -> DataFrame:
+    """The row of a given file, read on the driver."""
+    row = _row(_file_text(config), config).to_pylist()[0]
     values = {**row, "special_tokens": dict(row["special_tokens"])}
     return survivors.sparkSession.createDataFrame([values], _ROW_DDL)
 

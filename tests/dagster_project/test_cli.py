@@ -564,7 +564,7 @@ def test_a_plan_says_what_and_why_before_anything_is_there(
     printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
     text = printed(["plan", "notes"], capfd).splitlines()
     assert text[0].split()[:4] == ["notes.documents", "0", "~3", "rows"] and "files: 3 new or changed" in text[0]
-    assert text[-1].startswith("9 tables: 9 to compute; about 0 s of steps beside 5 that were never computed")
+    assert text[-1] == "9 tables: 9 to compute; how long it takes is not known: none of them was ever computed"
     found = {one["table"]: one for one in json_lines(["plan"], capfd)}
     assert found["small.tokens"]["status"] == "compute"
     assert found["small.increments"]["places"][0]["reason"] == "new increment: notes.arrivals[0]"
@@ -572,8 +572,10 @@ def test_a_plan_says_what_and_why_before_anything_is_there(
         *("notes.documents", "notes.repositories", "notes.provenance", "notes.arrivals"),
     ]
     assert json_lines(["run", "--dry-run"], capfd) == list(found.values())
-    comment = printed(["plan", "notes.texts", "--markdown"], capfd)
+    comment = printed(["plan", "notes", "--markdown"], capfd)
     assert comment.startswith("| table | place | why |") and "notes.texts" in comment
+    assert run_command(["plan", "notes.texts"]) == 2, "a run of it would fail"
+    assert "1 of 1 steps will fail; first notes.texts: notes.arrivals has not been" in capfd.readouterr().err
     assert printed(["table", "list"], capfd).startswith("The lake has no table yet")
 
 

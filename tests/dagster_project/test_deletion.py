@@ -119,4 +119,14 @@ def test_a_deletion_finds_its_packed_tables(lake: Catalog) -> None:
     lake.create_table("small.members", members.schema).append(members)
     plan = deletion.plan_deletion(lake, "web")
     assert plan.corpora == {"small": ["small.packed_web_128", "small.packed_web_64"]}
-    assert deletion._doc_ids(lake, plan) == {"of web", hashlib.sha256(b"one").hexdigest()[:32]}
+    assert list(deletion._doc_ids(lake, plan)) == [{hashlib.sha256(b"one").hexdigest()[:32]}, {"of web"}]
+
+
+def test_documents_are_excised_part_by_part(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset of any size is taken out in sets of a bounded size, each document once."""
+    carry(lake, 0, [str(number) for number in range(200)])
+    carry(lake, 1, ["x", "y"])
+    monkeypatch.setattr(deletion, "_PART_DOCUMENTS", 20)
+    plan = deletion.plan_deletion(lake, "web")
+    found = list(deletion._doc_ids(lake, plan))
+    assert len(set().union(*found)) == sum(map(len, found)) == 202 and max(map(len, found)) < 45

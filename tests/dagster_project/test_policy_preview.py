@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression
 
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.corpora import policy_preview, reviews
 from dagster_project.inspect.corpora.policy_preview import compare, preview, read_documents
+from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.tables import Column
+from spark_jobs.lake.files.lookups import parts
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.project import Project, lake_settings
@@ -151,14 +155,37 @@ def test_documents_that_were_not_scored_are_told(lake: Path, monkeypatch: pytest
     """They would pass rules on scores that they lack, and fail them in the run."""
     read = policy_preview._read
 
-    def partly(catalogue: Catalog, dataset: str, table: str, columns: Sequence[str]) -> pa.Table:
-        rows = read(catalogue, dataset, table, columns)
+    def partly(
+        catalogue: Catalog, dataset: str, part: BooleanExpression, table: str, columns: Sequence[str]
+    ) -> pa.Table:
+        rows = read(catalogue, dataset, part, table, columns)
         return rows.slice(2) if table == "shouting" else rows
 
     monkeypatch.setattr(policy_preview, "_read", partly)
-    said = rf"notes\.shouting lacks 2 of {DOCUMENTS} documents; run `headrace run notes\.shouting` first"
+    said = rf"notes\.shouting lacks 2 of {DOCUMENTS} documents looked at; run `headrace run notes\.shouting` first"
     with pytest.raises(CommandError, match=said):
-        read_documents(open_catalogue(settings_at(lake)), "notes", [resolve(STRICT)])
+        list(read_documents(open_catalogue(settings_at(lake)), "notes", [resolve(STRICT)]))
+
+
+def test_a_preview_takes_the_memory_of_a_part(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut into parts of a few documents, nothing that is read at once has more, and what is said is the same."""
+    catalogue, policies = open_catalogue(settings_at(lake)), [resolve("headrace"), resolve(STRICT)]
+    whole = compare(read_documents(catalogue, "notes", policies), *policies)
+    monkeypatch.setattr(policy_preview, "parts", partial(parts, rows=10))
+    sizes = [part.rows.num_rows for part in read_documents(catalogue, "notes", policies)]
+    assert len(sizes) > DOCUMENTS / 10 and sum(sizes) == DOCUMENTS and max(sizes) < 25
+    assert compare(read_documents(catalogue, "notes", policies), *policies) == whole
+
+
+def test_a_declared_scorer_that_has_not_run_is_told_from_none(lake: Path) -> None:
+    """The message says what to run; a scorer that nobody declares is still no scorer."""
+    catalogue = open_catalogue(settings_at(lake))
+    policy = resolve({"rules": [{"rule": "r", "signal": "languages.confidence", "below": 0.5}]})
+    declared = {"languages": {"confidence": "double"}}
+    with pytest.raises(CommandError, match=r"notes\.languages has not been computed yet; first: headrace run notes\.l"):
+        next(read_documents(catalogue, "notes", [policy], lambda: declared))
+    with pytest.raises(ConfigError, match="there is no scorer 'languages'"):
+        next(read_documents(catalogue, "notes", [policy]))
 
 
 def test_documents_on_both_sides_of_a_threshold_are_the_nearest(lake: Path) -> None:

@@ -194,7 +194,18 @@ def _require_usable(name: str, attributes: dict[str, Any], corpora: tuple[str, .
     own = {field: value for field, value in attributes.items() if field in DocumentsConfig.model_fields}
     config = bind_config(DocumentsConfig, f"{name}/documents", {**own, "dataset": name})
     if not config.is_fetched and not isinstance(config.source, PagedSource):
-        _require_columns(config.source, discover(config, ARRIVALS.schema().as_arrow().empty_table(), False))
+        listing = discover(config, ARRIVALS.schema().as_arrow().empty_table(), False)
+        _require_usable_file(name, listing)
+        _require_columns(config.source, listing)
+
+
+def _require_usable_file(name: str, listing: pa.Table | None) -> None:
+    """Refuse a source all of whose files, packages or repositories would be refused by their names alone."""
+    if listing is None or listing["reason"].null_count:
+        return
+    first, more = listing.slice(0, 1).to_pylist()[0], listing.num_rows - 1
+    also = f", and {more:,} more are refused" if more else ""
+    raise CommandError(f"dataset {name}: {first['location']}: {first['detail']}{also}; correct --from")
 
 
 def _require_columns(source: Source, listing: pa.Table | None) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.data.conditions import parse_condition
 from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError, RunFailedError
-from spark_jobs.exceptions import did_you_mean, nearest
+from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds
-from spark_jobs.lake.files.lookups import first_rows
+from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import load_table, open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyiceberg.catalog import Catalog
-    from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
@@ -70,6 +69,9 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def show_table(identifier: str, row_count: int | None, where: str | None, quarantined: bool, as_json: bool) -> None:
     """Show one table: columns, properties, and the facts of each increment; or some of its rows.
+
+    A condition compares columns with values: = != < <= > >=, in ('a', 'b'), like 'a%', is null, and, or, not. A boolean
+    column stands alone (not kept); of a list it is enough that one element meets it (failed.rule = 'too_short').
 
     Columns that hold texts of documents are shown where the declaration says `samples: text`, and of what is in
     quarantine with --quarantined.
@@ -215,7 +217,8 @@ def _show_rows(
 ) -> None:
     """Print some rows, without the hidden columns."""
     names = [field.name for field in iceberg.schema().fields if field.name not in hidden]
-    rows = first_rows(iceberg, names, row_count, _condition(iceberg, where, hidden)).to_pylist()
+    condition, elements = parse_condition(iceberg.schema(), where, hidden) if where else (EVERYTHING, {})
+    rows = first_rows(iceberg, names, row_count, condition, elements).to_pylist()
     if as_json:
         click.echo(json.dumps(rows, indent=2, default=str))
         return
@@ -237,42 +240,15 @@ def _hidden_columns(identifier: str) -> list[str]:
     """
     import dagster as dg
 
+    from dagster_project.lake_asset import declared_assets
+    from dagster_project.metadata import Samples
+
     if identifier.startswith(f"{_SYSTEM}."):
         return []
     graph, key = load_definitions().resolve_asset_graph(), dg.AssetKey(identifier.split("."))
-    if not graph.has(key):
+    if not graph.has(key) or not declared_assets([key]):
         raise CommandError(f"{identifier}: nothing declares it any more, so which columns hold texts is not known")
-    metadata = graph.get(key).metadata
-    if metadata["samples"] == "none":
+    asset = declared_assets([key])[0]
+    if asset.samples is Samples.NONE:
         raise CommandError(f"{identifier}: its declaration says `samples: none`, so no row is shown; change it to ids")
-    return list(metadata["texts"]) if metadata["samples"] == "ids" else []
-
-
-def _condition(iceberg: Table, where: str | None, hidden: list[str]) -> BooleanExpression:
-    """The filter that a user wrote.
-
-    Raises:
-        CommandError: it cannot be parsed, or names a column that does not exist or may not be shown.
-    """
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.expressions.parser import parse
-    from pyiceberg.expressions.visitors import bind, extract_field_ids
-    from pyparsing import ParseBaseException
-
-    if where is None:
-        return AlwaysTrue()
-    schema = iceberg.schema()
-    try:
-        condition = parse(where)
-        asked = {schema.find_column_name(number) or "" for number in extract_field_ids(bind(schema, condition, True))}
-    except ParseBaseException as error:
-        example = "status = 'rejected' and byte_count > 100"
-        raise CommandError(f'--where {where}: not a condition; write e.g. --where "{example}"') from error
-    except (ValueError, TypeError) as error:
-        unknown = re.search(r"with name (\w+)", str(error))
-        names = [field.name for field in schema.fields]
-        what = f"no column {unknown[1]}{did_you_mean(unknown[1], names)}" if unknown else error
-        raise CommandError(f"--where {where}: {what}") from error
-    if refused := sorted(asked & set(hidden)):
-        raise CommandError(f"--where {where}: {refused[0]} holds texts, which the declaration of the table hides")
-    return condition
+    return list(asset.declared(identifier).sampled) if asset.samples is Samples.IDS else []

@@ -12,6 +12,7 @@ import click
 from dagster_project.cli.declared import complete_names, dataset_file
 from dagster_project.cli.diagnosis import read_yaml
 from dagster_project.cli.output import print_rows, print_table
+from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount, Size
-    from spark_jobs.filters.policy import Policy
+    from spark_jobs.filters.policy import Columns, Policy
 
 _DECLARED = "."
 _SET = click.option(
@@ -113,9 +114,10 @@ def preview(dataset: str, reference: str, changed: tuple[str, ...], shown: str |
     from spark_jobs.exceptions import did_you_mean
 
     catalogue = open_catalogue(load_settings())
-    chosen = _resolved(catalogue, reference, dataset, changed)
+    chosen = _usable(catalogue, reference, dataset, changed)
     note_read(catalogue, [dataset])
-    found = policy_preview.preview(policy_preview.read_documents(catalogue, dataset, [chosen]), chosen)
+    parts = policy_preview.read_documents(catalogue, dataset, [chosen], lambda: declared_columns(dataset))
+    found = policy_preview.preview(parts, chosen)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
         return
@@ -142,9 +144,10 @@ def compare(dataset: str, first: str, second: str, as_json: bool) -> None:
     from dagster_project.restrictions import note_read
 
     catalogue = open_catalogue(load_settings())
-    policies = [_resolved(catalogue, reference, dataset) for reference in (first, second)]
+    policies = [_usable(catalogue, reference, dataset) for reference in (first, second)]
     note_read(catalogue, [dataset])
-    found = policy_preview.compare(policy_preview.read_documents(catalogue, dataset, policies), *policies)
+    parts = policy_preview.read_documents(catalogue, dataset, policies, lambda: declared_columns(dataset))
+    found = policy_preview.compare(parts, *policies)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
         return
@@ -156,6 +159,30 @@ def compare(dataset: str, first: str, second: str, as_json: bool) -> None:
             click.echo(f"{names[kept]}: {count:,} fail {rule} of {other}")
         if some := found.examples[kept]:
             click.echo(f"{names[kept]}, e.g. {', '.join(one[:12] for one in some)}")
+
+
+def declared_columns(dataset: str) -> Columns:
+    """Types of the columns that the project declares for a dataset, by table."""
+    from dagster_project.lake_asset import declared_assets
+
+    assets = declared_assets(load_definitions().resolve_asset_graph().get_all_asset_keys())
+    tables = [table for one in assets if one.namespace == dataset for table in one.step.tables]
+    return {table.name: {column.name: column.type for column in table.columns} for table in tables}
+
+
+def _usable(catalogue: Catalog, reference: str, dataset: str, changed: tuple[str, ...] = ()) -> Policy:
+    """The same, refused where a run would refuse to judge by it.
+
+    Raises:
+        CommandError: a setting is no RULE=VALUE.
+        ConfigError: the policy cannot be used.
+        InputError: its name and version stand for other rules.
+    """
+    from spark_jobs.filters.registry import refuse_other_policy
+
+    found = _resolved(catalogue, reference, dataset, changed)
+    refuse_other_policy(catalogue, found)
+    return found
 
 
 def _resolved(catalogue: Catalog, reference: str, dataset: str = "", changed: tuple[str, ...] = ()) -> Policy:

@@ -72,7 +72,7 @@ def fit_weights(catalogue: Catalog, dataset: str, label: str, good: str, signals
     names = [*signals, label]
     rules = tuple(Rule(rule=f"rule_{n}", signal=name, equals=PRESENT) for n, name in enumerate(names))
     found = read_documents(catalogue, dataset, [Policy(name="fit", version="1", rules=rules)])
-    rows = pa.Table.from_batches([found.rows]).select(["doc_id", *names])
+    rows = pa.Table.from_batches([part.rows for part in found]).select(["doc_id", *names])
     for name in signals:
         kind = rows[name].type
         if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):

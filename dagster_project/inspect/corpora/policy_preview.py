@@ -1,14 +1,17 @@
 """Say what a policy would keep before anything runs: from the columns that its rules read, by Arrow alone.
 
 The rows are those of the newest state of each table, and judged by the same function as in the step `verdicts`
-(`spark_jobs.filters.judge`), so a preview and a run that follows it agree document by document.
+(`spark_jobs.filters.judge`), so a preview and a run that follows it agree document by document. They are read and
+counted part by part, so memory does not grow with the documents.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.reviews import Precision, decisions, precision
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
-from spark_jobs.exceptions import nearest
+from spark_jobs.exceptions import ConfigError, nearest
 from spark_jobs.filters.judge import (
     MANIFEST_COLUMN,
     MANIFEST_RULE,
@@ -29,9 +33,9 @@ from spark_jobs.filters.judge import (
     judged,
     manifests,
 )
-from spark_jobs.filters.policy import LANGUAGES, Policy, check_signals, signal_columns
+from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, Rule, check_signals, signal_columns
 from spark_jobs.lake.declare.tables import type_text
-from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.files.lookups import parts, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import load_table, tables_in
 
@@ -42,6 +46,10 @@ _NEAR = 10
 _NOT_SCORED = frozenset({"increment", "shard", "doc_id", "kind"})
 
 BoolArray = npt.NDArray[np.bool_]
+_Near = tuple[float, str, float | None]
+"""Distance from a threshold, document, value."""
+_Reader = Callable[[str, Sequence[str]], pa.Table]
+"""Reads some columns of a table of the dataset, of the rows of one part."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Documents:
-    """Signals of D documents, as `judged` takes them.
+    """Signals of D documents, as `judged` takes them; a part of a dataset.
 
     Attributes:
         dataset: its name.
@@ -148,14 +156,18 @@ class Documents:
     measured: bool
     reviewed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def size(self, chosen: BoolArray) -> Size:
-        """Size of some of the documents."""
-        count = int(self.rows.column("byte_count").to_numpy(zero_copy_only=False)[chosen].sum())
-        return Size(int(chosen.sum()), count, round(count / self.bytes_per_token))
 
+def read_documents(
+    catalogue: Catalog, dataset: str, policies: Sequence[Policy], declared: Callable[[], Columns] = dict
+) -> Iterator[Documents]:
+    """What some policies read of a dataset, in parts that fit into memory (`lookups.parts`); at least one.
 
-def read_documents(catalogue: Catalog, dataset: str, policies: Sequence[Policy]) -> Documents:
-    """What some policies read of a dataset.
+    Args:
+        catalogue: the lake's.
+        dataset: its name.
+        policies: those that judge.
+        declared: gives the columns that the dataset declares, by table; called where a policy reads one that the lake
+            does not have.
 
     Raises:
         CommandError: the dataset or a table that a policy reads has not been computed, or lacks documents.
@@ -164,8 +176,13 @@ def read_documents(catalogue: Catalog, dataset: str, policies: Sequence[Policy])
     known = namespaces_with(catalogue, "signals")
     if dataset not in known:
         raise CommandError(f"{dataset}: no signals have been computed{nearest(dataset, known)}; headrace run {dataset}")
+    there = signal_columns(_scored(catalogue, dataset))
     for policy in policies:
-        check_signals(policy, signal_columns(_scored(catalogue, dataset)))
+        try:
+            check_signals(policy, there)
+        except ConfigError:
+            _refuse_uncomputed(dataset, policy, there, declared())
+            raise
     wanted: dict[str, list[str]] = {"signals": []}
     for policy in policies:
         for table, read in policy.tables.items():
@@ -177,30 +194,52 @@ def read_documents(catalogue: Catalog, dataset: str, policies: Sequence[Policy])
         wanted.setdefault("documents", []).append("language")
         if load_table(catalogue, f"{dataset}.{LANGUAGES}") is not None:
             wanted.setdefault(LANGUAGES, []).append("language")
-    keys, columns = wanted.pop("metadata", []), wanted.pop("documents", [])
-    signals = _read(catalogue, dataset, "signals", ("doc_id", "kind", *wanted.pop("signals")))
+    reviewed, by_name = decisions(catalogue, dataset), _leaves_out_manifests(catalogue, dataset)
+    tokens = _bytes_per_token(catalogue, dataset)
+    for part in parts(catalogue, f"{dataset}.signals"):
+        read_table = partial(_read, catalogue, dataset, part)
+        yield Documents(dataset, _rows(read_table, dataset, wanted, by_name), *tokens, reviewed)
+
+
+def _refuse_uncomputed(dataset: str, policy: Policy, there: Columns, declared: Columns) -> None:
+    """Refuse a policy that reads what is declared and was not computed yet.
+
+    Raises:
+        CommandError: says what to run.
+    """
+    for table, column in (rule.source for rule in policy.rules):
+        if column not in there.get(table, ()) and column in declared.get(table, ()):
+            name = f"{dataset}.{table}"
+            what = f"column {column} of {name}" if table in there else name
+            raise CommandError(f"policy {policy.label}: {what} has not been computed yet; first: headrace run {name}")
+
+
+def _rows(read: _Reader, dataset: str, wanted: Mapping[str, Sequence[str]], by_name: bool) -> pa.RecordBatch:
+    """The rows of one part: doc_id, kind, byte_count, and what is wanted of each table."""
+    signals = read("signals", ("doc_id", "kind", *wanted["signals"]))
     ids = signals.column("doc_id")
     arrays = {name: signals.column(name) for name in signals.column_names}
-    facts = _aligned(_facts(catalogue, dataset, columns, keys), ids)
+    facts = _aligned(_facts(read, wanted.get("documents", ()), wanted.get("metadata", ()), by_name), ids)
     arrays |= {name: facts.column(name) for name in facts.column_names if name != "doc_id"}
     for table, names in wanted.items():
-        scored = _read(catalogue, dataset, table, ("doc_id", *names))
+        if table in ("signals", "documents", "metadata"):
+            continue
+        scored = read(table, ("doc_id", *names))
         there = pc.is_in(ids, scored.column("doc_id").cast(ids.type))
         if missing := len(ids) - (pc.sum(there).as_py() or 0):
             name = f"{dataset}.{table}"
-            raise CommandError(f"{name} lacks {missing:,} of {len(ids):,} documents; run `headrace run {name}` first")
+            raise CommandError(
+                f"{name} lacks {missing:,} of {len(ids):,} documents looked at; run `headrace run {name}` first"
+            )
         rows = _aligned(scored, ids)
         arrays |= {f"{table}.{name}": rows.column(name) for name in names}
-    whole = {name: one.combine_chunks() for name, one in arrays.items()}
-    reviewed = decisions(catalogue, dataset)
-    return Documents(dataset, pa.RecordBatch.from_pydict(whole), *_bytes_per_token(catalogue, dataset), reviewed)
+    return pa.RecordBatch.from_pydict({name: one.combine_chunks() for name, one in arrays.items()})
 
 
-def _facts(catalogue: Catalog, dataset: str, columns: Sequence[str], keys: Sequence[str]) -> pa.Table:
-    """Size, manifest, and some columns and keys of the metadata of all documents, as rules call them."""
-    by_name = _leaves_out_manifests(catalogue, dataset)
+def _facts(read: _Reader, columns: Sequence[str], keys: Sequence[str], by_name: bool) -> pa.Table:
+    """Size, manifest, and some columns and keys of the metadata of documents, as rules call them."""
     wanted = ("doc_id", "byte_count", "metadata", *(("path",) if by_name else ()), *columns)
-    rows = _read(catalogue, dataset, "documents", wanted)
+    rows = read("documents", wanted)
     metadata = rows.column("metadata").combine_chunks()
     paths = rows.column("path").combine_chunks() if by_name else pa.nulls(len(rows), pa.string())
     found = {name: rows.column(name) for name in ("doc_id", "byte_count")}
@@ -210,92 +249,131 @@ def _facts(catalogue: Catalog, dataset: str, columns: Sequence[str], keys: Seque
     return pa.table({**found, MANIFEST_COLUMN: manifests(paths, metadata, by_name)})
 
 
-def preview(documents: Documents, policy: Policy) -> Preview:
+@dataclass
+class _Count:
+    """Documents and bytes, counted part by part."""
+
+    documents: int = 0
+    bytes: int = 0
+
+    def add(self, documents: Documents, chosen: BoolArray) -> None:
+        """Count some of the documents of a part."""
+        self.documents += int(chosen.sum())
+        self.bytes += int(documents.rows.column("byte_count").to_numpy(zero_copy_only=False)[chosen].sum())
+
+    def size(self, bytes_per_token: float) -> Size:
+        """What was counted."""
+        return Size(self.documents, self.bytes, round(self.bytes / bytes_per_token))
+
+
+@dataclass
+class _RuleTally:
+    """What one rule does to the documents, counted part by part; as in `RuleCount`."""
+
+    rule: Rule
+    judged: int = 0
+    drops: int = 0
+    alone: int = 0
+    decisions: list[str] = field(default_factory=list)
+    failing: list[_Near] = field(default_factory=list)
+    passing: list[_Near] = field(default_factory=list)
+
+    def add(self, documents: Documents, one: Judged, failures: npt.NDArray[np.int32]) -> None:
+        """Count a part, of which `failures` says how many rules each document fails."""
+        ids, decided = documents.rows.column("doc_id"), documents.reviewed.get(self.rule.rule, {})
+        places = pc.index_in(pa.array(list(decided), ids.type), value_set=ids).to_pylist() if decided else []
+        self.decisions += [
+            said for place, said in zip(places, decided.values(), strict=True) if place is not None and one.fails[place]
+        ]
+        self.judged += int(one.applies.sum())
+        self.drops += int(one.fails.sum())
+        self.alone += int((one.fails & (failures == 1)).sum())
+        self.failing = sorted([*self.failing, *_nearest(ids, one, one.fails)])[:_NEAR]
+        self.passing = sorted([*self.passing, *_nearest(ids, one, one.applies & ~one.fails)])[:_NEAR]
+
+    def count(self) -> RuleCount:
+        """What was counted."""
+        rule, (condition,) = self.rule, self.rule.conditions
+        failing, passing = (
+            tuple((doc_id, value) for _, doc_id, value in some) for some in (self.failing, self.passing)
+        )
+        right = precision(rule.rule, self.decisions)
+        counts = (self.judged, self.drops, self.alone)
+        return RuleCount(rule.rule, rule.kinds, rule.signal, condition, rule.value, *counts, right, failing, passing)
+
+
+@dataclass
+class _Tally:
+    """What a policy does to the documents, counted part by part."""
+
+    policy: Policy
+    before: _Count = field(default_factory=_Count)
+    kept: _Count = field(default_factory=_Count)
+    rules: list[_RuleTally] = field(default_factory=list)
+
+    def add(self, documents: Documents) -> tuple[BoolArray, list[Judged]]:
+        """Count a part of D documents; gives (D,) whether each is kept, and what each rule says."""
+        rows = documents.rows
+        dropping = [PERSONAL_DATA_RULE] if PERSONAL_DATA_RULE.signal in rows.schema.names else []
+        found = list(judged(rows, [*self.policy.rules, *dropping, MANIFEST_RULE]))
+        failures = np.zeros(rows.num_rows, np.int32)
+        for one in found:
+            failures += one.fails
+        self.rules = self.rules or [_RuleTally(one.rule) for one in found]
+        for rule, one in zip(self.rules, found, strict=True):
+            rule.add(documents, one, failures)
+        self.before.add(documents, np.ones(rows.num_rows, np.bool_))
+        self.kept.add(documents, failures == 0)
+        return failures == 0, found
+
+    def preview(self, last: Documents) -> Preview:
+        """What was counted; `last` is any of the parts."""
+        bytes_per_token = last.bytes_per_token
+        before, kept = (one.size(bytes_per_token) for one in (self.before, self.kept))
+        rules = tuple(rule.count() for rule in self.rules)
+        label, digest = self.policy.label, self.policy.content_hash
+        return Preview(last.dataset, label, digest, before, kept, bytes_per_token, last.measured, rules)
+
+
+def preview(parts: Iterable[Documents], policy: Policy) -> Preview:
     """What a policy would keep of documents, and what each of its rules drops."""
-    return _previewed(documents, policy)[0]
+    tally = _Tally(policy)
+    for documents in parts:
+        tally.add(documents)
+    return tally.preview(documents)
 
 
-def compare(documents: Documents, first: Policy, second: Policy) -> Comparison:
+def compare(parts: Iterable[Documents], first: Policy, second: Policy) -> Comparison:
     """What two policies would keep of the same documents, and which rules make the difference."""
-    (one, kept_one, found_one), (two, kept_two, found_two) = (
-        _previewed(documents, policy) for policy in (first, second)
-    )
-    parts = {
-        "both": kept_one & kept_two,
-        "first": kept_one & ~kept_two,
-        "second": kept_two & ~kept_one,
-        "neither": ~kept_one & ~kept_two,
-    }
-    ids = documents.rows.column("doc_id")
-
-    def by_rule(found: Sequence[Judged], chosen: BoolArray) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for each in found:
-            if count := int((each.fails & chosen).sum()):
-                counts[each.rule.rule] = counts.get(each.rule.rule, 0) + count
-        return counts
-
-    return Comparison(
-        one,
-        two,
-        {name: documents.size(chosen) for name, chosen in parts.items()},
-        by_rule(found_two, parts["first"]),
-        by_rule(found_one, parts["second"]),
-        {name: _least(ids, parts[name]) for name in ("first", "second")},
-    )
+    one, two = _Tally(first), _Tally(second)
+    kept_by = {name: _Count() for name in ("both", "first", "second", "neither")}
+    lost, gained = Counter[str](), Counter[str]()
+    examples: dict[str, tuple[str, ...]] = {"first": (), "second": ()}
+    for documents in parts:
+        (kept_one, found_one), (kept_two, found_two) = one.add(documents), two.add(documents)
+        chosen = {
+            "both": kept_one & kept_two,
+            "first": kept_one & ~kept_two,
+            "second": kept_two & ~kept_one,
+            "neither": ~kept_one & ~kept_two,
+        }
+        for name, count in kept_by.items():
+            count.add(documents, chosen[name])
+        for counts, found, name in ((lost, found_two, "first"), (gained, found_one, "second")):
+            for each in found:
+                counts[each.rule.rule] += int((each.fails & chosen[name]).sum())
+        ids = documents.rows.column("doc_id")
+        for name, some in examples.items():
+            examples[name] = tuple(sorted([*some, *_least(ids, chosen[name])])[:_NEAR])
+    sizes = {name: count.size(documents.bytes_per_token) for name, count in kept_by.items()}
+    return Comparison(one.preview(documents), two.preview(documents), sizes, dict(+lost), dict(+gained), examples)
 
 
-def _previewed(documents: Documents, policy: Policy) -> tuple[Preview, BoolArray, list[Judged]]:
-    """The preview, (D,) whether each document is kept, and what each rule says."""
-    rows = documents.rows
-    dropping = [PERSONAL_DATA_RULE] if PERSONAL_DATA_RULE.signal in rows.schema.names else []
-    found = list(judged(rows, [*policy.rules, *dropping, MANIFEST_RULE]))
-    failures = np.zeros(rows.num_rows, np.int32)
-    for one in found:
-        failures += one.fails
-    kept = failures == 0
-    counts = tuple(_count(documents, one, failures) for one in found)
-    made = Preview(
-        documents.dataset,
-        policy.label,
-        policy.content_hash,
-        documents.size(np.ones(rows.num_rows, np.bool_)),
-        documents.size(kept),
-        documents.bytes_per_token,
-        documents.measured,
-        counts,
-    )
-    return made, kept, found
-
-
-def _count(documents: Documents, one: Judged, failures: npt.NDArray[np.int32]) -> RuleCount:
-    rule, ids = one.rule, documents.rows.column("doc_id")
-    decided = documents.reviewed.get(rule.rule, {})
-    places = pc.index_in(pa.array(list(decided), ids.type), value_set=ids).to_pylist() if decided else []
-    dropped = [
-        said for place, said in zip(places, decided.values(), strict=True) if place is not None and one.fails[place]
-    ]
-    passes = one.applies & ~one.fails
-    condition = rule.conditions[0]
-    return RuleCount(
-        rule.rule,
-        rule.kinds,
-        rule.signal,
-        condition,
-        rule.value,
-        int(one.applies.sum()),
-        int(one.fails.sum()),
-        int((one.fails & (failures == 1)).sum()),
-        precision(rule.rule, dropped),
-        _nearest(ids, one, one.fails),
-        _nearest(ids, one, passes),
-    )
-
-
-def _nearest(ids: pa.Array, one: Judged, chosen: BoolArray) -> tuple[tuple[str, float | None], ...]:
-    """Ids and values of the documents that are nearest to the threshold, of some; of equals the lowest ids."""
+def _nearest(ids: pa.Array, one: Judged, chosen: BoolArray) -> Iterator[_Near]:
+    """Documents that are nearest to the threshold, of some; of equals the lowest ids."""
     if one.rule.threshold is None:
-        return tuple((doc_id, None) for doc_id in _least(ids, chosen))
+        yield from ((0.0, doc_id, None) for doc_id in _least(ids, chosen))
+        return
     places = np.flatnonzero(chosen & one.values.is_valid().to_numpy(zero_copy_only=False))
     values = one.values.to_numpy(zero_copy_only=False)[places]
     far = np.abs(values - one.rule.threshold)
@@ -305,8 +383,7 @@ def _nearest(ids: pa.Array, one: Judged, chosen: BoolArray) -> tuple[tuple[str, 
         places, values, far = places[close], values[close], far[close]
     table = pa.table({"far": far, "id": ids.take(pa.array(places)), "value": values})
     order = pc.select_k_unstable(table, _NEAR, [("far", "ascending"), ("id", "ascending")])
-    rows = table.take(order)
-    return tuple(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
+    yield from zip(*(table.take(order)[name].to_pylist() for name in table.column_names), strict=True)
 
 
 def _least(ids: pa.Array, chosen: BoolArray) -> tuple[str, ...]:
@@ -328,8 +405,8 @@ def _scored(catalogue: Catalog, dataset: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _read(catalogue: Catalog, dataset: str, table: str, columns: Sequence[str]) -> pa.Table:
-    found = read_columns(catalogue, f"{dataset}.{table}", tuple(dict.fromkeys(columns)))
+def _read(catalogue: Catalog, dataset: str, part: BooleanExpression, table: str, columns: Sequence[str]) -> pa.Table:
+    found = read_columns(catalogue, f"{dataset}.{table}", tuple(dict.fromkeys(columns)), part)
     if found is None:
         raise CommandError(f"{dataset}.{table} has not been computed; run `headrace run {dataset}.{table}` first")
     return found

@@ -22,6 +22,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import InputError, nearest
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.releases import find_release
 from spark_jobs.lake.session.catalogue import load_table
 
@@ -99,12 +100,12 @@ def find_state(catalogue: Catalog, text: str) -> LakeState:
             ) from error
         found = {table.partition(".")[2]: one for table, one in kept.items() if table.startswith(f"{name}.")}
         return LakeState(name, text, found)
-    found = dict(meant)
+    found, ledger = dict(meant), Ledger.fresh(catalogue)
     for table, one in tables.items():
         if table in meant:
             continue
         snapshot_id, known = _as_of(one, moment)
-        if not known:
+        if not known and _is_compared(table) and not _came_later(ledger, f"{name}.{table}", moment):
             raise CommandError(
                 f"{text}: {name}.{table} has no snapshot of that time any more; name a later one, or a release"
             )
@@ -131,6 +132,17 @@ def _moment(tables: Mapping[str, IcebergTable], state: str) -> tuple[dict[str, i
     except ValueError:
         return {}, None
     return {}, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _is_compared(table: str) -> bool:
+    """Whether a comparison reads a table; what others were at a time need not be known."""
+    return table in ("documents", "verdicts", "members", "survivors", "tokens") or table.startswith("packed_")
+
+
+def _came_later(ledger: Ledger, identifier: str, moment: int) -> bool:
+    """Whether a table was computed first after a time, in milliseconds, so that it had no row then."""
+    first = ledger.first_recorded(identifier).values()
+    return bool(first) and min(first).timestamp() * 1000 > moment
 
 
 def _as_of(table: IcebergTable, moment: int) -> tuple[int | None, bool]:

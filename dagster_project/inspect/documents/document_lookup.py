@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, StartsWith
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
-from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import read_rows, read_wide_value
 from spark_jobs.sources.api.api_config import PAGE_MARK
 from spark_jobs.sources.reading.languages import EXTRACTED_BY, PAGE
 
@@ -90,6 +88,7 @@ def find_document(catalogue: Catalog, given: str) -> FoundDocument:
     if not found:
         _say_where_it_waits(catalogue, given)
         _say_that_it_was_deleted(catalogue, given)
+        _say_that_it_was_refused(catalogue, given)
         raise CommandError(
             f"document {given} is in no table of documents ({', '.join(datasets) or 'no dataset was run'}); give a "
             "doc_id, its first 6 or more hex digits, or a path as in NAME.documents"
@@ -130,6 +129,24 @@ def _say_that_it_was_deleted(catalogue: Catalog, given: str) -> None:
             )
 
 
+def _say_that_it_was_refused(catalogue: Catalog, given: str) -> None:
+    """Say of a file or record that never became a document why; it is named by its path or location.
+
+    Raises:
+        CommandError: it was refused when it was seen last.
+    """
+    columns = ("increment", "location", "status", "reason", "detail")
+    for dataset in namespaces_with(catalogue, "arrivals"):
+        named = Or(EqualTo("path", given), EqualTo("location", given))
+        rows = read_rows(catalogue, f"{dataset}.arrivals", columns, named)
+        last = max(rows, key=lambda row: int(row["increment"]), default=None)
+        if last is not None and last["reason"] and last["status"] != "gone":
+            raise CommandError(
+                f"{last['location']} is no document of {dataset}: it was refused in increment {last['increment']} "
+                f"({last['reason']}: {last['detail']})"
+            )
+
+
 def _starts_with(digits: str) -> BooleanExpression:
     return EqualTo("doc_id", digits) if len(digits) == 32 else StartsWith("doc_id", digits)
 
@@ -152,15 +169,12 @@ def landings_of(catalogue: Catalog, document: FoundDocument) -> list[dict[str, A
     metadata names, are left then, if any.
     """
     landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
-    files = read_columns(catalogue, f"{document.dataset}.arrivals", LANDING_COLUMNS, landed)
-    if files is None:
-        return []
     parts = document.path.split("#")
-    paths = ["#".join(parts[:count]) for count in range(len(parts), 0, -1)]
-    rows = files.filter(pc.is_in(files["path"], pa.array(paths, pa.string()))).to_pylist()
-    if not rows and document.repository is not None:
-        is_package = pc.and_(pc.equal(files["path"], "."), pc.equal(files["repository"], document.repository))
-        rows = files.filter(is_package).to_pylist()
+    at_path: BooleanExpression = In("path", {"#".join(parts[:count]) for count in range(len(parts), 0, -1)})
+    of_package = And(EqualTo("path", "."), EqualTo("repository", document.repository or ""))
+    rows: list[dict[str, Any]] = []
+    for wanted in (at_path, of_package):
+        rows = rows or read_rows(catalogue, f"{document.dataset}.arrivals", LANDING_COLUMNS, And(landed, wanted))
     for name in ("content_sha256", "repository"):
         same = [row for row in rows if row[name] == getattr(document, name)]
         rows = same or rows

@@ -16,9 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
@@ -31,8 +28,10 @@ from dagster_project.inspect.documents.document_lookup import (
 from dagster_project.inspect.documents.duplicate_findings import duplicate_findings
 from dagster_project.inspect.documents.findings import Finding, Witness, missing, named
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
-from spark_jobs.lake.files.lookups import read_columns, read_rows
+from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.run.excisions import EXCISIONS, excisions_of
+from spark_jobs.lake.session.catalogue import load_table
+from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 
 
 def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
@@ -307,13 +306,10 @@ def _is_packed(name: str, prefix: str) -> bool:
 
 def _windows(catalogue: Catalog, table: str, doc_id: str, increment: int) -> Finding:
     """Ordinals of the windows that hold a part of it."""
-    columns = ("ordinal", "segments.element.doc_id")
-    rows = read_columns(catalogue, table, columns, EqualTo("increment", increment))
-    ordinals: list[int] = []
-    if rows is not None and len(rows):
-        ordinals = sorted({int(ordinal) for ordinal in _holding(rows, doc_id)})
-    if rows is None or not len(rows):
+    iceberg = load_table(catalogue, table)
+    if iceberg is None or not ordinal_runs(table, iceberg, narrow=EqualTo("increment", increment)):
         return missing(table)
+    ordinals = [ordinal for _, ordinal, _ in find_windows(table, iceberg, [doc_id], [increment])]
     if not ordinals and any(row["table"] in (None, table) for row in excisions_of(catalogue, doc_id)):
         return Finding(table, "excised", f"in no window of increment {increment}: it was excised", {"ordinals": []})
     if not ordinals:
@@ -321,12 +317,3 @@ def _windows(catalogue: Catalog, table: str, doc_id: str, increment: int) -> Fin
     listed = ", ".join(map(str, ordinals[:10])) + (" ..." if len(ordinals) > 10 else "")
     some = f"in {len(ordinals):,} windows, ordinals" if len(ordinals) > 1 else "in one window, ordinal"
     return Finding(table, "packed", f"{some} {listed}", {"ordinals": ordinals})
-
-
-def _holding(rows: pa.Table, doc_id: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Ordinals of rows with a segment of the document."""
-    segments = rows["segments"].combine_chunks()
-    flat = pc.struct_field(pc.list_flatten(segments), "doc_id")
-    parents = pc.list_parent_indices(segments)
-    found = parents.filter(pc.equal(flat, doc_id))
-    return np.asarray(rows["ordinal"].take(found).to_numpy(), np.int64)

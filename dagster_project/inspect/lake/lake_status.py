@@ -35,6 +35,7 @@ from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.decisions import REFUSE, increments_of
 from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.session.catalogue import load_table, tables_in
+from spark_jobs.sources.refusals import LEFT_OUT
 
 
 class Thresholds(BaseModel):
@@ -42,7 +43,9 @@ class Thresholds(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    error_share: float = Field(0.01, ge=0, description="rejected files and records of the newest increment, share")
+    error_share: float = Field(
+        0.01, ge=0, description="files and records of the newest increment refused for a fault, share"
+    )
     moved: float = Field(
         0.05,
         ge=0,
@@ -109,7 +112,8 @@ class NamespaceStatus:
         rate: documents per second of step time, in the newest increment.
         unchanged_steps: tables that the last run did not compute, of all.
         tables: how many it has.
-        error_share: rejected of all arrivals, newest increment; None for a corpus.
+        error_share: what was refused for a fault, of that and of what landed, newest increment; None for a corpus.
+        left_out: files of the newest increment that the source does not take: other kinds, other formats.
         rejected: share of the newest increment's documents that each rule rejects.
         rejected_before: the same of all earlier increments.
         duplicates: share of the newest increment's members that are removed; None for a dataset.
@@ -137,6 +141,7 @@ class NamespaceStatus:
     unchanged_steps: int
     tables: int
     error_share: float | None = None
+    left_out: int = 0
     rejected: Mapping[str, float] = field(default_factory=dict)
     rejected_before: Mapping[str, float] = field(default_factory=dict)
     duplicates: float | None = None
@@ -244,7 +249,7 @@ def _namespace(
     rejected, before = _rejections(catalogue, name, thresholds.least_rows)
     return NamespaceStatus(
         **common,
-        error_share=_error_share(catalogue, name, numbers),
+        **_refused(catalogue, name, numbers),
         **_waiting(ledger, name),
         rejected=rejected,
         rejected_before=before,
@@ -311,16 +316,25 @@ def _removed_shares(
     return share([last]), share(earlier)
 
 
-def _error_share(catalogue: Catalog, name: str, numbers: list[int]) -> float | None:
-    """Share of the newest increment's arrivals that were rejected; files that did not change are not counted."""
-    if not numbers:
-        return None
-    rows = read_columns(catalogue, f"{name}.arrivals", ("status",), EqualTo("increment", numbers[-1]))
-    if rows is None:
-        return None
-    counts = Counter({row["values"]: row["counts"] for row in pc.value_counts(rows["status"]).to_pylist()})
-    seen = counts["landed"] + counts["rejected"]
-    return counts["rejected"] / seen if seen else 0.0
+def _refused(catalogue: Catalog, name: str, numbers: list[int]) -> dict[str, Any]:
+    """Share of the newest increment's arrivals that were refused for a fault, and how many files are not taken.
+
+    Files that did not change are not counted.
+    """
+    table = load_table(catalogue, f"{name}.arrivals")
+    if not numbers or table is None or table.current_snapshot() is None:
+        return {}
+    counts: Counter[tuple[str, str | None]] = Counter()
+    newest = EqualTo("increment", numbers[-1])
+    for batch in table.scan(newest, selected_fields=("status", "reason")).to_arrow_batch_reader():
+        groups = pa.Table.from_batches([batch]).group_by(["status", "reason"]).aggregate([([], "count_all")])
+        for row in groups.to_pylist():
+            counts[row["status"], row["reason"]] += row["count_all"]
+    landed = sum(count for (status, _), count in counts.items() if status == "landed")
+    refused = {reason: count for (status, reason), count in counts.items() if status == "rejected"}
+    left_out = sum(count for reason, count in refused.items() if reason in LEFT_OUT)
+    faults = sum(refused.values()) - left_out
+    return {"error_share": faults / (landed + faults) if faults else 0.0, "left_out": left_out}
 
 
 def _batches(catalogue: Catalog, identifier: str, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -395,7 +409,13 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
     """What of a namespace is beyond its threshold."""
     limit = thresholds.error_share
     if one.error_share is not None and one.error_share > limit:
-        yield Alert(one.name, "error_share", f"{one.error_share:.1%} of the arrivals rejected", one.error_share, limit)
+        yield Alert(
+            one.name,
+            "error_share",
+            f"{one.error_share:.1%} of the arrivals refused for a fault",
+            one.error_share,
+            limit,
+        )
     limit = thresholds.moved
     for rule in sorted(one.rejected.keys() | one.rejected_before.keys()) if one.rejected_before else ():
         new, old = one.rejected.get(rule, 0.0), one.rejected_before.get(rule, 0.0)

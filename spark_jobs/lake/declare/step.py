@@ -144,6 +144,8 @@ class Step:
         plot: a picture for the UI.
         gate: for the step that carries increments out of quarantine (`lake.run.decisions`): who releases them, `person`
             or `policy`, where rules may do so too; empty for other steps.
+        refuse: raises for a config that names what the lake or this machine does not have, such as a model; called
+            before a run computes anything.
     """
 
     name: str
@@ -157,6 +159,7 @@ class Step:
     numbered: bool = False
     plot: Plot | None = None
     gate: Literal["", "person", "policy"] = ""
+    refuse: Callable[[Any], object] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -205,6 +208,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     numbered: bool = False,
     plot: Plot | None = None,
     gate: Literal["", "person", "policy"] = "",
+    refuse: Callable[[Any], object] | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -217,7 +221,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
-        return Step(step_name, version, scope, tables, model, function, discover, fetch, numbered, plot, gate)
+        return Step(step_name, version, scope, tables, model, function, discover, fetch, numbered, plot, gate, refuse)
 
     return declare
 

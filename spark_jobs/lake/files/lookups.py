@@ -7,17 +7,24 @@ the wide column is decoded up to that row, in the one row group that holds it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import BooleanType, NestedField, PrimitiveType
 
 from spark_jobs.lake.session.catalogue import load_table
 
@@ -25,6 +32,8 @@ _BATCH_ROWS = 64  # values of the wide column that are decoded at once on the wa
 _SCAN_ROWS = 1 << 16
 _BUFFER_BYTES = 1 << 20
 EVERYTHING = AlwaysTrue()
+PART_ROWS = 1 << 20  # 100 to 200 MB of narrow columns
+_KEY = "doc_id"
 
 
 def read_columns(
@@ -54,37 +63,148 @@ def read_rows(
     return [] if found is None else found.to_pylist()
 
 
+def parts(
+    catalogue: Catalog, identifier: str, rows: int = PART_ROWS, condition: BooleanExpression = EVERYTHING
+) -> Iterator[BooleanExpression]:
+    """Conditions that cut a table of documents into parts, so that what is read of one fits into memory.
+
+    A part is some increments, else some shards of one, else the documents of one shard whose doc_id is in a range: ids
+    are hashes, so ranges of one width hold about as many. The parts of a table cut others of the same documents too,
+    if they lie in increments and shards alike. A small table is one part.
+
+    Args:
+        catalogue: the lake's.
+        identifier: the table.
+        rows: about how many rows a part has at most.
+        condition: which rows are cut.
+    """
+    table = load_table(catalogue, identifier)
+    counts: dict[int, Counter[int]] = {}
+    places = [field.name for field in table.spec().fields] if table is not None else []
+    for task in table.scan(condition).plan_files() if table is not None else ():
+        place = {name: task.file.partition[at] for at, name in enumerate(places)}
+        counts.setdefault(place.get("increment", 0), Counter())[place.get("shard", 0)] += task.file.record_count
+    sizes = {increment: counts[increment].total() for increment in sorted(counts)}
+    if sum(sizes.values()) <= rows:
+        yield condition
+        return
+    for increments in _together(sizes, rows):
+        own = And(condition, In("increment", increments)) if "increment" in places else condition
+        if len(increments) > 1 or sizes[increments[0]] <= rows:
+            yield own
+            continue
+        shards = dict(sorted(counts[increments[0]].items()))
+        for some in _together(shards, rows):
+            within = And(own, In("shard", some)) if "shard" in places else own
+            pieces = -(-sum(shards[shard] for shard in some) // rows)
+            cuts = ["", *(f"{0x10000 * number // pieces:04x}" for number in range(1, pieces)), "g"]
+            for start, end in itertools.pairwise(cuts):
+                yield And(within, GreaterThanOrEqual(_KEY, start), LessThan(_KEY, end)) if pieces > 1 else within
+
+
+def _together(sizes: Mapping[int, int], most: int) -> Iterator[list[int]]:
+    """Neighbours that have at most so many rows together; one that has more is alone."""
+    found: list[int] = []
+    held = 0
+    for number, size in sizes.items():
+        if found and held + size > most:
+            yield found
+            found, held = [], 0
+        found, held = [*found, number], held + size
+    yield found
+
+
+@dataclass(frozen=True)
+class ElementCondition:
+    """A condition that a row meets where one element of a list does; PyIceberg has none.
+
+    Attributes:
+        column: the list.
+        path: fields that lead from an element to the value.
+        kind: type of the value.
+        predicate: about a column `value`.
+    """
+
+    column: str
+    path: tuple[str, ...]
+    kind: PrimitiveType
+    predicate: BooleanExpression
+
+    def holds(self, rows: pa.Table) -> pa.Array:
+        """(N,) whether each of N rows meets it."""
+        lists = rows[self.column].combine_chunks()
+        values = pc.list_flatten(lists)
+        for name in self.path:
+            values = pc.struct_field(values, name)
+        bound = bind(Schema(NestedField(1, "value", self.kind)), self.predicate, case_sensitive=True)
+        elements = pa.table({"row": pc.list_parent_indices(lists), "value": values})
+        met = np.zeros(len(lists), np.bool_)
+        met[elements.filter(expression_to_pyarrow(bound))["row"].to_numpy()] = True
+        return pa.array(met)
+
+
+def with_elements(schema: Schema, elements: Iterable[str]) -> Schema:
+    """A schema with a boolean column for each condition on elements."""
+    last = schema.highest_field_id
+    return Schema(
+        *schema.fields, *(NestedField(last + at, name, BooleanType()) for at, name in enumerate(elements, start=1))
+    )
+
+
 def first_rows(
-    table: IcebergTable, columns: Sequence[str], count: int, condition: BooleanExpression = EVERYTHING
+    table: IcebergTable,
+    columns: Sequence[str],
+    count: int,
+    condition: BooleanExpression = EVERYTHING,
+    elements: Mapping[str, ElementCondition] = MappingProxyType({}),
 ) -> pa.Table:
     """Some columns of at most so many rows that meet a condition, whichever come first; the rest is not read.
 
     PyIceberg's own `limit` decodes all files that may hold such rows before it cuts them off.
+
+    Args:
+        table: with the rows.
+        columns: names.
+        count: most rows.
+        condition: over columns of the table and `elements`.
+        elements: conditions on elements of lists, by the name that stands for each in `condition`.
     """
-    scan = table.scan(condition, selected_fields=tuple(columns), limit=count)
-    schema = schema_to_pyarrow(table.schema())
-    tasks = list(scan.plan_files())
-    if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
-        return scan.to_arrow().select(list(columns))
-    bound = bind(table.schema(), condition, case_sensitive=True)
+    schema, whole = schema_to_pyarrow(table.schema()), with_elements(table.schema(), elements)
+    bound = bind(whole, condition, case_sensitive=True)
     holds = expression_to_pyarrow(bound)
-    asked = {table.schema().find_column_name(number) for number in extract_field_ids(bound)}
+    numbers = extract_field_ids(bound)
+    asked = {str(whole.find_column_name(number)).split(".")[0] for number in numbers} - elements.keys()
+    wanted = asked.union(columns, (one.column for one in elements.values()))
     found: list[pa.Table] = []
     missing = count
+    for batch in _batches(table, wanted, EVERYTHING if elements else condition, count):
+        rows = pa.Table.from_batches([batch])
+        for name in wanted.difference(rows.column_names):  # added to the table after the file
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
+        for name, one in elements.items():
+            rows = rows.append_column(name, one.holds(rows))
+        found.append(rows.filter(holds).slice(0, missing).select(list(columns)))
+        missing -= found[-1].num_rows
+        if missing <= 0:
+            break
+    empty = schema.empty_table().select(list(columns))
+    return pa.concat_tables(found, promote_options="permissive") if found else empty
+
+
+def _batches(
+    table: IcebergTable, columns: Collection[str], condition: BooleanExpression, count: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the files that may hold some that meet a condition; only as many files are opened as are asked for."""
+    scan = table.scan(condition, selected_fields=tuple(columns))
+    tasks = list(scan.plan_files())
+    if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
+        yield from scan.to_arrow_batch_reader()
+        return
     for task in tasks:
         with table.io.new_input(task.file.file_path).open() as stream:
             file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
-            there = [name for name in file.schema_arrow.names if name in asked.union(columns)]
-            for batch in file.iter_batches(min(missing, _SCAN_ROWS), columns=there):
-                rows = pa.Table.from_batches([batch])
-                for name in set(columns).union(asked).difference(there):  # added to the table after the file
-                    rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
-                found.append(rows.filter(holds).slice(0, missing).select(list(columns)))
-                missing -= found[-1].num_rows
-                if missing <= 0:
-                    return pa.concat_tables(found, promote_options="permissive")
-    empty = schema.empty_table().select(list(columns))
-    return pa.concat_tables(found, promote_options="permissive") if found else empty
+            there = [name for name in file.schema_arrow.names if name in columns]
+            yield from file.iter_batches(min(count, _SCAN_ROWS), columns=there)
 
 
 def read_wide_value(

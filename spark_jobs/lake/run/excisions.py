@@ -52,18 +52,25 @@ def record_excisions(
 ) -> int:
     """List documents as out of a packed table, or of all (None)."""
     listed = ensure_table(catalogue, EXCISIONS, _DECLARED, {SCOPE_PROPERTY: "excisions"})
-    new = sorted(set(doc_ids) - excised_documents(catalogue, table))
+    new = set(doc_ids)
+    for batch in listed.scan(_out_of(table), selected_fields=(_DOC_ID,)).to_arrow_batch_reader():
+        new.difference_update(batch.column(_DOC_ID).to_pylist())
     if new:
         moment = now or datetime.now(UTC)
-        rows = [{"doc_id": doc_id, "table": table, "run_id": run_id, "recorded_at": moment} for doc_id in new]
+        rows = [{"doc_id": doc_id, "table": table, "run_id": run_id, "recorded_at": moment} for doc_id in sorted(new)]
         listed.append(pa.Table.from_pylist(rows, schema=listed.schema().as_arrow()))
     return len(new)
 
 
 def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
     """Documents that are out of a packed table, or (None) out of all."""
+    return _listed(catalogue, _out_of(table))
+
+
+def _out_of(table: str | None) -> BooleanExpression:
+    """The rows of the list that are about a packed table, or (None) about all."""
     everywhere = IsNull("table")
-    return _listed(catalogue, everywhere if table is None else Or(everywhere, EqualTo("table", table)))
+    return everywhere if table is None else Or(everywhere, EqualTo("table", table))
 
 
 def excised_by(catalogue: Catalog, table: str, run_prefix: str) -> set[str]:

@@ -103,7 +103,7 @@ def forecast(ledger: Ledger, bindings: Iterable[Binding]) -> list[StepForecast]:
     upcoming = _Upcoming()
     found = []
     for binding in bindings:
-        refused = _other_columns(ledger, binding)
+        refused = other_columns(ledger, binding)
         try:
             for table in binding.tables:
                 ledger.places(table)
@@ -116,7 +116,7 @@ def forecast(ledger: Ledger, bindings: Iterable[Binding]) -> list[StepForecast]:
     return found
 
 
-def _other_columns(ledger: Ledger, binding: Binding) -> str:
+def other_columns(ledger: Ledger, binding: Binding) -> str:
     """Which table of a step has other columns than declared; tables of a source get the columns that they lack."""
     if binding.step.discover is not None:
         return ""

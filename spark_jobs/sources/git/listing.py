@@ -136,6 +136,8 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
 def find_repositories(source: GitSource) -> list[_Found]:
     """The repositories that a source names, by name: that of the folder or file, without .git or .bundle.
 
+    Of a folder that is none but holds some, these are meant.
+
     Raises:
         InputError: two have one name.
     """
@@ -143,12 +145,28 @@ def find_repositories(source: GitSource) -> list[_Found]:
     for pattern in source.repositories:
         full = absolute(pattern)
         is_pattern = any(sign in full for sign in _PATTERN_SIGNS) and not os.path.exists(full)
-        for root in sorted(glob.glob(full)) if is_pattern else [full]:
+        named = sorted(glob.glob(full)) if is_pattern else [full]
+        for root in (inner for one in named for inner in _repositories_in(one)):
             name = os.path.basename(root).removesuffix(".git").removesuffix(".bundle")
             name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
             if found.setdefault(name, root) != root:
                 raise InputError(f"{found[name]} and {root} are both named {name}; a dataset needs distinct names")
     return [_Found(name, root) for name, root in sorted(found.items())]
+
+
+def _repositories_in(root: str) -> list[str]:
+    """The repositories right below a folder that is none itself; else the root, of which its row says what it is."""
+    if _is_repository(root) or not os.path.isdir(root) or not os.access(root, os.R_OK | os.X_OK):
+        return [root]
+    return [path for path in sorted(glob.glob(f"{glob.escape(root)}/*")) if _is_repository(path)] or [root]
+
+
+def _is_repository(path: str) -> bool:
+    """Whether something looks like a work tree, a bare repository or a bundle; opening it says whether it is one."""
+    if os.path.isfile(path):
+        return path.endswith(".bundle")
+    is_bare = os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(os.path.join(path, "objects"))
+    return is_bare or os.path.lexists(os.path.join(path, ".git"))
 
 
 def _written(path: str) -> str:

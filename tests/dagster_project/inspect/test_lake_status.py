@@ -89,7 +89,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     long = [{"rule": "too_long", "value": 2.0, "threshold": 1.0}]
     for increment, (hours, rejected, failing, words) in enumerate(((0, 0, 10, 100), (100, 5, 30, 50))):
         facts = {"hours": hours}
-        arrived = [{"status": "rejected"}] * rejected + [{"status": "landed"}] * (100 - rejected)
+        arrived = [{"status": "rejected", "reason": "binary"}] * rejected + [{"status": "landed"}] * (100 - rejected)
+        arrived += [{"status": "rejected", "reason": "unknown_format"}] * 300  # which the source does not take
         put(catalogue, "notes", ARRIVALS, increment, [*arrived, {"status": "unchanged"}], **facts)
         put(catalogue, "notes", DOCUMENTS, increment, [{"doc_id": str(n)} for n in range(100)], **facts)
         judged = [{"failed": long if n < failing else [], "kept": n >= failing} for n in range(100)]
@@ -115,6 +116,7 @@ def test_the_newest_increment_is_told_beside_the_earlier_ones(found: dict[str, N
     notes, main = found["notes"], found["main"]
     assert (notes.kind, notes.documents, notes.increments, notes.tables) == ("dataset", 200, 2, 4)
     assert notes.newest == NOW + timedelta(hours=100) and notes.error_share == 0.05
+    assert notes.left_out == 300, "files of other formats are no errors"
     assert notes.rate == 100 / 8 and notes.unchanged_steps == 0
     assert (notes.rejected, notes.rejected_before) == ({"too_long": 0.3}, {"too_long": 0.1})
     assert notes.signals["word_count"] == (50.0, 100.0)
@@ -126,7 +128,7 @@ def test_the_newest_increment_is_told_beside_the_earlier_ones(found: dict[str, N
 def test_what_is_beyond_its_threshold_is_an_alert(planted: Catalog, found: dict[str, NamespaceStatus]) -> None:
     """Each with value and limit; nothing where all is as before."""
     assert {alert.name: alert.text for alert in found["notes"].alerts} == {
-        "error_share": "5.0% of the arrivals rejected",
+        "error_share": "5.0% of the arrivals refused for a fault",
         "rejections": "too_long rejects 30.0%, before 10.0%",
         "signals": "mean of word_count is 50, before 100",
         "backlog": "documents wait for 36 h to be packed: 100 by main",

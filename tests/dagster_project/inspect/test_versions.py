@@ -27,6 +27,7 @@ from spark_jobs.lake.run.releases import create_release, delete_release, find_re
 from spark_jobs.lake.session.catalogue import commit, load_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import DOCUMENTS
+from spark_jobs.text.signals import SIGNALS
 from spark_jobs.tokens.tokens import TOKENS
 from tests.dagster_project.inspect.test_lake_status import put
 
@@ -121,6 +122,20 @@ def test_a_state_of_which_a_snapshot_expired_is_gone(lake: Catalog) -> None:
     verdicts.maintenance.expire_snapshots().by_ids(old).commit()
     with pytest.raises(CommandError, match="verdicts has no snapshot of that time any more"):
         find_state(lake, f"notes@{moment}")
+
+
+def test_a_table_that_came_later_hinders_no_comparison(lake: Catalog, capfd: Said) -> None:
+    """Where its first snapshot has expired the ledger says so; of tables that are not compared nothing is asked."""
+    put(lake, "notes", DOCUMENTS, 0, [{"doc_id": "a"}])
+    moment = lake.load_table("notes.documents").metadata.current_snapshot_id
+    for declared, hours in ((VERDICTS, 10**6), (SIGNALS, 0)):
+        for increment in (0, 1):
+            put(lake, "notes", declared, increment, [{"doc_id": str(increment)}], hours=hours)
+        table = lake.load_table(f"notes.{declared.name}")
+        table.maintenance.expire_snapshots().by_id(table.history()[0].snapshot_id).commit()
+    assert find_state(lake, f"notes@{moment}").snapshots.keys() == {"documents"}
+    assert run_command(["dataset", "diff", f"notes@{moment}", "notes"]) == 0
+    assert "documents: 1 -> 1" in capfd.readouterr().out
 
 
 def _verdict(doc: str, failed: dict[str, list[str]]) -> dict[str, object]:

@@ -457,3 +457,17 @@ def test_real_histories(real_data: Path, tmp_path: Path, landing: Any) -> None:
     facts = _facts(discover(config, ARRIVAL_ROWS.empty_table()))
     assert {name: one["fork_of"] for name, one in facts.items()} == {"jwt": "jwt-go", "jwt-go": None}
     assert {one["licence"] for one in facts.values()} == {"MIT"}
+
+
+def test_of_a_folder_of_repositories_each_is_taken(tmp_path: Path, git_config: Configs) -> None:
+    """Work trees and bare ones right below it; of a folder without any its own row says that it is none."""
+    for name in ("a", "b"):
+        Repository(tmp_path / "repos" / name).commit(m_py=f"print('{name}')")
+    subprocess.run(["git", "clone", "-q", "--bare", "a", "c.git"], cwd=tmp_path / "repos", check=True)
+    (tmp_path / "repos" / "other").mkdir()
+    empty = ARRIVAL_ROWS.empty_table()
+    listed = discover(git_config(repositories=[f"{tmp_path}/repos"]), empty, False)
+    assert listed is not None
+    assert {row["repository"] for row in listed.to_pylist() if row["path"]} == {"a", "b", "c"}
+    alone = discover(git_config(repositories=[f"{tmp_path}/repos/other"]), empty, False)
+    assert alone is not None and alone["reason"].to_pylist() == ["no_repository"]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.types import StringType
 
-from spark_jobs.lake.files.lookups import first_rows, read_columns, read_rows, read_wide_value
-from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.files.lookups import first_rows, parts, read_columns, read_rows, read_wide_value
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 
 ROWS = 3000
@@ -115,3 +117,27 @@ def test_first_rows_know_deleted_rows_and_later_columns(tmp_path: Path) -> None:
         {"late": "yes", "n": 4},
     ]
     assert first_rows(table, ["n"], 9, EqualTo("late", "yes")).to_pylist() == [{"n": 4}]
+
+
+@pytest.mark.parametrize("rows", [1, 50, 500, 10**6])
+def test_parts_hold_every_row_once_and_no_more_than_asked(tmp_path: Path, rows: int) -> None:
+    """Some increments together, one in shards, a shard in ranges of ids."""
+    catalogue = open_catalogue(settings_at(tmp_path))
+    columns = (Column("shard!", "int", "shard"), Column("doc_id!", "string", "a hash"))
+    declared = Table("texts", "texts", columns, partition=("increment", "shard"))
+    table = ensure_table(catalogue, "notes.texts", declared, {})
+    written = []
+    for increment, count in enumerate((3, 20, 400, 20)):
+        ids = [hashlib.sha256(f"{increment} {number}".encode()).hexdigest()[:32] for number in range(count)]
+        values = {"increment": [increment] * count, "shard": [number % 4 for number in range(count)], "doc_id": ids}
+        table.append(pa.table(values, schema=table.schema().as_arrow()))
+        written += ids
+    found = [
+        read_columns(catalogue, "notes.texts", ("doc_id",), part) for part in parts(catalogue, "notes.texts", rows)
+    ]
+    sizes = [len(part) for part in found if part is not None]
+    assert sorted(doc_id for part in found if part is not None for doc_id in part["doc_id"].to_pylist()) == sorted(
+        written
+    )
+    assert max(sizes) <= max(2 * rows, 8) and (len(sizes) == 1) == (rows >= 443)
+    assert list(parts(catalogue, "notes.absent", rows)) == [AlwaysTrue()]

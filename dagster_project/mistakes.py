@@ -1,0 +1,99 @@
+"""What a run would refuse of the declarations, found before anything is asked, computed or written.
+
+    restrictions   a table reads rows that those who see the table may not see
+    quarantine     a dataset lands what a quarantine keeps, or was declared otherwise before
+    binding        an input of a table of one's own is not there, or nothing says which increments it follows
+    columns        a table of the lake has other columns than are declared
+    names          a policy's version stands for other rules; a model, label, tagger or benchmark is not in the
+                   registry; the file of a tokenizer cannot be used
+
+`headrace plan`, `run` and `doctor` ask here, so that none of them says yes where another says no. Whether a source or
+an input table is there is no mistake of a declaration: a forecast says it (`spark_jobs.lake.run.forecast`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import ValidationError
+
+from dagster_project.exceptions import DefinitionError
+from dagster_project.lake_asset import LakeAsset, declared_assets
+from dagster_project.restrictions import refuse_forbidden_reads
+from spark_jobs.exceptions import CatalogueError, DeclarationError, SparkJobsError
+from spark_jobs.lake.ledger.step_key import config_json
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.decisions import refuse_around_quarantine
+from spark_jobs.lake.run.forecast import other_columns
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
+    from blender_service.auth.visibility import Visibility
+    from spark_jobs.lake.ledger.ledger import Ledger
+
+_SHOWN = 3
+_TRAINED = ("classifier", "ngrams")  # steps that enter a model of their namespace's name into the registry
+
+
+def refuse_mistakes(
+    graph: BaseAssetGraph[Any], keys: Sequence[dg.AssetKey], ledger: Ledger, recorded: Mapping[str, Visibility]
+) -> None:
+    """Refuse declarations that a run of some assets would fail by.
+
+    Args:
+        graph: all assets.
+        keys: those of the run.
+        ledger: refreshed.
+        recorded: namespaces of the lake that are not public.
+
+    Raises:
+        CatalogueError: the lake does not answer.
+        DefinitionError: names the tables, the first few with how to mend it.
+    """
+    refuse_forbidden_reads(graph, recorded)
+    assets = declared_assets(keys)
+    trained = [one.namespace for one in assets if one.step.name in _TRAINED]
+    found = {asset.tables[0]: said for asset in assets if (said := _mistake(asset, ledger, trained))}
+    if found:
+        more = f"; and in {', '.join([*found][_SHOWN:])}" if len(found) > _SHOWN else ""
+        raise DefinitionError("; also ".join([*found.values()][:_SHOWN]) + more)
+
+
+def _mistake(asset: LakeAsset, ledger: Ledger, trained: Collection[str]) -> str:
+    """What is wrong with the declaration of a step; empty where nothing is."""
+    try:
+        _refuse(asset, ledger, trained)
+    except CatalogueError:
+        raise
+    except SparkJobsError as error:
+        table, said = asset.tables[0], str(error)
+        return said if said.startswith((f"{table}:", f"{asset.namespace}:")) else f"{table}: {said}"
+    return ""
+
+
+def _refuse(asset: LakeAsset, ledger: Ledger, trained: Collection[str]) -> None:
+    """Refuse the declaration of one step.
+
+    What was computed with the same settings was found to be usable, so names are not looked up again. Nor are those of
+    models that the run itself trains.
+    """
+    try:
+        config = asset.config or asset.step.config()
+    except ValidationError:
+        return  # fields without a default, which the run config gives
+    binding = Binding(asset.step, asset.namespace, asset.inputs, config, clock=asset.clock)
+    if asset.step.discover is not None:
+        refuse_around_quarantine(ledger, binding)
+    if said := other_columns(ledger, binding):
+        raise DeclarationError(said)
+    settings = config_json(config)
+    computed = ledger.places(asset.tables[0]).values()
+    if computed and all(row.config == settings for row in computed):
+        return
+    if asset.upkeep is not None and asset.upkeep.refuse is not None:
+        asset.upkeep.refuse(ledger.catalogue)
+    if asset.step.refuse is not None and not any(f'"{name}@' in settings for name in trained):
+        asset.step.refuse(config)

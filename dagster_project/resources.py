@@ -15,6 +15,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 
 if TYPE_CHECKING:
+    import dagster as dg
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
@@ -30,11 +31,18 @@ class LakeResource(LazyPySparkResource):
 
     spark_config: dict[str, Any] = Field(default_factory=dict, description="further Spark settings, by full name")
     _own: threading.local = PrivateAttr(default_factory=threading.local)
+    _ledger: Ledger | None = PrivateAttr(None)
 
     def open(self, run_id: str) -> Lake:
         """The lake for one Dagster run."""
         catalogue, ledger = _opened()
-        return Lake(catalogue, ledger, self._session_of_thread, run_id)
+        self._ledger = ledger
+        return Lake(catalogue, ledger, self._session_of_thread, run_id, gathers=True)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Write what the steps of the run computed to the ledger, together."""
+        if self._ledger is not None:
+            self._ledger.write()
 
     def _init_session(self) -> None:
         """Start the session on first use, with the lake's settings; overrides the resource of dagster-pyspark."""

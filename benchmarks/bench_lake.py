@@ -94,7 +94,7 @@ def main() -> None:
         timed(engine, "write_to_branch", "branch + write + audit", spent)
         timed(write, "key_check", "audit of keys", spent)
         timed(engine, "publish", "publish", spent)
-        timed(ledger_module.Ledger, "record", "ledger: record", spent)
+        timed(ledger_module.Ledger, "write", "ledger: write", spent)
         timed(ledger_module.Ledger, "refresh", "ledger: refresh", spent)
         timed(engine, "ensure_table", "table as declared", spent)
         timed(type(catalogue), "load_table", "(all loads of tables)", spent)

@@ -40,11 +40,18 @@ class LakeResource(LazyPySparkResource):
     spark_config: dict[str, Any] = Field(default_factory=dict, description="further Spark settings, by full name")
     _spark_session: SparkSession | None = PrivateAttr(default=None)
     _own: threading.local = PrivateAttr(default_factory=threading.local)
+    _ledger: Ledger | None = PrivateAttr(None)
 
     def open(self, run_id: str) -> Lake:
         """The lake for one Dagster run."""
         catalogue, ledger = _opened()
-        return Lake(catalogue, ledger, self._session_of_thread, run_id)
+        self._ledger = ledger
+        return Lake(catalogue, ledger, self._session_of_thread, run_id, gathers=True)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Write what the steps of the run computed to the ledger, together."""
+        if self._ledger is not None:
+            self._ledger.write()
 
     @property
     def spark_session(self) -> SparkSession:

@@ -1,7 +1,7 @@
 """The first step of every dataset: what is new or changed at the source becomes one increment of documents.
 
     fetch      on the driver: ask an API for its pages, and keep them (`api.fetch`)
-    discover   on the driver: list the files, and mark those that arrived before and have not changed
+    discover   on the driver: list the files, and leave out those that arrived before and have not changed
     documents  on the executors: read the bytes of the others once, as documents, repositories and arrivals; with
                `landing: copy` they are kept first, named by their hash, and what is kept is read
 
@@ -33,6 +33,7 @@ from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover, fetch
+from spark_jobs.sources.listing_rows import without_superseded
 from spark_jobs.sources.provenance import PROVENANCE, provenance
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import DocumentsConfig, GitSource, PackagesSource
@@ -104,8 +105,8 @@ REPOSITORIES = Table(
 
 ARRIVALS = Table(
     name="arrivals",
-    comment="One row for each file seen in an increment or gone since, and for each record refused, returned or gone. "
-    "Nothing is dropped silently.",
+    comment="One row for each file that is new, changed, refused or gone, and for each record refused, returned or "
+    "gone. Nothing is dropped silently; in increments before which a file did not change it has no row.",
     columns=(
         Column(
             "location!",
@@ -127,8 +128,8 @@ ARRIVALS = Table(
         Column(
             "status!",
             "string",
-            "landed, unchanged (nothing new in it), returned (an earlier document of it is the latest again), "
-            "rejected, gone, or deleted (for good, after it had landed)",
+            "landed, unchanged (its size or time changed, it was read again, and nothing new is in it), returned (an "
+            "earlier document of it is the latest again), rejected, gone, or deleted (for good, after it had landed)",
         ),
         Column("reason", "string", "code of why it was rejected; an unchanged file keeps its own"),
         Column("detail", "string", "the reason in a sentence"),
@@ -150,6 +151,7 @@ ARRIVALS = Table(
         Check("rejected_has_reason", "status != 'rejected' OR reason IS NOT NULL", "a rejection names its reason"),
     ),
     listed="status <> 'deleted' OR content_sha256 IS NOT NULL",  # no rows of single documents, which may be many
+    condensed=without_superseded,
     notice=Notice(
         "nothing_rejected", "status = 'rejected'", "rejected", "reason", "every file and record could be used"
     ),
@@ -304,9 +306,9 @@ def _repositories(facts: DataFrame) -> DataFrame:
 
 
 def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
-    """The arrivals of files that were read, of refused records, and of files that are unchanged or gone.
+    """The arrivals of files that were read, of refused records, and of files that are gone.
 
-    A file that was read but has no new document is unchanged too: only its time changed, or its text is an old one.
+    A file that was read but has no new document is unchanged: only its time changed, or its text is an old one.
     """
     from pyspark.sql import functions as F
 
@@ -323,9 +325,8 @@ def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
     )
     status = F.when((F.col("status") == "landed") & ~F.col("lands"), "unchanged").otherwise(F.col("status"))
     columns = ("location", *facts)
-    left = F.when(F.col("gone"), "gone").otherwise("unchanged")
-    not_read = files.where("unchanged OR gone").withColumn("status", left).select(*columns)
-    return seen.withColumn("status", status).select(*columns).unionByName(not_read)
+    gone = files.where("gone").withColumn("status", F.lit("gone")).select(*columns)
+    return seen.withColumn("status", status).select(*columns).unionByName(gone)
 
 
 def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) -> DataFrame:

@@ -8,13 +8,14 @@ not, so that the facts are known for every new file.
 A file is gone when it arrived before and is not listed any more. Files below a directory that cannot be read are not
 gone, and a source without any file is an error unless its dataset says `allow_empty`.
 
-The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`.
+The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`. It is as long as what
+changed; files that did not are compared and left.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,8 @@ from spark_jobs.sources.source_config import (
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+_OF_ARRIVALS = ("repository", "path", "content_sha256", "object", "byte_count", "status", "reason", "detail", "doc_id")
+
 
 def discover(
     config: DocumentsConfig, arrivals: pa.Table, reread: bool = False, catalogue: Catalog | None = None
@@ -59,7 +62,8 @@ def discover(
         catalogue: of the lake, in whose database pages of an API are; other sources need none.
 
     Returns:
-        The listing (`LISTING`), or None where no file is new, changed or gone.
+        The listing (`LISTING`) of what is new, changed or gone, with the few unchanged files that a step has to know
+        of; None where there is nothing of the kind.
 
     Raises:
         InputError: the source holds no file, or what it names does not exist.
@@ -74,27 +78,56 @@ def discover(
         pages = None if catalogue is None else Checkpoints(catalogue, config.dataset)
         objects = None if catalogue is None else ObjectFolder.of(catalogue, config.dataset)
         return discover_pages(config, config.source, arrivals, reread, pages, objects)
-    earlier, deleted = _latest_arrivals(arrivals), _deleted_hashes(arrivals)
+    earlier, deleted = LatestArrivals(arrivals), _deleted_hashes(arrivals)
     store = None
     if config.is_fetched:
         store = Checkpoints(catalogue, config.dataset) if catalogue is not None else None
         if store is None or not store.all_pages():
             return None
     files = list_files(config, {} if reread else earlier, store)
-    rows = []
+    rows: dict[str, dict[str, Any]] = {}  # by location; an unchanged file has one where a step reads more of it
     for listed in files:
-        before = earlier.get(listed.file.location)
+        location = listed.file.location
+        before = earlier.get(location)
         known = before if before and _is_unchanged(listed, before, config) else None
         stays = known is not None and known["reason"] == Reason.DELETED and listed.reader != "repositories"
-        again = reread and not stays
-        row = _row(listed, None if again else known, known["object"] if known else listed.object)
-        rows.append(row if row["unchanged"] else row | {"content_sha256": deleted.get(listed.file.location)})
+        if known is None or (reread and not stays):
+            row = _row(listed, None, known["object"] if known else listed.object)
+            rows[location] = row | {"content_sha256": deleted.get(location)}
+        elif listed.reader == "repositories":
+            rows[location] = _row(listed, known, known["object"])
     gone = _gone_rows(files, earlier)
-    if not gone and all(row["unchanged"] for row in rows):
+    if not gone and all(row["unchanged"] for row in rows.values()):
         return None
+    for listed in _looked_at_too(files, rows, gone):
+        before = earlier[listed.file.location]
+        rows[listed.file.location] = _row(listed, before, before["object"])
     _add_repository_facts(rows, files)
-    _add_size_ranks(rows)
-    return pa.Table.from_pylist(sorted(rows + gone, key=lambda row: row["location"]), LISTING)
+    listing = [*rows.values(), *gone]
+    _add_size_ranks(listing)
+    return pa.Table.from_pylist(sorted(listing, key=lambda row: row["location"]), LISTING)
+
+
+def _looked_at_too(
+    files: Iterable[Listed], rows: Mapping[str, Mapping[str, Any]], gone: Iterable[Mapping[str, Any]]
+) -> list[Listed]:
+    """Unchanged files of which a step must know: one of each repository, where a file of facts tells something new.
+
+    And those whose path is that of a part of a file that is read or gone, so that the part is not taken for gone.
+    """
+    stated_anew = _stated_anew(rows)
+    stems = {str(row["path"]).partition("#")[0] for row in (*rows.values(), *gone) if row["path"] is not None}
+    repositories = set[str]()
+    found = []
+    for listed in files:
+        is_first = False
+        if stated_anew and listed.facts is not None and listed.refusal is None:
+            is_first = listed.facts.repository not in repositories
+            repositories.add(listed.facts.repository)
+        stem, _, part = listed.path.partition("#")
+        if listed.file.location not in rows and (is_first or (part and stem in stems)):
+            found.append(listed)
+    return found
 
 
 def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
@@ -156,42 +189,58 @@ def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dic
     )
 
 
-def _gone_rows(files: Iterable[Listed], earlier: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of the files that arrived before and are not listed any more.
 
     Where another location has the file's path now, as after an upgrade or a move of the source, no document went with
     it: the row has no path then.
     """
     there = {listed.file.location for listed in files}
-    paths = {(listed.facts and listed.facts.repository, listed.path) for listed in files}
     hidden = tuple(
         listed.file.location.rstrip("/") + "/"
         for listed in files
         if listed.file.path.endswith("/") and listed.file.refusal and listed.file.refusal.reason != Reason.LISTED_TWICE
     )
     rows = []
-    for location, before in earlier.items():
-        is_part = before["path"] is None or location.endswith(f"#record:{before['doc_id']}")
-        if location in there or is_part or before["status"] == "gone" or location.startswith(hidden):
+    for location in earlier:
+        if location in there or location.startswith(hidden):
             continue
-        path = None if (before["repository"], before["path"]) in paths else before["path"]
+        before = earlier[location]
+        is_part = before["path"] is None or location.endswith(f"#record:{before['doc_id']}")
+        if is_part or before["status"] == "gone":
+            continue
         facts = {name: before[name] for name in ("repository", "content_sha256", "object", "byte_count", "modified")}
-        rows.append(listing_row(location=location, path=path, gone=True, **facts))
+        rows.append(listing_row(location=location, path=before["path"], gone=True, **facts))
+    if rows:
+        paths = {(listed.facts and listed.facts.repository, listed.path) for listed in files}
+        for row in rows:
+            row["path"] = None if (row["repository"], row["path"]) in paths else row["path"]
     return rows
 
 
-def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
-    """The latest arrival of each location."""
-    if arrivals.num_rows == 0:
-        return {}
-    modified = arrivals["modified"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    columns = ["increment", "location", "repository", "path", "content_sha256", "object", "byte_count", "status"]
-    columns += ["reason", "detail", "doc_id"]
-    ordered = arrivals.select(columns).append_column("modified", modified)
-    ordered = ordered.take(pc.sort_indices(ordered["increment"]))
-    last = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))
-    kept = ordered.take(pa.array(list(last.values()), pa.int64()))
-    return dict(zip(last, kept.to_pylist(), strict=True))
+class LatestArrivals(Mapping[str, dict[str, Any]]):
+    """The latest arrival of each location, in columns: a row is made when it is asked for, as there may be millions."""
+
+    def __init__(self, arrivals: pa.Table) -> None:
+        """Take all arrivals, with `increment`."""
+        self._at: dict[str, int] = {}
+        self._columns: dict[str, pa.Array] = {}
+        if arrivals.num_rows:
+            ordered = arrivals.take(pc.sort_indices(arrivals["increment"]))
+            self._at = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))
+            modified = ordered["modified"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            self._columns = {name: ordered[name].combine_chunks() for name in _OF_ARRIVALS}
+            self._columns["modified"] = modified.combine_chunks()
+
+    def __getitem__(self, location: str) -> dict[str, Any]:
+        at = self._at[location]
+        return {"location": location} | {name: column[at].as_py() for name, column in self._columns.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        return len(self._at)
 
 
 def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
@@ -228,14 +277,20 @@ def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfi
     return True
 
 
-def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[Listed]) -> None:
+def _stated_anew(rows: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a file of facts about repositories is new or changed."""
+    return any(row["reader"] == "repositories" and not row["unchanged"] for row in rows.values())
+
+
+def _add_repository_facts(rows: Mapping[str, dict[str, Any]], files: Iterable[Listed]) -> None:
     """Put the facts of a repository on its first file that is new or changed, or on any where a file of facts is."""
-    stated_anew = any(row["reader"] == "repositories" and not row["unchanged"] for row in rows)
+    stated_anew = _stated_anew(rows)
     done: set[str] = set()
-    for row, listed in zip(rows, files, strict=True):
-        facts = listed.facts
+    for listed in files:
+        facts, row = listed.facts, rows.get(listed.file.location)
         if (
             facts is not None
+            and row is not None
             and listed.refusal is None
             and (stated_anew or not row["unchanged"])
             and facts.repository not in done
@@ -246,7 +301,7 @@ def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[Listed]) -
 
 def _add_size_ranks(rows: list[dict[str, Any]]) -> None:
     """Rank the files to be read by size, largest first; distributed round robin, they load all tasks about alike."""
-    fresh = [row for row in rows if not row["unchanged"]]
+    fresh = [row for row in rows if not row["unchanged"] and not row["gone"]]
     sizes = np.array([row["byte_count"] or 0 for row in fresh], np.int64)
     for rank, index in enumerate(np.argsort(-sizes, kind="stable").tolist()):
         fresh[index]["size_rank"] = rank

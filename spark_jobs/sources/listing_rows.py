@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from spark_jobs.sources.refusals import Refusal
+from spark_jobs.sources.refusals import Reason, Refusal
 
 LISTING = pa.schema(
     [
@@ -46,3 +48,19 @@ def listing_row(**known: object) -> dict[str, Any]:
 def why(refusal: Refusal | None) -> dict[str, str | None]:
     """The columns that say why something is refused."""
     return {"reason": str(refusal.reason) if refusal else None, "detail": refusal.detail if refusal else None}
+
+
+def without_superseded(arrivals: pa.Table) -> pa.Table:
+    """Arrivals without those rows `unchanged` that a later row of their location makes superfluous.
+
+    Earlier versions of headrace wrote such a row for every file in every increment.
+    """
+    is_deleted = pc.fill_null(pc.equal(arrivals["reason"], str(Reason.DELETED)), False)
+    same = pc.and_not(pc.equal(arrivals["status"], "unchanged"), is_deleted).to_numpy()
+    if not same.any():
+        return arrivals
+    locations = arrivals["location"].combine_chunks().dictionary_encode()
+    at, increments = locations.indices.to_numpy(), arrivals["increment"].to_numpy()
+    newest = np.full(len(locations.dictionary), -1, increments.dtype)
+    np.maximum.at(newest, at, increments)
+    return arrivals.filter(pa.array(~same | (increments == newest[at])))

@@ -20,6 +20,7 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.table_asset import table_asset
 from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.ledger import ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
 from tests.dagster_project.assets import (
@@ -52,8 +53,17 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def chain(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """Three tables in a row, materialized once; tests that share it do not change its rows."""
     project = Project(tmp_path_factory.mktemp("chain"), numbers_asset(), doubles_asset(), total_asset())
-    assert project.run().success
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "_GATHER_SECONDS", float("inf"))
+        assert project.run().success
     yield project
+
+
+def test_the_ledger_has_one_commit_for_a_run(chain: Project) -> None:
+    """The rows of all three steps were written together, when the run ended."""
+    rows = sorted(chain.rows("system.materializations", "recorded_at", "table"))[:3]
+    assert sorted(table for _, table in rows) == ["demo.doubles", "demo.numbers", "demo.total"]
+    assert len({at for at, _ in rows}) == 1
 
 
 def test_rows_are_in_the_lake_for_every_reader(chain: Project) -> None:

@@ -175,6 +175,8 @@ class Table:
         notice: which rows of the newest increment people are told of; None for none.
         listed: which rows `Step.discover` is given, where it is the last table of such a step, as a filter of
             PyIceberg's; empty for all.
+        condensed: drops those of these rows that others make superfluous; rows are read in pieces, and it is called as
+            they become many, so that what is known of a source fits into memory. None where every row counts.
         properties: table properties set at creation.
         sampled: columns whose values are text of documents, hidden where the policy for samples is `ids`.
     """
@@ -189,6 +191,7 @@ class Table:
     proofs: tuple[Proof, ...] = ()
     notice: Notice | None = None
     listed: str = ""
+    condensed: Callable[[pa.Table], pa.Table] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     sampled: tuple[str, ...] = ()
 

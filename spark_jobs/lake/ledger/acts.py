@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
 from spark_jobs.lake.session.settings import user_name
+from spark_jobs.lake.session.tidiness import tidy
 
 AUDIT_TABLE = "system.audit"
 AUDIT = Table(
@@ -66,3 +67,4 @@ def note_act(
     with catalogue_errors():
         table = ensure_table(catalogue, AUDIT_TABLE, AUDIT, {SCOPE_PROPERTY: "audit"}, grows=True)
         table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))
+        tidy(catalogue, table)

@@ -5,19 +5,24 @@ an increment has. Of the rows of one table and place the newest counts, as long 
 
     the table's uuid is the row's, and main still descends from the row's snapshot   (`validity`)
 
-A row that a crash between publishing and recording lost is recovered from the table, because the commit that publishes
-puts the same facts into the table property `headrace.last-materialization`. The snapshot's summary cannot hold them: it
-is fixed before the pass that computes the data version.
+The commit that publishes puts the same facts into the table property `headrace.last-materialization` (the snapshot's
+summary cannot hold them: it is fixed before the pass that computes the data version). So rows need not be written one
+by one: a run gathers those of its steps and appends them together, and whoever looks meanwhile, or after a crash,
+recovers them from the tables. A property holds one row, so it is written to the ledger before its table is published
+again; rows that published nothing are in no property, so whatever waits for half a minute goes with the next step.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -29,11 +34,14 @@ from spark_jobs.lake.ledger.materialization import Materialization, forgotten, w
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.ledger.validity import refuse_foreign, rolled_back, valid_rows
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
+from spark_jobs.lake.session.tidiness import tidy
 
 _log = logging.getLogger(__name__)
 
 LEDGER = "system.materializations"
 LAST_PROPERTY = "headrace.last-materialization"
+_GATHER_SECONDS = 30.0
+_Derived = TypeVar("_Derived")
 
 MATERIALIZATIONS = Table(
     name="materializations",
@@ -51,7 +59,12 @@ MATERIALIZATIONS = Table(
         Column("data_version!", "string", "digest of the rows, v1:count:sum:xor"),
         Column("code_version!", "string", "version of the step's code"),
         Column("config!", "string", "config as canonical JSON"),
-        Column("inputs!", "string", "JSON: input table to snapshot_id and the data versions read, by place"),
+        Column(
+            "inputs!",
+            "string",
+            "JSON: input table to snapshot_id and `versions` read, by place; of a step that reads history, to their "
+            "`count`, the `last` increment and one `digest`",
+        ),
         Column("snapshot_id!", "long", "snapshot that made the rows visible"),
         Column("sequence_number!", "long", "sequence number of that snapshot"),
         Column("table_uuid!", "string", "the table when it was written"),
@@ -67,6 +80,28 @@ MATERIALIZATIONS = Table(
 )
 
 
+@dataclasses.dataclass
+class _Standing:
+    """What the ledger says of one table while neither of them changes (`of`), and what was worked out from that.
+
+    `found` has the rows too that are marked to be computed anew; `places` and `increments` do not.
+    """
+
+    of: tuple[str, int]
+    found: dict[str, Materialization]
+    derived: dict[Hashable, Any] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def places(self) -> dict[str, Materialization]:
+        """The row of each place."""
+        return {place: row for place, row in self.found.items() if not row.is_forgotten}
+
+    @functools.cached_property
+    def increments(self) -> dict[int, Materialization]:
+        """The row of each increment, ascending."""
+        return _by_increment(self.places)
+
+
 class Ledger:
     """Reads and appends the ledger's rows, and tells which of them are true of the tables as they are now.
 
@@ -78,9 +113,11 @@ class Ledger:
         self._snapshot_id: int | None = None
         self._rows: dict[str, list[Materialization]] = {}
         self._first: dict[tuple[str, str, str], datetime] = {}  # by table, its UUID and place: when first recorded
+        self._gathered: list[Materialization] = []  # in the two above, and not written yet
+        self._gathered_at = 0.0
         self._tables: dict[str, IcebergTable | None] = {}
-        self._places: dict[str, dict[str, Materialization]] = {}
-        self._lock = threading.RLock()  # over all that changes the five above
+        self._standings: dict[str, _Standing] = {}
+        self._lock = threading.RLock()  # over all that changes those above
 
     @classmethod
     def fresh(cls, catalogue: Catalog) -> Ledger:
@@ -93,17 +130,21 @@ class Ledger:
         """Read the ledger if it changed, and drop the cached tables, so that their heads are looked up anew."""
         with self._lock:
             self._tables.clear()
-            self._places.clear()
             self._read()
 
     def _read(self) -> None:
         table = load_table(self.catalogue, LEDGER)
         snapshot = table.current_snapshot() if table is not None else None
+        if snapshot is not None and snapshot.snapshot_id == self._snapshot_id:
+            return
         if table is None or snapshot is None:
             self._rows, self._first, self._snapshot_id = {}, {}, None
-        elif snapshot.snapshot_id != self._snapshot_id:
+        else:
             self._rows, self._first = _by_table(table.scan().to_arrow())
             self._snapshot_id = snapshot.snapshot_id
+        self._standings.clear()
+        self._gathered = [row for row in self._gathered if not _recorded(row, self._rows.get(row.table, ()))]
+        self._remember(self._gathered, datetime.now(UTC))
 
     def table(self, identifier: str) -> IcebergTable | None:
         """The Iceberg table as this process last saw it."""
@@ -123,26 +164,41 @@ class Ledger:
             return sorted(self._rows)
 
     def places(self, identifier: str) -> dict[str, Materialization]:
-        """Valid rows of one table by place, a row lost in a crash recovered from the table.
+        """Valid rows of one table by place, a row lost in a crash recovered from the table; to be read only.
 
         Raises:
             TableMismatchError: something other than headrace wrote the table, so what it holds is not known.
         """
-        found = self._standing(identifier)
-        return {place: row for place, row in found.items() if not row.is_forgotten}
+        standing = self._standing(identifier)
+        return standing.places if standing is not None else {}
 
-    def _standing(self, identifier: str) -> dict[str, Materialization]:
-        """Rows for all that the table holds, by place, those included that are marked to be computed anew."""
+    def _standing(self, identifier: str) -> _Standing | None:
+        """What is known of a table; None where it holds nothing."""
         with self._lock:
-            if identifier not in self._places:
-                table = self.table(identifier)
-                if table is None or table.current_snapshot() is None:
-                    return {}
+            table = self.table(identifier)
+            if table is None or table.metadata.current_snapshot_id is None:
+                return None
+            known = self._standings.get(identifier)
+            if known is None or known.of != self._state(identifier, table):
                 rows = self._known(identifier, table)
                 found = valid_rows(table, rows)
                 refuse_foreign(identifier, table, rows, found)
-                self._places[identifier] = found
-            return self._places[identifier]
+                known = self._standings[identifier] = _Standing(self._state(identifier, table), found)
+            return known
+
+    def _state(self, identifier: str, table: IcebergTable) -> tuple[str, int]:
+        return table.metadata_location, len(self._rows.get(identifier, ()))
+
+    def derived(self, identifier: str, key: Hashable, make: Callable[[], _Derived]) -> _Derived:
+        """What is worked out from the rows of a table that holds some, once while neither table nor ledger changes."""
+        with self._lock:
+            standing = self._standing(identifier)
+            if standing is None:
+                return make()
+            if key not in standing.derived:
+                standing.derived[key] = make()
+            found: _Derived = standing.derived[key]
+            return found
 
     def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
         """Rows of one table, with the one that a crash may have kept from being recorded."""
@@ -153,12 +209,13 @@ class Ledger:
         rows = self._rows.get(identifier, [])
         if _recorded(last, rows):
             return rows
-        _log.info("%s: recovered the ledger's row of place %r from the table", identifier, last.place)
+        _log.debug("%s: the ledger's row of place %r is the table's own", identifier, last.place)
         return [*rows, last]
 
     def increments(self, identifier: str) -> dict[int, Materialization]:
-        """Valid rows of a table by increment, ascending."""
-        return _by_increment(self.places(identifier))
+        """Valid rows of a table by increment, ascending; to be read only, it is the same while nothing changes."""
+        standing = self._standing(identifier)
+        return standing.increments if standing is not None else {}
 
     def first_recorded(self, identifier: str) -> dict[str, datetime]:
         """When each place of a table was computed first, in UTC; not of an earlier table of its name."""
@@ -171,9 +228,10 @@ class Ledger:
 
     def increments_there(self, identifier: str) -> dict[int, Materialization]:
         """As `increments`, with those that are marked to be computed anew and whose rows the table still holds."""
-        return _by_increment(self._standing(identifier))
+        standing = self._standing(identifier)
+        return _by_increment(standing.found) if standing is not None else {}
 
-    def settle(self, identifiers: Iterable[str]) -> None:
+    def settle(self, identifiers: Collection[str]) -> None:
         """Record what is known only from the present state of some tables, before a publish changes that state.
 
         Called by a writer under its lease. Two things are recorded: rows that a crash lost, which are only in the
@@ -181,6 +239,7 @@ class Ledger:
         rolled back, which cannot be told from others once expiry has cut the chain.
         """
         with self._lock:
+            self.make_room(identifiers)
             missing: list[Materialization] = []
             for identifier in identifiers:
                 table = self.table(identifier)
@@ -214,20 +273,50 @@ class Ledger:
                 self.record(rows)
 
     def record(self, rows: Iterable[Materialization], now: datetime | None = None) -> None:
-        """Append rows, in one commit."""
+        """Append rows, and those that were gathered, in one commit."""
+        self.gather(rows)
+        self.write(now)
+
+    def gather(self, rows: Iterable[Materialization]) -> None:
+        """Take rows of tables that were just published, to be written with others by `write`."""
         new = list(rows)
         with self._lock:
-            table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
-            now = now or datetime.now(UTC)
-            table.append(_to_arrow(new, now, table))
+            if new and not self._gathered:
+                self._gathered_at = time.monotonic()
+            self._gathered += new
+            self._remember(new, datetime.now(UTC))
             for row in new:
-                self._rows.setdefault(row.table, []).append(row)
-                self._first.setdefault((row.table, row.table_uuid, row.place), now)
                 self._tables.pop(row.table, None)
-                self._places.pop(row.table, None)
-            snapshot = table.current_snapshot()
-            if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
-                self._snapshot_id = snapshot.snapshot_id  # no other commit came between, so all rows are known
+
+    def make_room(self, tables: Collection[str]) -> None:
+        """Write what was gathered, if that is due: some of the tables are about to be published again, or it is old."""
+        with self._lock:
+            is_old = time.monotonic() - self._gathered_at > _GATHER_SECONDS
+            if self._gathered and (is_old or any(row.table in tables for row in self._gathered)):
+                self.write()
+
+    def write(self, now: datetime | None = None) -> None:
+        """Append what was gathered, in one commit."""
+        with self._lock:
+            if not self._gathered:
+                return
+            table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
+            table.append(_to_arrow(self._gathered, now or datetime.now(UTC), table))
+            self._gathered = []
+            self._follow(table)
+            tidy(self.catalogue, table)
+            self._follow(table)
+
+    def _follow(self, table: IcebergTable) -> None:
+        """Take the head of the ledger for known, where no other process's commit lies between it and the last one."""
+        snapshot = table.current_snapshot()
+        if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
+            self._snapshot_id = snapshot.snapshot_id
+
+    def _remember(self, rows: Iterable[Materialization], now: datetime) -> None:
+        for row in rows:
+            self._rows.setdefault(row.table, []).append(row)
+            self._first.setdefault((row.table, row.table_uuid, row.place), now)
 
 
 def _by_increment(rows: Mapping[str, Materialization]) -> dict[int, Materialization]:
@@ -242,12 +331,26 @@ def _by_table(rows: pa.Table) -> tuple[dict[str, list[Materialization]], dict[tu
     """Rows by table, in the order recorded; and the first time of each place, by table, UUID and place."""
     found: dict[str, list[Materialization]] = {}
     first: dict[tuple[str, str, str], datetime] = {}
-    for values in rows.sort_by([("recorded_at", "ascending"), ("sequence_number", "ascending")]).to_pylist():
-        first.setdefault((values["table"], values["table_uuid"], values["place"]), values.pop("recorded_at"))
-        values["inputs"] = json.loads(values["inputs"])
-        values["data_version"] = DataVersion.parse(values["data_version"])
-        found.setdefault(values["table"], []).append(Materialization(**values))
+    rows = rows.sort_by([("recorded_at", "ascending"), ("sequence_number", "ascending")])
+    names = [name for name in rows.column_names if name != "recorded_at"]
+    columns = [_shared(rows[name]) for name in names]
+    for at, values in zip(rows["recorded_at"].to_pylist(), zip(*columns, strict=True), strict=True):
+        facts = dict(zip(names, values, strict=True))
+        facts["inputs"] = json.loads(facts["inputs"])
+        facts["data_version"] = DataVersion.parse(facts["data_version"])
+        row = Materialization(**facts)
+        first.setdefault((row.table, row.table_uuid, row.place), at)
+        found.setdefault(row.table, []).append(row)
     return found, first
+
+
+def _shared(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column, each text once in memory: configs and names come again in most rows."""
+    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    coded = column.combine_chunks().dictionary_encode()
+    texts = coded.dictionary.to_pylist()
+    return [None if code is None else texts[code] for code in coded.indices.to_pylist()]
 
 
 def _last(table: IcebergTable) -> Materialization | None:
@@ -259,7 +362,8 @@ def _last(table: IcebergTable) -> Materialization | None:
 
 def _recorded(last: Materialization, rows: Sequence[Materialization]) -> bool:
     return any(
-        (row.snapshot_id, row.place, row.step_key) == (last.snapshot_id, last.place, last.step_key) for row in rows
+        (row.snapshot_id, row.place, row.step_key) == (last.snapshot_id, last.place, last.step_key)
+        for row in reversed(rows)
     )
 
 

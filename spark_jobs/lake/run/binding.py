@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -16,6 +17,7 @@ from spark_jobs.lake.declare.step import Output, Scope, Step
 from spark_jobs.lake.declare.tables import check_identifier
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.spark_sql import DataFrame, SparkSession
 
 if TYPE_CHECKING:
@@ -78,7 +80,12 @@ class Binding:
         """Name of the input that `Step.discover` makes, for a step at the source of data."""
         return self.step.inputs[0] if self.step.discover is not None else None
 
-    @property
+    @cached_property
+    def config_json(self) -> str:
+        """What of its config decides rows, as text."""
+        return config_json(self.config)
+
+    @cached_property
     def tables(self) -> tuple[str, ...]:
         """Identifiers of the step's tables, the main one first."""
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)

@@ -11,6 +11,7 @@ had per row of the first input.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections import Counter
@@ -22,14 +23,14 @@ from spark_jobs.exceptions import InputError, SparkJobsError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.decisions import released
 from spark_jobs.lake.run.plan import Task, frozen_from, is_known, other_settings, reads_of_other_rows, tasks, waits
-from spark_jobs.lake.run.reads import Reads, reads_of, snapshots_of
+from spark_jobs.lake.run.reads import Reads, changed_places, covers, reads_of
 from spark_jobs.lake.session.catalogue import schema_difference
 
 _SHOWN = 3
+_LIKE = 20  # places of a table that an estimate is made from
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class _Upcoming:
             f"{table}[{place}]" if place else table
             for table, facts in row.inputs.items()
             for place, one in self.places.get(table, {}).items()
-            if one.exists and place in facts["versions"]
+            if one.exists and covers(facts, place)
         ]
 
     def new(self, table: str) -> list[ForecastPlace]:
@@ -246,7 +247,8 @@ def _increments(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> Iterat
     numbers = _leaving(ledger, binding, _clock_increments(ledger, binding, upcoming))
     upcoming.increments.update(dict.fromkeys(binding.tables, numbers))
     known = ledger.increments(main)
-    surplus = any(number > max(numbers, default=-1) for table in binding.tables for number in ledger.increments(table))
+    last = max(numbers, default=-1)
+    surplus = any(number > last for table in binding.tables for number in ledger.increments(table))
     since = None if not surplus or not numbers else 0 if step.numbered else numbers[-1]
     own: dict[str, ForecastPlace] = {}
     upcoming.places[main] = own  # own history is an input too
@@ -279,8 +281,9 @@ def _existing(
         return _unknown_inputs(row, binding, _missing(binding, upcoming))
     chained = ""
     if binding.step.numbered and before is None:
-        earlier = [one for at, one in ledger.increments(binding.tables[0]).items() if at < number]
-        chained = earlier[-1].step_key if earlier else ""
+        rows = ledger.increments(binding.tables[0])
+        keys = ledger.derived(binding.tables[0], "keys before", lambda: {at: one.step_key for at, one in _next(rows)})
+        chained = keys.get(number, "")
     if before is not None and before.certain:
         return ForecastPlace(row.place, f"follows increment {before.place} in its numbering", certain=True, exists=True)
     if before is None and not is_known(ledger, binding, reads, row.place, chained):
@@ -291,6 +294,11 @@ def _existing(
     if again:
         return ForecastPlace(row.place, f"if rows change in {_some(again)}", certain=False, exists=True)
     return None
+
+
+def _next(rows: Mapping[int, Materialization]) -> Iterator[tuple[int, Materialization]]:
+    """Each increment but the first, with the row of the one before."""
+    return zip(itertools.islice(rows, 1, None), rows.values(), strict=False)
 
 
 def _clock_increments(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> list[int]:
@@ -374,7 +382,7 @@ def _unknown_inputs(row: Materialization, binding: Binding, inputs: list[str]) -
 def _reason(row: Materialization, binding: Binding, reads: Reads, settings: bool = True) -> str:
     """Why a place that exists is computed again: changed code, config or inputs, with their names."""
     changed = _changed_settings(row, binding) if settings else []
-    now = snapshots_of(reads)
+    now = {read.table: read for parts in reads.values() for read in parts}
     for table in sorted(now.keys() | (row.inputs.keys() if row.inputs else now.keys())):
         if table.startswith("system."):
             continue
@@ -382,16 +390,10 @@ def _reason(row: Materialization, binding: Binding, reads: Reads, settings: bool
             if row.inputs:
                 changed.append(f"input {table} is {'read now' if table in now else 'no longer read'}")
             continue
-        had, has = row.inputs[table]["versions"], _versions(now[table])
-        differ = [place for place in sorted(had.keys() | has.keys(), key=str) if had.get(place) != has.get(place)]
+        differ = changed_places(row.inputs[table], now[table])
         if differ:
             changed.append(f"input {_some([f'{table}[{place}]' if place else table for place in differ])} changed")
     return "; ".join(changed) or _UNKNOWN
-
-
-def _versions(facts: Mapping[str, object]) -> dict[str, str]:
-    versions = facts["versions"]
-    return versions if isinstance(versions, dict) else {}
 
 
 def _changed_settings(row: Materialization, binding: Binding) -> list[str]:
@@ -399,7 +401,7 @@ def _changed_settings(row: Materialization, binding: Binding) -> list[str]:
     changed = []
     if row.code_version != binding.step.version:
         changed.append(f"code version {row.code_version} -> {binding.step.version}")
-    had, wanted = json.loads(row.config), json.loads(config_json(binding.config))
+    had, wanted = json.loads(row.config), json.loads(binding.config_json)
     return [*changed, *_differences(had, wanted, "")]
 
 
@@ -432,6 +434,8 @@ def _estimated(ledger: Ledger, binding: Binding, one: ForecastPlace, upcoming: _
     """A forecast with rows and seconds, as far as the ledger has seen the like."""
     history = ledger.places(binding.tables[0])
     before = history.get(one.place)
+    if len(history) > _LIKE:  # what came last says enough of what comes
+        history = {row.place: row for row in sorted(history.values(), key=lambda row: row.sequence_number)[-_LIKE:]}
     if before is not None:
         return replace(one, rows=before.row_count, seconds=before.seconds)
     read = one.rows if binding.step.discover is not None else _read_rows(ledger, binding, one.place, upcoming)
@@ -461,8 +465,7 @@ def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: _Upcoming
             counts = [one.rows] if one is not None else [row.row_count] if row is not None else []
         elif place and ledger.places(binding.tables[0]).get(place) is not None:
             facts = ledger.places(binding.tables[0])[place].inputs.get(table, {"versions": {}})
-            there = ledger.places(table)
-            counts = [there[key].row_count for key in facts["versions"] if key in there]
+            counts = [row.row_count for key, row in ledger.places(table).items() if covers(facts, key)]
         else:
             counts = [one.rows for one in coming.values()] or [row.row_count for row in ledger.places(table).values()]
         known = [count for count in counts if count is not None]

@@ -12,7 +12,7 @@ INCREMENTS = Table(
     columns=(
         Column("dataset!", "string", "dataset that the increment belongs to"),
         Column("dataset_increment!", "int", "number of the increment in its dataset"),
-        Column("arrival_count!", "long", "files seen and records refused in it"),
+        Column("arrival_count!", "long", "files that came, changed or went in it, and records refused"),
     ),
     key=("dataset", "dataset_increment"),
     sort=("dataset", "dataset_increment"),

@@ -4,7 +4,7 @@
     try       on some shards, where the run is rolled out (`rollout`)
     compute   read the inputs at their heads, call the step, write to a branch, audit            (under the lease)
     publish   main moves; nothing is published where the rows are the same as before             (early cut-off)
-    record    all tables of the step, in one commit of the ledger
+    record    all tables of a step or of a whole run, in one commit of the ledger
 
 Dagster's assets, `headrace run` and `python -m spark_jobs` all compute through this module.
 """
@@ -60,6 +60,7 @@ from spark_jobs.lake.session.catalogue import (
 from spark_jobs.lake.session.session import metered
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
 from spark_jobs.lake.session.spark_errors import failure_line, lost_database
+from spark_jobs.lake.session.tidiness import KEPT_SECONDS, KEPT_SNAPSHOTS, expire_surplus
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 _log = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ class Lake:
     """An open lake: its catalogue, its ledger, and a Spark session that starts when it is first needed.
 
     Where `rollout` is set, steps are tried on some shards before they are computed. Where `fetches` is not, the run has
-    asked its sources already.
+    asked its sources already. Where it `gathers`, what was computed is written to the ledger when whoever opened the
+    lake asks for that (`Ledger.write`), for all steps of a run together.
     """
 
     catalogue: Catalog
@@ -80,6 +82,7 @@ class Lake:
     wait_seconds: float = WAIT_SECONDS
     rollout: Rollout | None = None
     fetches: bool = True
+    gathers: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,11 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     """
     with catalogue_errors():
         # What was published before the connection broke is found again, so the second try goes on behind it.
-        return again_if_disconnected(_materialize, lake, binding)
+        try:
+            return again_if_disconnected(_materialize, lake, binding)
+        finally:
+            if not lake.gathers:
+                lake.ledger.write()
 
 
 def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
@@ -145,6 +152,8 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
             for identifier, results in _compute_with_retry(lake, binding, task).items():
                 checks[identifier] = _worst(checks.get(identifier, ()), results)
             computed.append(task.place.key)
+        for table in filter(None, map(lake.ledger.table, binding.tables if computed else ())):
+            expire_surplus(lake.catalogue, table, KEPT_SNAPSHOTS, KEPT_SECONDS)
         return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
 
 
@@ -174,6 +183,7 @@ def _compute_with_retry(lake: Lake, binding: Binding, task: Task) -> dict[str, t
 def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
     """Compute, write, audit, publish and record one place; returns the checks by table."""
     started = time.monotonic()
+    lake.ledger.make_room(binding.tables)
     generation = _generation(lake, binding, task)
     core_seconds = metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]")
     properties, written = _write(lake, binding, task, generation)
@@ -182,7 +192,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
         _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)
         for one in written
     ]
-    lake.ledger.record(rows)
+    lake.ledger.gather(rows)
     for row in rows:
         _log.info("%s[%s]: %d rows in %.1f s", row.table, row.place, row.row_count, row.seconds)
     return {one.identifier: one.checks for one in written}

@@ -20,12 +20,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization, Place
-from spark_jobs.lake.ledger.step_key import config_json, step_key
+from spark_jobs.lake.ledger.step_key import step_key
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.decisions import (
     decisions_in,
@@ -34,7 +36,9 @@ from spark_jobs.lake.run.decisions import (
     released,
 )
 from spark_jobs.lake.run.excisions import excisions_in, excisions_read, without_excised
-from spark_jobs.lake.run.reads import Read, Reads, is_path, reads_of, snapshots_of, versions_of
+from spark_jobs.lake.run.reads import Read, Reads, changed_places, is_path, reads_of, snapshots_of, versions_of
+
+_LEAST_ROWS = 1 << 20  # of what is known of a source, below which it is not worth condensing
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
 
 def _has_later(ledger: Ledger, binding: Binding, increment: int) -> bool:
     """Whether a table has valid increments after a number."""
-    return any(number > increment for table in binding.tables for number in ledger.increments(table))
+    return any(next(reversed(ledger.increments(table)), -1) > increment for table in binding.tables)
 
 
 def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
@@ -166,12 +170,19 @@ def _task(
 
 def is_known(ledger: Ledger, binding: Binding, reads: Reads, place: str, chained: str = "") -> bool:
     """Whether all tables of a step hold one place as its present inputs, code and config make it."""
+    reads_history = any(read.facts is not None for parts in reads.values() for read in parts)
 
-    def key(inputs: Mapping[str, Any]) -> str:
-        return _key(binding, reads, place, chained, {**excisions_in(inputs), **decisions_in(inputs)})
+    def knows(row: Materialization | None) -> bool:
+        if row is None:
+            return False
+        listed = {**excisions_in(row.inputs), **decisions_in(row.inputs)}
+        if row.step_key == _key(binding, reads, place, chained, listed):
+            return True
+        # In earlier versions of headrace a key held every version of a history, and so did the row: known still.
+        is_older = reads_history and not any("digest" in facts for facts in row.inputs.values())
+        return is_older and row.step_key == _key(binding, reads, place, chained, listed, in_full=True)
 
-    rows = [ledger.places(table).get(place) for table in binding.tables]
-    return all(row is not None and row.step_key == key(row.inputs) for row in rows)
+    return all(knows(ledger.places(table).get(place)) for table in binding.tables)
 
 
 def _key(
@@ -180,13 +191,14 @@ def _key(
     place: str,
     chained: str = "",
     excised: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    in_full: bool = False,
 ) -> str:
-    """The step key of one place, computed without the excised documents."""
+    """The step key of one place, computed without the excised documents; see `versions_of`."""
     return step_key(
         step=binding.step.name,
         version=binding.step.version,
-        config=config_json(binding.config),
-        inputs={**versions_of(reads), **{name: facts["versions"] for name, facts in excised.items()}},
+        config=binding.config_json,
+        inputs={**versions_of(reads, in_full), **{name: facts["versions"] for name, facts in excised.items()}},
         place=place,
         chained=chained,
     )
@@ -231,8 +243,8 @@ def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:
     """
     if not row.inputs:
         return row.step_key != key
-    now = snapshots_of(reads)
-    return any(facts["versions"] != now[table]["versions"] for table, facts in row.inputs.items() if table in now)
+    now = {read.table: read for parts in reads.values() for read in parts}
+    return any(changed_places(facts, now[table]) for table, facts in row.inputs.items() if table in now)
 
 
 def other_settings(ledger: Ledger, binding: Binding) -> str:
@@ -243,7 +255,7 @@ def other_settings(ledger: Ledger, binding: Binding) -> str:
     row = ledger.places(binding.tables[0]).get("0") if binding.step.scope is Scope.FROZEN else None
     if row is None:
         return ""
-    had, wanted = json.loads(row.config), json.loads(config_json(binding.config))
+    had, wanted = json.loads(row.config), json.loads(binding.config_json)
     changed = [
         f"{name} {json.dumps(had.get(name))} (declared: {json.dumps(wanted.get(name))})"
         for name in sorted(had.keys() | wanted.keys())
@@ -292,7 +304,7 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
         raise InputError(f"{binding.tables[0]}: its step has no source to look at; bind its inputs to tables")
     refuse_around_quarantine(ledger, binding)
     complete = ledger.increments(arrivals)
-    config = config_json(binding.config)
+    config = binding.config_json
     iceberg = ledger.table(arrivals)
     last = complete[max(complete)] if complete else None
     as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
@@ -302,8 +314,7 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
             table.schema().column_names
         )
         as_before = as_before and not lacks
-    nothing, listed = binding.step.tables[-1].schema().as_arrow().empty_table(), binding.step.tables[-1].listed
-    known = nothing if iceberg is None else _with_columns_of(nothing, iceberg.scan(listed or AlwaysTrue()).to_arrow())
+    known = _listed_before(binding.step.tables[-1], iceberg)
     listing = discover(binding.config, known, not as_before, ledger.catalogue)
     if listing is None:
         return
@@ -319,12 +330,27 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     yield Task(Place.increment(number), number, key, reads_of(binding, ledger, number), listing)
 
 
+def _listed_before(declared: Table, iceberg: IcebergTable | None) -> pa.Table:
+    """What a source's table says of it so far, condensed whenever half of it is new."""
+    nothing = declared.schema().as_arrow().empty_table()
+    if iceberg is None or iceberg.metadata.current_snapshot_id is None:
+        return nothing
+    known, pieces, waiting = nothing, list[pa.Table](), 0
+    for batch in iceberg.scan(declared.listed or AlwaysTrue()).to_arrow_batch_reader():
+        pieces.append(_with_columns_of(nothing, pa.Table.from_batches([batch])))
+        waiting += batch.num_rows
+        if declared.condensed is not None and waiting > max(known.num_rows, _LEAST_ROWS):
+            known, pieces, waiting = declared.condensed(pa.concat_tables([known, *pieces])), [], 0
+    known = pa.concat_tables([known, *pieces])
+    return known if declared.condensed is None else declared.condensed(known)
+
+
 def _with_columns_of(declared: pa.Table, rows: pa.Table) -> pa.Table:
-    """Rows with nulls in the columns that a table made by an earlier version of headrace lacks."""
+    """Rows in the declared columns, with nulls in those that a table made by an earlier version of headrace lacks."""
     for column in declared.schema:
         if column.name not in rows.column_names:
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
-    return rows
+    return rows.select(declared.column_names).cast(declared.schema)
 
 
 def _arrow_digest(rows: pa.Table) -> str:

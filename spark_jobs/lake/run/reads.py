@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.quarantined import (
@@ -23,6 +24,7 @@ from spark_jobs.lake.declare.quarantined import (
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.history import Facts, History, facts_of
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, spark_identifier
 from spark_jobs.lake.session.shuffle_partitions import Size
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
@@ -40,6 +42,7 @@ class Read:
         predicate: SQL condition for a partition of the user's.
         labelled: whether the reader gets the columns `dataset` and `dataset_increment`.
         grown: whether the table got columns after that snapshot.
+        facts: what stands for many versions; of increments, which a step of scope history reads, in the step key too.
     """
 
     table: str
@@ -49,28 +52,51 @@ class Read:
     predicate: str | None
     labelled: bool
     grown: bool = False
+    facts: Facts | None = None
 
 
 Reads = Mapping[str, tuple[Read, ...]]
 
 
-def versions_of(reads: Reads) -> dict[str, dict[str, str]]:
-    """Data versions by `parameter:table` and place, as they go into the step key."""
-    return {
-        f"{parameter}:{read.table}": dict(read.versions)
-        for parameter, parts in reads.items()
-        for read in parts
-        if read.versions
-    }
+def versions_of(reads: Reads, in_full: bool = False) -> dict[str, dict[str, str]]:
+    """Data versions by `parameter:table` and place, as they go into the step key.
 
-
-def snapshots_of(reads: Reads) -> dict[str, dict[str, object]]:
-    """Snapshot and data versions by table, as the ledger records inputs."""
-    found: dict[str, dict[str, object]] = {}
-    for parts in reads.values():
-        for read in parts:
-            found[read.table] = {"snapshot_id": str(read.snapshot_id), "versions": dict(read.versions)}
+    Increments up to one have one digest, as `..7` (`history`). In full, as earlier versions of headrace made the keys,
+    each of them has its version.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for parameter, parts in reads.items():
+        for read in (one for one in parts if one.versions):
+            is_digest = read.facts is not None and read.increments is not None and not in_full
+            digest = {f"..{read.facts.last}": read.facts.digest} if is_digest and read.facts is not None else None
+            found[f"{parameter}:{read.table}"] = digest or dict(read.versions)
     return found
+
+
+def snapshots_of(reads: Reads) -> dict[str, dict[str, Any]]:
+    """Snapshot and data versions by table, as the ledger records inputs; of many versions, what stands for them."""
+    found: dict[str, dict[str, Any]] = {}
+    for read in (read for parts in reads.values() for read in parts):
+        versions = {"versions": dict(read.versions)} if read.facts is None else asdict(read.facts)
+        found[read.table] = {"snapshot_id": str(read.snapshot_id), **versions}
+    return found
+
+
+def covers(facts: Mapping[str, Any], place: str) -> bool:
+    """Whether a place is among those that the ledger says were read of a table; at least, not after all of them."""
+    if "versions" in facts:
+        return place in facts["versions"]
+    return not place.isdigit() or facts["last"] < 0 or int(place) <= facts["last"]
+
+
+def changed_places(facts: Mapping[str, Any], read: Read) -> list[str]:
+    """Places of a table with other data versions than the ledger says were read; `0..7` where it has one digest."""
+    if "versions" not in facts:
+        last = max(facts["last"], read.facts.last if read.facts is not None else -1)
+        same = read.facts is not None and read.facts.digest == facts["digest"]
+        return [] if same else [f"0..{last}" if last > 0 else "0" if last == 0 else ""]
+    had, has = facts["versions"], read.versions
+    return [place for place in sorted(had.keys() | has.keys(), key=str) if had.get(place) != has.get(place)]
 
 
 def sizes_of(reads: Reads, ledger: Ledger) -> list[Size]:
@@ -86,15 +112,19 @@ def sizes_of(reads: Reads, ledger: Ledger) -> list[Size]:
     return found
 
 
-def taken_increments(ledger: Ledger, intake: str) -> dict[int, dict[str, tuple[int, ...]]]:
+def taken_increments(ledger: Ledger, intake: str) -> Mapping[int, Mapping[str, tuple[int, ...]]]:
     """Which increments of which dataset each increment of a corpus took in: corpus increment to dataset to numbers."""
-    found: dict[int, dict[str, tuple[int, ...]]] = {}
-    for number, row in ledger.increments(intake).items():
-        found[number] = {
-            table.split(".")[0]: tuple(sorted(int(place) for place in facts["versions"]))
-            for table, facts in row.inputs.items()
+
+    def taken() -> dict[int, dict[str, tuple[int, ...]]]:
+        return {
+            number: {
+                table.split(".")[0]: tuple(sorted(int(place) for place in facts["versions"]))
+                for table, facts in row.inputs.items()
+            }
+            for number, row in ledger.increments(intake).items()
         }
-    return found
+
+    return ledger.derived(intake, "taken", taken)
 
 
 def reads_of(binding: Binding, ledger: Ledger, increment: int | None) -> Reads:
@@ -118,9 +148,15 @@ def _own_history(table: str, ledger: Ledger, increment: int) -> tuple[Read, ...]
     head = _head(ledger, table)
     if head is None:
         return ()
-    rows = {number: row for number, row in ledger.increments(table).items() if number < increment}
-    versions = {str(number): str(row.data_version) for number, row in rows.items()}
-    return (Read(table, head, versions, {number: number for number in rows}, None, False, _grown(ledger, table)),)
+    rows = ledger.increments(table)
+    history = ledger.derived(table, "own", lambda: History(((number, number) for number in rows), rows))
+    return (_up_to(table, head, history, increment - 1, False, _grown(ledger, table)),)
+
+
+def _up_to(table: str, head: int, history: History, increment: int, labelled: bool, grown: bool) -> Read:
+    """What the reader's increment reads of a table: all up to it."""
+    versions, numbers = history.versions(increment), history.numbers(increment)
+    return Read(table, head, versions, numbers, None, labelled, grown, history.facts(increment))
 
 
 def is_path(source: str) -> bool:
@@ -170,19 +206,26 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
         predicate = (
             None if chosen is None else " OR ".join(f"({condition})" for condition in chosen.values()) or "false"
         )
-        return Read(table, head, versions, None, predicate, labelled, _grown(ledger, table))
-    if iceberg.properties.get(SCOPE_PROPERTY) == Scope.FROZEN.value:
-        wanted: Mapping[int, int] = {0: 0}
+        whole = Read(table, head, versions, None, predicate, labelled, _grown(ledger, table))
+        is_many = binding.step.scope is Scope.WHOLE and len(versions) > 1
+        return replace(whole, facts=facts_of(versions)) if is_many else whole
+    is_frozen = iceberg.properties.get(SCOPE_PROPERTY) == Scope.FROZEN.value
+    history = _history(binding, ledger, table) if binding.step.scope is Scope.HISTORY and not is_frozen else None
+    if history is not None:
+        missing = [history.missing[1]] if history.missing is not None and history.missing[0] <= increment else []
+        wanted: Mapping[int, int] = history.numbers(increment)
     else:
-        wanted = _wanted_increments(binding, ledger, table, increment)
-    if not wanted and binding.namespace != table.split(".")[0]:
+        wanted = {0: 0} if is_frozen else _wanted_increments(binding, ledger, table, increment)
+        missing = [number for number in wanted if str(number) not in places]
+    if not wanted and not missing and binding.namespace != table.split(".")[0]:
         return None
-    missing = [number for number in wanted if str(number) not in places]
     if missing:
         raise InputError(
             f"{binding.tables[0]}: input {table} has no increment {missing[0]} yet; run `headrace run "
             f"{table.replace('.', '/')}` first"
         )
+    if history is not None:
+        return _up_to(table, head, history, increment, labelled, _grown(ledger, table))
     versions = {str(number): str(places[str(number)].data_version) for number in wanted}
     return Read(table, head, versions, wanted, None, labelled, _grown(ledger, table))
 
@@ -231,26 +274,49 @@ def _is_waiting(binding: Binding, ledger: Ledger, table: str, increment: int | N
 
 def _wanted_increments(binding: Binding, ledger: Ledger, table: str, increment: int) -> dict[int, int]:
     """Number of each input increment that is read, to the number that the reader gives it."""
-    upto = binding.step.scope is Scope.HISTORY
-    numbers = range(increment + 1) if upto else range(increment, increment + 1)
+    taken = _taken(binding, ledger, table)
+    return dict.fromkeys((increment,) if taken is None else taken.get(increment, ()), increment)
+
+
+def _taken(binding: Binding, ledger: Ledger, table: str) -> Mapping[int, Sequence[int]] | None:
+    """Which increments of an input each increment of a corpus took in; None where both have the same ones."""
     dataset = table.split(".")[0]
     if dataset == binding.namespace or binding.clock is None or binding.clock.split(".")[0] != binding.namespace:
-        return {number: number for number in numbers}
+        return None
     taken = taken_increments(ledger, binding.clock)
-    return {theirs: ours for ours in numbers for theirs in taken.get(ours, {}).get(dataset, ())}
+    clock = binding.clock
+
+    def of_dataset() -> dict[int, Sequence[int]]:
+        return {ours: parts.get(dataset, ()) for ours, parts in taken.items()}
+
+    return ledger.derived(clock, ("taken", dataset), of_dataset)
+
+
+def _history(binding: Binding, ledger: Ledger, table: str) -> History:
+    """What every increment of a step of scope history reads of a table."""
+    taken, rows = _taken(binding, ledger, table), ledger.increments(table)
+
+    def found() -> tuple[History, object]:
+        if taken is None:
+            return History(((number, number) for number in range(max(rows, default=-1) + 2)), rows), taken
+        return History(((ours, theirs) for ours in sorted(taken) for theirs in taken[ours]), rows), taken
+
+    history, _ = ledger.derived(table, ("read by", id(taken)), found)  # which keeps `taken`, so its id is no other's
+    return history
 
 
 def _head(ledger: Ledger, table: str) -> int | None:
     iceberg = ledger.table(table)
-    snapshot = iceberg.current_snapshot() if iceberg is not None else None
-    return snapshot.snapshot_id if snapshot is not None else None
+    return iceberg.metadata.current_snapshot_id if iceberg is not None else None
 
 
 def _grown(ledger: Ledger, table: str) -> bool:
     """Whether a table got columns after its head was written, so that Iceberg reads the head without them."""
     iceberg = ledger.table(table)
-    snapshot = iceberg.current_snapshot() if iceberg is not None else None
-    return iceberg is not None and snapshot is not None and snapshot.schema_id != iceberg.schema().schema_id
+    if iceberg is None or len(iceberg.metadata.schemas) == 1:
+        return False
+    snapshot = iceberg.current_snapshot()
+    return snapshot is not None and snapshot.schema_id != iceberg.schema().schema_id
 
 
 def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, DataFrame]:

@@ -122,7 +122,7 @@ def sum_of(lake: Lake, table: str) -> object:
 def kill_before_recording(lake: Lake, patch: pytest.MonkeyPatch, *steps: Any) -> None:
     """Run, and die between publishing and the ledger."""
     with patch.context() as inner:
-        inner.setattr(lake.ledger, "record", lambda rows: (_ for _ in ()).throw(Killed()))
+        inner.setattr(lake.ledger, "write", lambda: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
             for binding in steps:
                 materialize(lake, binding)
@@ -183,14 +183,14 @@ def test_a_rebuild_killed_half_way_and_taken_back_loses_no_increment(
     materialize(lake, bind(numbers, FolderConfig(folder=str(folder))))
     materialize(lake, bind(ranked))
     before = rows(lake, "demo.ranked", "increment", "ordinal", "n")
-    record = lake.ledger.record
+    gather = lake.ledger.gather
 
     def once(new: Any) -> None:
-        record(new)
+        gather(new)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(lake.ledger, "record", once)
+        patch.setattr(lake.ledger, "gather", once)
         with pytest.raises(Killed):
             materialize(lake, bind(ranked, FactorConfig(factor=-1)))
     again = reopened_refreshed(lake)

@@ -150,7 +150,13 @@ class ModelLake(Ledger):
             properties[GENERATION_PROPERTY] = "some"
         schema = (made or kept).table.schema()
         found = SimpleNamespace(
-            metadata=SimpleNamespace(snapshots=snapshots, table_uuid=identifier),
+            metadata=SimpleNamespace(
+                snapshots=snapshots,
+                table_uuid=identifier,
+                current_snapshot_id=snapshots[-1].snapshot_id,
+                schemas=[schema],
+            ),
+            metadata_location=f"{identifier}-{len(snapshots)}",
             current_snapshot=lambda: snapshots[-1],
             properties=properties,
             schema=lambda: schema,
@@ -162,7 +168,6 @@ class ModelLake(Ledger):
         """Keep rows of the ledger."""
         for row in rows:
             self._rows.setdefault(row.table, []).append(row)
-            self._places.pop(row.table, None)
 
     def binding(self, made: Step) -> Binding:
         """A step in its namespace: `kept` is of the dataset, `copies` of a user."""

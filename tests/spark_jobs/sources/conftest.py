@@ -58,7 +58,7 @@ class Landing:
         arrivals: list[Row] = []
         for file in listing.to_pylist():
             if file["unchanged"] or file["gone"]:
-                arrivals.append({**file, "status": "gone" if file["gone"] else "unchanged"})
+                arrivals += [{**file, "status": "gone"}] if file["gone"] else []
                 continue
             *records, arrival = (row for row in read_file(file, rules) if not row.get("facts"))
             new = [row for row in records if row["doc_id"] and row["doc_id"] not in known]

@@ -18,9 +18,10 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import FoundFile
 from spark_jobs.sources.listed_files import Listed
 from spark_jobs.sources.listing import _gone_rows, discover
-from spark_jobs.sources.listing_rows import LISTING
+from spark_jobs.sources.listing_rows import LISTING, without_superseded
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import DocumentsConfig
+from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 
 Configs = Callable[..., DocumentsConfig]
 
@@ -55,7 +56,7 @@ def test_listing_is_sorted_and_has_its_declared_columns(
 
 
 def test_second_discovery_lands_only_what_is_new_or_changed(files_config: Configs, data: Path, landing: Any) -> None:
-    """Add, edit, touch, delete, and nothing at all; a touched file is read and found unchanged."""
+    """Add, edit, touch, delete, and nothing at all; a touched file is read and found unchanged, others have no row."""
     config = files_config()
     for name in ("kept.txt", "edited.txt", "touched.txt", "deleted.txt"):
         (data / name).write_text(name)
@@ -73,7 +74,6 @@ def test_second_discovery_lands_only_what_is_new_or_changed(files_config: Config
         "added.txt": "landed",
         "deleted.txt": "gone",
         "edited.txt": "landed",
-        "kept.txt": "unchanged",
         "touched.txt": "unchanged",
     }
     assert landing.land(config) is None
@@ -83,15 +83,50 @@ def test_second_discovery_lands_only_what_is_new_or_changed(files_config: Config
     assert landing.land(config) is None
 
 
-def test_unchanged_files_keep_their_hash(files_config: Configs, data: Path, landing: Any) -> None:
-    """An arrival that was not read says what was read before, through any number of increments."""
-    (data / "a.txt").write_text("a")
+def test_rows_of_unchanged_files_decide_nothing(files_config: Configs, data: Path, landing: Any) -> None:
+    """Earlier versions wrote one for every file in every increment: without these a listing is the same."""
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (data / name).write_text(name)
+        os.utime(data / name, (1000, 1000))
     landing.land(files_config())
-    for number in range(3):
-        (data / f"new{number}.txt").write_text("n")
-        _, arrivals = landing.land(files_config())
-    (old,) = (row for row in arrivals if row["location"].endswith("/a.txt"))
-    assert old["content_sha256"] == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+    os.utime(data / "b.txt", (2000, 2000))
+    landing.land(files_config())  # the row `unchanged` of b has the time that it is compared by
+    landed = [row for row in landing.arrivals if row["increment"] == 0]
+    touched = [row for row in landing.arrivals if row["increment"] == 1]
+    assert [row["path"] for row in touched] == ["b.txt"]
+    older = [{**row, "status": "unchanged", "increment": 1} for row in landed if row["path"] != "b.txt"]
+    again = [{**row, "status": "unchanged", "increment": 2} for row in (*older, *touched)]
+    deleted = [{**row, "status": "unchanged", "reason": "deleted", "increment": 1} for row in landed[:1]]
+    every = pa.Table.from_pylist([*again, *landed, *older, *touched, *deleted], ARRIVAL_ROWS)
+    kept = without_superseded(every)
+    assert sorted((row["increment"], row["path"]) for row in kept.to_pylist()) == [
+        (0, "a.txt"),
+        (0, "b.txt"),
+        (0, "c.txt"),
+        (1, "a.txt"),  # what was deleted once is known by its hashes, each of which counts
+        *((2, name) for name in ("a.txt", "b.txt", "c.txt")),
+    ]
+    for rows in (pa.Table.from_pylist(landing.arrivals, ARRIVAL_ROWS), every, kept):
+        assert discover(files_config(), rows) is None
+    (data / "c.txt").unlink()
+    listings = [discover(files_config(), rows) for rows in (every, kept)]
+    assert listings[0] is not None and listings[0].equals(listings[1])
+    assert without_superseded(kept.slice(0, 0)).num_rows == 0
+
+
+def test_a_file_at_the_path_of_a_part_is_listed_with_it(files_config: Configs, data: Path, landing: Any) -> None:
+    """A record that went is not gone where a file has its path, so that file is listed; others have no row."""
+    (data / "a.jsonl").write_text('{"t": "one"}\n')
+    for name in ("a.jsonl#x.txt", "b#x.txt", "c.txt"):
+        (data / name).write_text(name)
+    landing.land(files_config(text_column="t"))
+    (data / "a.jsonl").write_text('{"t": "two, longer"}\n')
+    listing = discover(files_config(text_column="t"), pa.Table.from_pylist(landing.arrivals))
+    assert listing is not None
+    assert listing.select(["path", "unchanged"]).to_pylist() == [
+        {"path": "a.jsonl", "unchanged": False},
+        {"path": "a.jsonl#x.txt", "unchanged": True},
+    ]
 
 
 def test_the_latest_arrival_decides_whatever_the_order_of_rows(files_config: Configs, data: Path, landing: Any) -> None:
@@ -125,7 +160,7 @@ def test_a_refused_file_waits_until_its_fault_may_be_gone(files_config: Configs,
     assert landing.land(config) is None
     documents, arrivals = landing.land(files_config(text_column="body", max_document_bytes=50))
     assert [row["path"] for row in documents] == ["records.jsonl#ca978112ca1bbdca"]
-    assert statuses(arrivals, data)["big.txt"] == "unchanged too_large"
+    assert "big.txt" not in statuses(arrivals, data)
     documents, _ = landing.land(files_config(text_column="body"))
     assert [row["path"] for row in documents] == ["big.txt"]
     documents, _ = landing.land(files_config(glob="*.xyz", format="text"))
@@ -261,14 +296,14 @@ def test_a_file_that_is_gone_makes_an_increment_of_its_own(files_config: Configs
     landing.land(files_config())
     (data / "a.txt").unlink()
     documents, arrivals = landing.land(files_config())
-    assert documents == [] and statuses(arrivals, data) == {"a.txt": "gone", "b.txt": "unchanged"}
+    assert documents == [] and statuses(arrivals, data) == {"a.txt": "gone"}
     (gone,) = (row for row in arrivals if row["status"] == "gone")
     assert (gone["path"], gone["byte_count"], gone["content_sha256"] is None) == ("a.txt", 5, False)
     assert landing.land(files_config()) is None
     (data / "a.txt").write_text("a.txt")
     os.utime(data / "a.txt", (1000, 1000))
     listing = discover(files_config(), pa.Table.from_pylist(landing.arrivals))
-    assert listing is not None and listing["unchanged"].to_pylist() == [False, True]
+    assert listing is not None and listing["path"].to_pylist() == ["a.txt"]
 
 
 def test_what_cannot_be_listed_is_not_gone(files_config: Configs, data: Path, landing: Any, tmp_path: Path) -> None:
@@ -326,7 +361,6 @@ def test_files_below_a_directory_that_became_a_link_are_gone(files_config: Confi
     (data / "left").symlink_to("kept")
     _, arrivals = landing.land(files_config())
     assert statuses(arrivals, data) == {
-        "kept/kept.md": "unchanged",
         "left": "rejected listed_twice",
         "left/left.md": "gone",
     }

@@ -286,7 +286,7 @@ def test_an_input_that_was_never_materialized_is_named(tmp_path: Path, lake_at: 
 
 def test_a_crash_before_the_ledger_is_recovered_from_the_table(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Published but not recorded: the next run finds the facts in the table and computes nothing."""
-    monkeypatch.setattr(lake.ledger, "record", lambda rows: (_ for _ in ()).throw(KeyboardInterrupt()))
+    monkeypatch.setattr(lake.ledger, "write", lambda: (_ for _ in ()).throw(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         materialize(lake, bind(doubles))
     monkeypatch.undo()

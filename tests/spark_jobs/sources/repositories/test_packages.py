@@ -130,7 +130,6 @@ def test_of_one_name_the_newest_is_taken_and_the_next_when_it_goes(tmp_path: Pat
     statuses = {os.path.basename(row["location"]): (row["status"], row["path"]) for row in arrivals}
     assert statuses == {
         "a-1.9.tar.gz": ("landed", "."),
-        "b-1.tar.gz": ("unchanged", "."),
         "a-1.10.tar.gz": ("gone", None),
         "a-1.10-py3-none-any.whl": ("gone", None),
     }

@@ -29,8 +29,8 @@ from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Ta
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from spark_jobs.exceptions import LeaseError
-from spark_jobs.lake.session.identity import require_own
 from spark_jobs.lake.ledger.process import Process, this_process
+from spark_jobs.lake.session.identity import require_own
 
 _log = logging.getLogger(__name__)
 

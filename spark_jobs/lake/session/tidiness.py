@@ -23,6 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
 from spark_jobs.lake.session.catalogue import commit
+from spark_jobs.lake.session.identity import is_inside, warehouse_of
 
 _SMALL_ROWS = 10_000
 _MOST_SMALL_FILES = 32
@@ -86,17 +87,20 @@ def expire_surplus(catalogue: Catalog, table: IcebergTable, keep: int, seconds: 
     identifier = ".".join(table.name())
     commit(catalogue, identifier, lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),), updates)
     kept = [one for one in catalogue.load_table(identifier).metadata.snapshots if one.snapshot_id not in gone]
-    _remove_files(table, [one for one in surplus if one.snapshot_id in gone], kept)
+    _remove_files(catalogue, table, [one for one in surplus if one.snapshot_id in gone], kept)
     return len(gone)
 
 
-def _remove_files(table: IcebergTable, gone: list[Snapshot], kept: list[Snapshot]) -> None:
-    """Remove the files that snapshots used which are gone, and no snapshot uses that is there."""
+def _remove_files(catalogue: Catalog, table: IcebergTable, gone: list[Snapshot], kept: list[Snapshot]) -> None:
+    """Remove the files of the lake that snapshots used which are gone, and no snapshot uses that is there."""
     manifests = _manifests(table, kept)
     dead = {path: one for path, one in _manifests(table, gone).items() if path not in manifests}
     files = _data_files(table, dead, live=False)
     files -= _data_files(table, manifests, live=True) if files else set()
+    warehouse = warehouse_of(catalogue)
     for path in [*sorted(files), *sorted(dead), *(one.manifest_list for one in gone if one.manifest_list)]:
+        if warehouse is not None and not is_inside(path, warehouse):  # another lake's, from which this one was copied
+            continue
         with contextlib.suppress(OSError):  # gone already, or the store is away: `maintain` finds it as an orphan
             table.io.delete(path)
 

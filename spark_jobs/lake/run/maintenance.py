@@ -1,6 +1,6 @@
 """Maintenance of a whole lake, in tasks that each look at every table and say what they did.
 
-    ledger      rows of the ledger that a crash lost are recorded, then its small files are merged
+    ledger      rows of the ledger that a crash lost are recorded
     compaction  partitions with many small files are merged; rows keep their order
     expiry      old snapshots are removed; heads and tagged ones stay, so what blends and releases pin is served on
     orphans     files that no snapshot names, and that are old, are removed
@@ -20,15 +20,15 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.files.maintenance import compact, expire, old_snapshots, remove_orphans
+from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import LEDGER
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import catalogue_errors, load_table, tables_in
+from spark_jobs.lake.session.catalogue import catalogue_errors, tables_in
 from spark_jobs.lake.session.spark_errors import cause_line
 
 MANY_FILES = 8  # of one partition, from which on merging is worth a Spark job
 SMALL_BYTES = 64 * 1024**2
-_LEDGER_FILES = 16
 _WAIT_SECONDS = 5.0
 _YOUNGEST_ORPHAN_DAYS = 1.0
 
@@ -95,12 +95,11 @@ def tables_of(lake: Lake) -> list[str]:
 
 
 def tidy_ledger(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
-    """Records rows of the ledger that a crash lost, and merges the small files that each run leaves in it."""
+    """Records rows of the ledger that a crash lost; its small files are merged as it is written."""
     lake.ledger.refresh()
     for table in tables_of(lake):
         if not table.startswith("system."):
             yield _settled(lake, table, dry_run)
-    yield _compacted_ledger(lake, LEDGER, dry_run)
 
 
 @alone
@@ -114,17 +113,10 @@ def _settled(lake: Lake, table: str, dry_run: bool) -> Done:
     return Done(table, lost, f"{lost} rows of the ledger recovered")
 
 
-@alone
-def _compacted_ledger(lake: Lake, table: str, dry_run: bool) -> Done:
-    ledger = load_table(lake.catalogue, table)
-    files = sum(1 for _ in ledger.scan().plan_files()) if ledger is not None else 0
-    return _merged(lake, table, files if files >= _LEDGER_FILES else 0, dry_run)
-
-
 def compact_tables(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Merges the data files of tables that have many small ones in a partition; rows keep their order."""
     for table in tables_of(lake):
-        if table != LEDGER:
+        if table not in (LEDGER, AUDIT_TABLE):  # those are merged as they are written
             yield _compacted(lake, table, dry_run)
 
 

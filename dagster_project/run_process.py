@@ -46,7 +46,8 @@ class RunProcess:
     def lives(self) -> bool | None:
         """Whether the process is there; where that cannot be looked up None, or False after a long silence."""
         found = self.process.lives()
-        return False if found is None and time.time() - self.beat > _SILENT_SECONDS else found
+        # A sign from the future, by a clock that was wrong, is no sign either: it would count for as long as that.
+        return False if found is None and abs(time.time() - self.beat) > _SILENT_SECONDS else found
 
     def __str__(self) -> str:
         return f"{self.process}, last sign of life {time.time() - self.beat:,.0f} s ago"

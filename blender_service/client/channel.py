@@ -80,11 +80,15 @@ def metadata_of(identity: Identity, environment: Mapping[str, str]) -> list[tupl
     """Give the metadata of a call.
 
     Raises:
-        UnauthenticatedError: the file of the token cannot be read, or a value cannot travel in metadata.
+        UnauthenticatedError: the file of the token cannot be read or is empty, or a value cannot travel in metadata.
     """
     token = identity.token
     if not token and identity.token_file:
         token = (_read(identity.token_file) or b"").decode(errors="replace").strip()
+        if (
+            not token
+        ):  # it is being written: a call as somebody else, or as nobody, may find that there is no such blend
+            raise UnauthenticatedError(f"{identity.token_file}: is empty; write the token to it, or name another file")
     token = token or environment.get(TOKEN_VARIABLE, "")
     named = (
         ("authorization", f"Bearer {token}" if token else ""),

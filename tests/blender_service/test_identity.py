@@ -52,8 +52,11 @@ def test_a_client_reads_with_its_token_only(
         assert next(client.read(blend, 0)).rows == 100
 
 
-def test_a_token_file_is_read_at_every_call(address: str, prose: PackedFixture, tmp_path: Path) -> None:
-    """A renewed token is used by the next call of the same client; a file that is gone is named."""
+def test_a_token_file_is_read_at_every_call(
+    address: str, prose: PackedFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewed token is used by the next call of the same client; a file that is gone or empty is named."""
+    monkeypatch.setenv(TOKEN_VARIABLE, OWNER)
     file = tmp_path / "token"
     file.write_text("a-token-that-nobody-has\n")
     with connect(address, Identity(token_file=str(file)), retry_seconds=0) as client:
@@ -62,10 +65,11 @@ def test_a_token_file_is_read_at_every_call(address: str, prose: PackedFixture, 
         file.write_text(f"{TRAINER}\n")
         blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
         assert next(client.read(blend, 0)).rows == 100
-        file.unlink()
-        for call in (client.list_blends, lambda: next(client.read(blend, 0))):
-            with pytest.raises(UnauthenticatedError, match=str(file)):
-                call()
+        for lose in (lambda: file.write_text("\n"), file.unlink):
+            lose()
+            for call in (client.list_blends, lambda: next(client.read(blend, 0))):
+                with pytest.raises(UnauthenticatedError, match=str(file)):
+                    call()
 
 
 def test_a_continuation_is_proven_to_those_who_may_read_both_blends(

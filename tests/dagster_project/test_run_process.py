@@ -90,6 +90,7 @@ def test_a_run_tells_who_executes_it_until_it_ends(
         (GONE, 0.0, ["NOT_FOUND"]),
         (ELSEWHERE, 100.0, ["RUNNING"] * 2),
         (ELSEWHERE, 1000.0, ["RUNNING", "NOT_FOUND"]),
+        (ELSEWHERE, -1000.0, ["RUNNING", "NOT_FOUND"]),
         (None, 0.0, ["RUNNING"] * 2),
     ],
 )

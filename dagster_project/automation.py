@@ -151,6 +151,9 @@ def _sensor(table: str, job: Callable[[str, dg.AssetSelection, str], _Job]) -> d
         left = asked[0].create_timestamp.timestamp() + wait - time.time() if asked else 0.0
         if left > 0:
             return dg.SkipReason(f"{dataset}: something is new; the next run is asked for in {left:,.0f} s")
-        return dg.RunRequest(run_key=f"{task.key}/{tried}" if tried else task.key, tags={_STATE: task.key})
+        # Dagster asks for no run whose key it has seen, so the key is another one after each run.
+        return dg.RunRequest(
+            run_key=f"{task.key}/{asked[0].dagster_run.run_id}" if asked else task.key, tags={_STATE: task.key}
+        )
 
     return look

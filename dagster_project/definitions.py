@@ -5,6 +5,7 @@ One process runs all steps of a run: they share one Spark session, and a JVM per
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import dagster as dg
@@ -30,9 +31,13 @@ def build(
         DefinitionError: an input that no asset defines, or one that the reading table's visibility does not allow.
     """
     around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=side_by_side)
-    whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds(), lambda: whole), around)
-    _require_inputs(whole)
-    refuse_forbidden_reads(whole.resolve_asset_graph())
+    assets = dg.Definitions.merge(assets, around)  # a graph is resolved only with the resources that it needs
+    whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds(), lambda: whole))
+    with warnings.catch_warnings():
+        # Dagster makes the sensor of a job with partitions anew, with a parameter of its own that is beta.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        _require_inputs(whole)
+        refuse_forbidden_reads(whole.resolve_asset_graph())
     return whole
 
 

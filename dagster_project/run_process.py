@@ -46,7 +46,8 @@ class RunProcess:
     def lives(self) -> bool | None:
         """Whether the process is there; where that cannot be looked up None, or False after a long silence."""
         found = self.process.lives()
-        return False if found is None and time.time() - self.beat > _SILENT_SECONDS else found
+        # A sign from the future, by a clock that was wrong, is no sign either: it would count for as long as that.
+        return False if found is None and abs(time.time() - self.beat) > _SILENT_SECONDS else found
 
     def __str__(self) -> str:
         return f"{self.process}, last sign of life {time.time() - self.beat:,.0f} s ago"
@@ -79,7 +80,7 @@ def _tell(instance: dg.DagsterInstance, run_id: str) -> None:
     try:
         instance.daemon_cursor_storage.set_cursor_values({_KEY + run_id: value})
     except Exception as error:  # noqa: BLE001  a database that is away fails no run; the next sign comes soon
-        _log.warning("run %s: no sign of life was written: %s", run_id, str(error).splitlines()[0])
+        _log.warning("run %s: no sign of life was written: %s", run_id, (str(error) or repr(error)).splitlines()[0])
 
 
 def run_processes(instance: dg.DagsterInstance, run_ids: Collection[str]) -> dict[str, RunProcess]:
@@ -101,14 +102,17 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
         A sentence about each.
     """
     under_way = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING])
-    runs = {run.run_id: run for run in instance.get_runs(under_way)}
+    runs = [run.run_id for run in instance.get_runs(under_way)]
     said = []
     for run_id, found in run_processes(instance, runs).items():
         if found.process.lives() is False:
-            if runs[run_id].status is dg.DagsterRunStatus.CANCELING:
-                instance.report_run_canceled(runs[run_id], f"{found.process} is gone")
+            run = instance.get_run_by_id(run_id)  # again: it may have ended since, and then its process
+            if run is None or run.is_finished:
+                continue
+            if run.status is dg.DagsterRunStatus.CANCELING:
+                instance.report_run_canceled(run, f"{found.process} is gone")
             else:
-                instance.report_run_failed(runs[run_id], f"{found.process} is gone")
+                instance.report_run_failed(run, f"{found.process} is gone")
             said.append(f"run {run_id[:8]} of {found.process} died with it; it counts as failed now")
     return said
 
@@ -141,11 +145,11 @@ class WatchedRunLauncher(DefaultRunLauncher):
 
     def terminate(self, run_id: str) -> bool:
         """End a run: one whose process is gone at once; one that no code server knows, as a command's, by a signal."""
-        run = self._instance.get_run_by_id(run_id)
-        if run is None or run.is_finished:
-            return False
         found = run_processes(self._instance, [run_id]).get(run_id)
         lives = found.process.lives() if found is not None else None
+        run = self._instance.get_run_by_id(run_id)  # after the process, which ends after its run
+        if run is None or run.is_finished:
+            return False
         if found is None or lives is not False:
             try:
                 if super().terminate(run_id):  # type: ignore[no-untyped-call]

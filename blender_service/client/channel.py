@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ import grpc
 from blender_service.exceptions import UnauthenticatedError
 
 TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
+
+_REPLACED: Final = 3  # channels that stay open: authority, key and certificate may change one after another
+_PEM_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s.+?-----END \1-----", re.DOTALL)
 
 Options = Sequence[tuple[str, Any]]
 
@@ -62,7 +66,7 @@ def open_channel(
     """Give a channel whose calls say who the client is.
 
     Raises:
-        UnauthenticatedError: a file of TLS cannot be read.
+        UnauthenticatedError: a file of TLS cannot be read, or is not whole.
     """
     if identity.has_tls:
         channel = cast(grpc.Channel, _RenewedChannel(address, identity, options))
@@ -76,11 +80,15 @@ def metadata_of(identity: Identity, environment: Mapping[str, str]) -> list[tupl
     """Give the metadata of a call.
 
     Raises:
-        UnauthenticatedError: the file of the token cannot be read, or a value cannot travel in metadata.
+        UnauthenticatedError: the file of the token cannot be read or is empty, or a value cannot travel in metadata.
     """
     token = identity.token
     if not token and identity.token_file:
         token = (_read(identity.token_file) or b"").decode(errors="replace").strip()
+        if (
+            not token
+        ):  # it is being written: a call as somebody else, or as nobody, may find that there is no such blend
+            raise UnauthenticatedError(f"{identity.token_file}: is empty; write the token to it, or name another file")
     token = token or environment.get(TOKEN_VARIABLE, "")
     named = (
         ("authorization", f"Bearer {token}" if token else ""),
@@ -115,9 +123,10 @@ class _PemFiles(NamedTuple):
 class _RenewedChannel:
     """A TLS channel that is opened anew when its files have changed: gRPC reads them once for each channel.
 
-    It has what interceptors need of a channel, who ask it for the method at each call. While a file cannot be read, the
-    channel in use stays. One that was replaced is closed at the change after that, not at once, since a call may just
-    have been given it; a read that goes on over it till then continues over the newest, at its next row.
+    It has what interceptors need of a channel, who ask it for the method at each call. While a file cannot be read, or
+    is not whole, the channel in use stays. One that was replaced is closed three changes later, as many as one renewal
+    of all files makes, since a call may just have been given it; a read that goes on over it till then continues over
+    the newest, at its next row.
     """
 
     def __init__(self, address: str, identity: Identity, options: Options) -> None:
@@ -145,9 +154,9 @@ class _RenewedChannel:
             pem = _read_pem(self._identity)
             if pem != self._pem:
                 self._pem = pem
-                for channel in self._channels[:-1]:
+                for channel in self._channels[:-_REPLACED]:
                     channel.close()
-                self._channels = [self._channels[-1], self._open()]
+                self._channels = [*self._channels[-_REPLACED:], self._open()]
         return self._channels[-1]
 
     def _open(self) -> grpc.Channel:
@@ -155,7 +164,19 @@ class _RenewedChannel:
 
 
 def _read_pem(identity: Identity) -> _PemFiles:
-    return _PemFiles(_read(identity.authority), _read(identity.key), _read(identity.certificate))
+    if bool(identity.key) != bool(identity.certificate):
+        raise UnauthenticatedError(
+            f"{identity.key or identity.certificate}: give the certificate and its key, or neither"
+        )
+    return _PemFiles(*map(_whole_pem, (identity.authority, identity.key, identity.certificate)))
+
+
+def _whole_pem(path: str) -> bytes | None:
+    """Read a PEM file, but none that is being written: gRPC ends the process where it finds no key in one."""
+    pem = _read(path)
+    if pem is not None and not 0 < pem.count(b"-----BEGIN ") == len(_PEM_BLOCK.findall(pem)):
+        raise UnauthenticatedError(f"{path}: is no whole PEM file; write it again, or name another")
+    return pem
 
 
 class _Details(NamedTuple):

@@ -64,7 +64,11 @@ retention:
     purge_after_days: {skipped: 7, failure: 30}
 """
 # What earlier versions wrote, by SHA-256: such a file is replaced, one that a person has changed is kept.
-_FORMER = {"43d2f649ae8f5f476a1898374dd1e954752a0797c7d43782e58ead8a47e8cfe3"}
+_FORMER = {
+    "38d984cc1111c4f994e4d758ae4e5f807d1ead15019735cc7a33c07c4f104ac1",
+    "43d2f649ae8f5f476a1898374dd1e954752a0797c7d43782e58ead8a47e8cfe3",
+    "794616edac20f78c588f99cb6bf1fb38a40690c019798d5a8a0043edcd7c8c81",
+}
 
 
 @dataclass(frozen=True)

@@ -145,14 +145,15 @@ def _line(event: dg.DagsterEvent, table: str, seconds: float) -> StepLine | None
     """The line of a materialization or a failed step; None for other events."""
     if event.event_type_value == "ASSET_MATERIALIZATION":
         values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
-        detail = values.get("detail") or f"increments {values.get('increments_computed')}"
+        increments = values.get("increments_computed")  # a user's own asset of Dagster says nothing of the kind
+        detail = values.get("detail") or (f"increments {increments}" if increments is not None else "")
         if "rollout" in values:
             detail += f", {values['rollout']}"
         note, skipped = values.get("note", ""), values.get("skipped")
         return StepLine(
             table=".".join(event.asset_key.path) if event.asset_key else "",
             rows=values.get("dagster/row_count", 0),
-            seconds=0.0 if skipped else values.get("seconds", 0.0),
+            seconds=0.0 if skipped else values.get("seconds", seconds),
             status="computed" if not skipped else "frozen" if note else "unchanged",
             detail=note if skipped else detail,
             notice=values.get("notice", ""),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import SourceSpec
 from blender_service.blend.store import open_store
 from blender_service.client import Identity, connect
-from blender_service.client.channel import TOKEN_VARIABLE
+from blender_service.client.channel import TOKEN_VARIABLE, _RenewedChannel, open_channel
 from blender_service.exceptions import BlendNotFoundError, ServerUnavailableError, UnauthenticatedError
 from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
@@ -51,8 +52,11 @@ def test_a_client_reads_with_its_token_only(
         assert next(client.read(blend, 0)).rows == 100
 
 
-def test_a_token_file_is_read_at_every_call(address: str, prose: PackedFixture, tmp_path: Path) -> None:
-    """A renewed token is used by the next call of the same client; a file that is gone is named."""
+def test_a_token_file_is_read_at_every_call(
+    address: str, prose: PackedFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewed token is used by the next call of the same client; a file that is gone or empty is named."""
+    monkeypatch.setenv(TOKEN_VARIABLE, OWNER)
     file = tmp_path / "token"
     file.write_text("a-token-that-nobody-has\n")
     with connect(address, Identity(token_file=str(file)), retry_seconds=0) as client:
@@ -61,10 +65,11 @@ def test_a_token_file_is_read_at_every_call(address: str, prose: PackedFixture, 
         file.write_text(f"{TRAINER}\n")
         blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
         assert next(client.read(blend, 0)).rows == 100
-        file.unlink()
-        for call in (client.list_blends, lambda: next(client.read(blend, 0))):
-            with pytest.raises(UnauthenticatedError, match=str(file)):
-                call()
+        for lose in (lambda: file.write_text("\n"), file.unlink):
+            lose()
+            for call in (client.list_blends, lambda: next(client.read(blend, 0))):
+                with pytest.raises(UnauthenticatedError, match=str(file)):
+                    call()
 
 
 def test_a_continuation_is_proven_to_those_who_may_read_both_blends(
@@ -97,6 +102,35 @@ def test_a_client_speaks_tls(tmp_path: Path, serve: Serve, prose: PackedFixture)
         next(client.read(blend, 0))
     with pytest.raises(UnauthenticatedError, match=r"none\.pem"):
         connect(address, Identity(authority=str(tmp_path / "none.pem")))
+
+
+def test_pem_files_may_be_written_while_calls_are_made(tmp_path: Path) -> None:
+    """A file without a key would end the process; a method given before all files changed can still be called."""
+    authority = Authority(tmp_path)
+    pair, other = authority.sign("one"), authority.sign("other")
+    whole = Identity(authority=str(authority.path), certificate=str(pair.certificate), key=str(pair.key))
+    channel = _RenewedChannel("127.0.0.1:1", whole, ())
+    before = channel._channels[-1]
+    key = pair.key.read_bytes()
+    for part in (b"", key[:40], key[:-20]):
+        pair.key.write_bytes(part)
+        assert channel._current() is before
+        with pytest.raises(UnauthenticatedError, match="is no whole PEM file"):
+            open_channel("127.0.0.1:1", whole)
+    for half in (whole._replace(key=""), whole._replace(certificate="")):
+        with pytest.raises(UnauthenticatedError, match="give the certificate and its key"):
+            open_channel("127.0.0.1:1", half)
+    method = before.unary_unary("/a/method", lambda request: b"", lambda answer: answer)
+    for file, source in (
+        (pair.key, other.key),
+        (pair.certificate, other.certificate),
+        (authority.path, other.certificate),
+    ):
+        file.write_bytes(source.read_bytes())
+        assert channel._current() is not before
+    with pytest.raises(grpc.RpcError):
+        method(None, timeout=1)
+    channel.close()
 
 
 def test_what_a_run_was_trained_on_is_kept(serve: Serve, lake: Catalog, prose: PackedFixture) -> None:

@@ -119,7 +119,14 @@ def test_a_sensor_runs_a_dataset_and_what_follows(notes: Path, monkeypatch: pyte
         second = asked(6)
         assert second.run_key != first.run_key, "what came meanwhile is one more state"
         instance.report_run_failed(run(second))
-        assert look(9).skip_message and asked(11).run_key not in (None, first.run_key, second.run_key)
+        assert look(9).skip_message
+        keys = {first.run_key, second.run_key}
+        monkeypatch.setattr(automation, "_SHOWN_RUNS", 2)
+        for _ in range(4):  # as often as it takes: Dagster would leave a key that it has seen
+            request = asked(61)
+            assert request.run_key not in keys
+            keys.add(request.run_key)
+            instance.report_run_failed(run(request))
         for file in notes.iterdir():
             file.unlink()
         for _ in range(2):

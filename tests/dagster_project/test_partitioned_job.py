@@ -49,7 +49,9 @@ def declared(ran: Ran, fails: Callable[[str, str | None], bool] = lambda name, k
 
         table.__annotations__["context"] = dg.AssetExecutionContext
         deps = [dg.AssetKey(["mine", one]) for one in inputs]
-        return dg.asset(key=["mine", name], deps=deps, partitions_def=partitions)(table)
+        return dg.asset(key=["mine", name], deps=deps, partitions_def=partitions, required_resource_keys={"lake"})(
+            table
+        )
 
     return build(dg.Definitions([asset(name) for name in TABLES]))
 

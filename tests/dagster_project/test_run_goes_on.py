@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,21 @@ def test_what_does_not_depend_on_a_failure_is_computed_and_what_does_is_named(pr
         "notes.zest": ("computed", "all"),
         "notes.zone": ("computed", "all"),
     }
+
+
+def test_an_asset_that_says_nothing_of_itself_has_its_time_and_no_increments(
+    lake_env: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain one of Dagster's."""
+
+    @dg.asset(key=["notes", "plain"])
+    def plain() -> None:
+        time.sleep(0.01)
+
+    definitions = dg.Definitions([plain], executor=dg.in_process_executor)
+    monkeypatch.setattr("dagster_project.cli.run.load_definitions", lambda: definitions)
+    (line,) = execute((), None, lambda line: None)
+    assert (line.label, line.status, line.detail) == ("notes.plain", "computed", "") and line.seconds > 0
 
 
 def test_a_failure_is_told_once_then_what_was_left_and_what_to_type(project: None, capfd: Said) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
@@ -75,9 +76,11 @@ def test_a_run_tells_who_executes_it_until_it_ends(
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     assert run_here(made, instance, quiet).success
     assert seen[0].process == ME and seen[0].lives() is True
-    monkeypatch.setattr(type(instance.daemon_cursor_storage), "set_cursor_values", lambda *_: 1 / 0)
-    with signs_of_life(instance, "a run"):
-        pass
+    for error in (ZeroDivisionError("away"), TimeoutError()):
+        away = Mock(side_effect=error)
+        monkeypatch.setattr(type(instance.daemon_cursor_storage), "set_cursor_values", away)
+        with signs_of_life(instance, "a run"):
+            until(lambda away=away: away.call_count > 1)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,7 @@ def test_a_run_tells_who_executes_it_until_it_ends(
         (GONE, 0.0, ["NOT_FOUND"]),
         (ELSEWHERE, 100.0, ["RUNNING"] * 2),
         (ELSEWHERE, 1000.0, ["RUNNING", "NOT_FOUND"]),
+        (ELSEWHERE, -1000.0, ["RUNNING", "NOT_FOUND"]),
         (None, 0.0, ["RUNNING"] * 2),
     ],
 )
@@ -118,6 +122,22 @@ def test_a_command_ends_the_dead_runs_that_it_can_look_up(instance: dg.DagsterIn
     assert len(end_dead_runs(instance)) == 2 and end_dead_runs(instance) == []
     statuses = [instance.get_run_by_id(run.run_id).status for run in (*runs, canceling)]  # type: ignore[union-attr]
     assert statuses == [STATUS.FAILURE, *[STATUS.STARTED] * 3, STATUS.CANCELED]
+
+
+def test_a_run_that_ends_while_its_process_is_looked_up_stays_as_it_ended(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is gone because it was done."""
+    run = run_of(instance, GONE)
+
+    def lives(self: Process) -> bool:
+        instance.report_run_failed(run, "by itself")
+        return False
+
+    monkeypatch.setattr(Process, "lives", lives)
+    assert end_dead_runs(instance) == [] and not instance.run_launcher.terminate(run.run_id)
+    ended = instance.get_run_by_id(run.run_id)
+    assert ended is not None and ended.status is STATUS.FAILURE
 
 
 def test_a_dead_run_can_be_terminated(instance: dg.DagsterInstance) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table, delete, insert, select, update
-from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger.process import Process, this_process
@@ -176,5 +176,5 @@ def _renew(engine: Engine, holder: str, stop: threading.Event) -> None:
             with engine.begin() as connection:
                 expires = int(time.time()) + LEASE_SECONDS
                 connection.execute(update(_LEASES).where(_LEASES.c.holder == holder).values(expires=expires))
-        except OperationalError as error:  # a busy database: the next renewal comes long before the lease ends
+        except SQLAlchemyError as error:  # busy, or restarted: the next renewal comes long before the lease ends
             _log.warning("lease not renewed: %s", str(error).splitlines()[0])

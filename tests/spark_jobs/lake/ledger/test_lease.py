@@ -11,10 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import text
+from sqlalchemy.exc import InterfaceError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger import lease
@@ -164,6 +167,14 @@ def test_a_held_lease_is_renewed(catalogue: SqlCatalog, monkeypatch: pytest.Monk
             connection.rollback()
             time.sleep(0.05)
         connection.rollback()
+
+
+def test_no_error_of_the_database_ends_the_renewal() -> None:
+    """As of a connection that a restart closed, or of a pool that was empty for long."""
+    errors = [InterfaceError("", None, Exception("connection already closed")), PoolTimeout("QueuePool limit")]
+    engine = Mock(begin=Mock(side_effect=errors))
+    lease._renew(engine, "holder", Mock(wait=Mock(side_effect=[False, False, True])))
+    assert engine.begin.call_count == 2
 
 
 def test_of_many_threads_one_is_inside_at_a_time(catalogue: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:

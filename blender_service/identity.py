@@ -39,9 +39,10 @@ def require_one_lake(catalogue: Catalog, location: str | None = None) -> None:
     Raises:
         CatalogueError: one line that says what was found.
     """
-    warehouse = _real(str(catalogue.properties.get("warehouse", "")))
-    if not warehouse.startswith("/") and "://" not in warehouse:
+    given = str(catalogue.properties.get("warehouse", ""))
+    if not given or not (given.startswith("/") or ":/" in given or isinstance(catalogue, SqlCatalog)):
         return  # a name that only a REST server understands
+    warehouse = _real(given)
     if location is not None and not f"{_real(location)}/".startswith(f"{warehouse}/"):
         raise CatalogueError(f"lake: {location} lies outside of the warehouse {warehouse}; see headrace doctor")
     # In this order: a first writer may note the identity meanwhile, in the catalogue first.
@@ -106,5 +107,4 @@ def _real(location: str) -> str:
         location = "/" + location.removeprefix("file:").lstrip("/")
     for scheme in ("s3a://", "s3n://"):
         location = location.replace(scheme, "s3://", 1) if location.startswith(scheme) else location
-    local = bool(location) and "://" not in location
-    return os.path.realpath(location) if local and location.startswith("/") else location.rstrip("/")
+    return location.rstrip("/") if "://" in location else os.path.realpath(location)

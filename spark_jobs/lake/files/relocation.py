@@ -248,7 +248,7 @@ class _Relocation:
         if record[_positions(schema.fields)["status"]] == _DELETED:
             return
         self.needed.add(file[at["file_path"]])
-        if file[at["content"]] == DataFileContent.POSITION_DELETES:
+        if "content" in at and file[at["content"]] == DataFileContent.POSITION_DELETES:  # tables of format 1 have none
             for name in ("lower_bounds", "upper_bounds"):
                 bounds = file[at[name]] or {}
                 file[at[name]] = {column: value for column, value in bounds.items() if column != _PATH_BOUNDS}

@@ -137,13 +137,18 @@ class Ledger:
         snapshot = table.current_snapshot() if table is not None else None
         if snapshot is not None and snapshot.snapshot_id == self._snapshot_id:
             return
+        before = self._rows
         if table is None or snapshot is None:
             self._rows, self._first, self._snapshot_id = {}, {}, None
         else:
             self._rows, self._first = _by_table(table.scan().to_arrow())
             self._snapshot_id = snapshot.snapshot_id
         self._standings.clear()
-        self._gathered = [row for row in self._gathered if not _recorded(row, self._rows.get(row.table, ()))]
+        self._gathered = [
+            row
+            for row in self._gathered
+            if not _is_settled(row, before.get(row.table, ()), self._rows.get(row.table, ()))
+        ]
         self._remember(self._gathered, datetime.now(UTC))
 
     def table(self, identifier: str) -> IcebergTable | None:
@@ -298,6 +303,8 @@ class Ledger:
     def write(self, now: datetime | None = None) -> None:
         """Append what was gathered, in one commit."""
         with self._lock:
+            if self._gathered:
+                self._read()  # what another process has recorded is not written again: it may be forgotten since
             if not self._gathered:
                 return
             table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
@@ -364,6 +371,18 @@ def _recorded(last: Materialization, rows: Sequence[Materialization]) -> bool:
     return any(
         (row.snapshot_id, row.place, row.step_key) == (last.snapshot_id, last.place, last.step_key)
         for row in reversed(rows)
+    )
+
+
+def _is_settled(row: Materialization, before: Sequence[Materialization], now: Sequence[Materialization]) -> bool:
+    """Whether another process has written what this one gathered, or marked the place since to be computed anew."""
+
+    def marks(rows: Sequence[Materialization]) -> int:
+        return sum(one.is_forgotten and (one.snapshot_id, one.place) == (row.snapshot_id, row.place) for one in rows)
+
+    own = row.snapshot_id, row.place, row.step_key, row.run_id
+    return any((one.snapshot_id, one.place, one.step_key, one.run_id) == own for one in now) or (
+        not row.is_forgotten and marks(now) > marks(before)
     )
 
 

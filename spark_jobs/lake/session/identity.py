@@ -90,7 +90,9 @@ class Identity:
 def warehouse_of(catalogue: Catalog) -> str | None:
     """Root of the files of a catalogue; None where its settings give a name that only a REST server understands."""
     given = plain(str(catalogue.properties.get("warehouse", "")))
-    return given if given.startswith("/") or "://" in given else None
+    if given.startswith("/") or "://" in given:
+        return given
+    return os.path.abspath(given) if given and isinstance(catalogue, SqlCatalog) else None
 
 
 def plain(location: str) -> str:

@@ -225,6 +225,20 @@ def test_two_copies_of_a_catalogue_do_not_take_one_copy_of_the_files(lake: Path,
         list(relocate(connect(settings), str(lake), str(copy)))
 
 
+def test_a_table_of_format_1_goes_along(tmp_path: Path) -> None:
+    """Its manifests, which it keeps when it is upgraded, do not say what a file contains."""
+    catalogue = open_catalogue(settings_at(tmp_path / "lake"))
+    catalogue.create_namespace("notes")
+    table = catalogue.create_table(TABLE, SCHEMA, partition_spec=SPEC, properties={"format-version": "1"})
+    table.append(rows(0, 4))
+    table.transaction().upgrade_table_version(2).commit_transaction()
+    table.append(rows(1, 4))
+    before = facts(catalogue, tmp_path / "lake")
+    catalogue.engine.dispose()  # type: ignore[attr-defined]
+    shutil.move(tmp_path / "lake", tmp_path / "moved")
+    assert facts(relocated(tmp_path / "lake", tmp_path / "moved"), tmp_path / "moved") == before
+
+
 def test_position_deletes_name_the_files_that_they_are_about(tmp_path: Path) -> None:
     """Their rows are paths; a file of them is written again, with its size, and without bounds of the old paths."""
     files = relocation._Relocation("/former", str(tmp_path), {}, dry_run=False)

@@ -10,7 +10,7 @@ import pytest
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.data_version import DataVersion
-from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.ledger.ledger import LAST_PROPERTY, LEDGER, Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run import plan
 from spark_jobs.lake.run.binding import Binding
@@ -184,3 +184,20 @@ def test_rows_of_a_run_are_written_together(ledger: Ledger) -> None:
     ledger.make_room(["demo.a"])  # which is about to be published again
     assert len(ledger.catalogue.load_table(LEDGER).metadata.snapshots) == commits + 2
     assert [one.row_count for one in Ledger.fresh(ledger.catalogue).increments("demo.a").values()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_what_another_process_forgot_is_not_recorded_again(ledger: Ledger, published: bool) -> None:
+    """A row that waits in one run is settled or marked by `refreeze` in another; the mark is the last word."""
+    first = recorded(ledger, _FIRST, [3, 4, 5])
+    anew = dataclasses.replace(first[2], step_key="anew", run_id="of now")
+    if published:
+        table = ledger.catalogue.load_table("demo.a")
+        table.transaction().set_properties({LAST_PROPERTY: anew.to_json()}).commit_transaction()
+    ledger.refresh()
+    ledger.gather([anew])
+    Ledger.fresh(ledger.catalogue).forget(["demo.a"], since=1)
+    ledger.write()
+    assert list(Ledger.fresh(ledger.catalogue).increments("demo.a")) == [0]
+    ledger.refresh()
+    assert list(ledger.increments("demo.a")) == [0]

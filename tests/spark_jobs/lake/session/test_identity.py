@@ -93,6 +93,27 @@ def test_a_copied_or_moved_folder_is_not_opened(tmp_path: Path) -> None:
         open_catalogue(settings_at(tmp_path / "moved"))
 
 
+def test_a_copy_that_is_opened_by_relative_settings_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings may name the warehouse from the working directory; a lake made so is guarded as well."""
+    relative = LakeSettings({"type": "sql", "uri": "sqlite:///lake/catalog.db", "warehouse": "./lake/"}, embedded=False)
+    for first in (settings_at(tmp_path / "a" / "lake"), relative):
+        (tmp_path / "a").mkdir()
+        monkeypatch.chdir(tmp_path / "a")
+        for _ in range(2):
+            note_act(open_catalogue(first), "read", "notes")
+        require_one_lake(connect(relative), "lake/system/audit")
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        monkeypatch.chdir(tmp_path / "b")
+        with pytest.raises(WrongLakeError, match=f"--from {tmp_path}/a/lake --to {tmp_path}/b/lake"):
+            open_catalogue(relative)
+        with pytest.raises(CatalogueError, match=f"a lake in {tmp_path}/a/lake"):
+            require_one_lake(connect(relative))
+        for one in "ab":
+            shutil.rmtree(tmp_path / one)
+
+
 def test_two_catalogues_do_not_share_a_warehouse(tmp_path: Path) -> None:
     """A copy of the catalogue, an empty one, and that of another lake; the settings of Blender alike."""
     made(tmp_path / "lake")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -111,3 +112,20 @@ def test_what_is_new_named_or_young_stays(catalogue: Catalog) -> None:
     read = {task.file.file_path for one in kept for task in table.scan(snapshot_id=one).plan_files()}
     assert files(table, "*.parquet") == len(read) < before, "what nobody can read is no file any more"
     assert expire_surplus(catalogue, table, 4, seconds=0.0) == 0
+
+
+def test_two_that_expire_at_once_end_well(catalogue: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One removes files of snapshots that the other has just found kept: neither fails, no row is lost."""
+    table = made(catalogue)
+    for number in range(12):
+        append(table, number)
+    remove = tidiness._remove_files
+
+    def between(*given: Any) -> None:
+        monkeypatch.setattr(tidiness, "_remove_files", remove)
+        assert expire_surplus(catalogue, catalogue.load_table("system.notes"), 2, seconds=0.0) > 0
+        remove(*given)
+
+    monkeypatch.setattr(tidiness, "_remove_files", between)
+    assert expire_surplus(catalogue, table, 8, seconds=0.0) == 4
+    assert numbers(catalogue.load_table("system.notes")) == list(range(12))

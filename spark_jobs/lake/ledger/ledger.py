@@ -21,10 +21,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
@@ -115,6 +116,7 @@ class Ledger:
         self._first: dict[tuple[str, str, str], datetime] = {}  # by table, its UUID and place: when first recorded
         self._gathered: list[Materialization] = []  # in the two above, and not written yet
         self._gathered_at = 0.0
+        self._newest = datetime.min.replace(tzinfo=UTC)  # when the last row that is known was written
         self._tables: dict[str, IcebergTable | None] = {}
         self._standings: dict[str, _Standing] = {}
         self._lock = threading.RLock()  # over all that changes those above
@@ -141,8 +143,9 @@ class Ledger:
         if table is None or snapshot is None:
             self._rows, self._first, self._snapshot_id = {}, {}, None
         else:
-            self._rows, self._first = _by_table(table.scan().to_arrow())
-            self._snapshot_id = snapshot.snapshot_id
+            rows = table.scan().to_arrow()
+            self._rows, self._first = _by_table(rows)
+            self._snapshot_id, self._newest = snapshot.snapshot_id, pc.max(rows["recorded_at"]).as_py() or self._newest
         self._standings.clear()
         self._gathered = [
             row
@@ -308,7 +311,9 @@ class Ledger:
             if not self._gathered:
                 return
             table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
-            table.append(_to_arrow(self._gathered, now or datetime.now(UTC), table))
+            # Later than all rows there, whatever this machine's clock says, because the newest row of a place counts.
+            self._newest = now or max(datetime.now(UTC), self._newest + timedelta(microseconds=1))
+            table.append(_to_arrow(self._gathered, self._newest, table))
             self._gathered = []
             self._follow(table)
             tidy(self.catalogue, table)

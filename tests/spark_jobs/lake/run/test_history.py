@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,13 @@ def test_what_another_process_forgot_is_not_recorded_again(ledger: Ledger, publi
     assert list(Ledger.fresh(ledger.catalogue).increments("demo.a")) == [0]
     ledger.refresh()
     assert list(ledger.increments("demo.a")) == [0]
+
+
+def test_the_newest_row_is_the_last_word_whatever_a_clock_says(ledger: Ledger) -> None:
+    """What is marked or computed after rows of a machine whose clock is an hour ahead counts."""
+    first = recorded(ledger, _FIRST, [3, 4, 5])
+    ledger.record(first, datetime.now(UTC) + timedelta(hours=1))
+    Ledger.fresh(ledger.catalogue).forget(["demo.a"])
+    assert list(Ledger.fresh(ledger.catalogue).increments("demo.a")) == []
+    Ledger.fresh(ledger.catalogue).record([dataclasses.replace(first[0], step_key="anew")])
+    assert list(Ledger.fresh(ledger.catalogue).increments("demo.a")) == [0]

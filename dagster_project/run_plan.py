@@ -125,6 +125,13 @@ def idle_steps(runs: Collection[PlannedRun], instance: dg.DagsterInstance) -> It
     yield from (step for step in idle if known.issuperset(step.keys))
 
 
+def without_partition(keys: Collection[dg.AssetKey], runs: Collection[PlannedRun]) -> Iterator[str]:
+    """A sentence about each table of a selection that has dynamic partitions and none yet: it is in no run."""
+    planned = {key for run in runs for step in run.steps for key in step.keys}
+    for key in sorted(set(keys) - planned):
+        yield f"{'.'.join(key.path)} has no partition yet, so nothing of it is computed; add one, as in the UI"
+
+
 def surprising(runs: Collection[PlannedRun]) -> Foreseen:
     """What the runs do besides adding increments."""
     return surprises(step.forecast for run in runs for step in run.steps if step.forecast is not None)

@@ -58,7 +58,7 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
 
     from blender_service.auth.visibility import recorded_visibility
     from dagster_project.mistakes import refuse_mistakes
-    from dagster_project.run_plan import plan_runs
+    from dagster_project.run_plan import plan_runs, without_partition
     from spark_jobs.lake.ledger.ledger import Ledger
 
     definitions = load_definitions()
@@ -68,7 +68,10 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
     with contextlib.ExitStack() as opened:
         has_partitions = any(definitions.resolve_asset_graph().get(key).partitions_def for key in keys)
         instance: Any = opened.enter_context(dg.DagsterInstance.get()) if has_partitions else None
-        return plan_runs(definitions, keys, partition, instance, ledger, catalogue)
+        runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
+    for text in without_partition(keys, runs):
+        click.echo(text, err=True)
+    return runs
 
 
 def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = False) -> None:

@@ -191,7 +191,7 @@ def execute(
     from dagster_project.lake_asset import FETCHED
     from dagster_project.mistakes import refuse_mistakes
     from dagster_project.restrictions import record_visibility
-    from dagster_project.run_plan import idle_steps, plan_runs
+    from dagster_project.run_plan import idle_steps, plan_runs, without_partition
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
@@ -210,7 +210,7 @@ def execute(
         for text in end_dead_runs(instance):
             tell(text)
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
-        for text in _foretold_changes(catalogue, runs):
+        for text in (*_foretold_changes(catalogue, runs), *without_partition(keys, runs)):
             tell(text)
         idle = set(map(id, idle_steps(runs, instance)))
         if any(step.forecast and id(step) not in idle for planned in runs for step in planned.steps):

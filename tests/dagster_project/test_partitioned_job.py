@@ -16,6 +16,10 @@ from dagster_project.definitions import build
 from dagster_project.executor import run_here
 from dagster_project.lake_asset import AUTOMATION
 from dagster_project.partitioned_job import PARENT
+from dagster_project.run_plan import plan_runs, without_partition
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
 from tests.waiting import until
 
 NAMES = dg.DynamicPartitionsDefinition(name="names")
@@ -178,3 +182,13 @@ def test_a_new_partition_is_requested_by_the_condition() -> None:
         assert requested(3) == {"by_name": set(), "by_day": set()}
         instance.add_dynamic_partitions("names", ["bob"])
         assert requested(4) == {"by_name": {"bob"}, "by_day": {"2026-11-03"}}
+
+
+def test_a_table_without_a_partition_yet_is_named(lake_env: Path) -> None:
+    """It is in no run of a plan, so a sentence says why; the other tables are planned."""
+    definitions = declared([])
+    keys = [dg.AssetKey(["mine", name]) for name in TABLES]
+    catalogue = open_catalogue(load_settings())
+    with dg.DagsterInstance.ephemeral() as instance:
+        runs = plan_runs(definitions, keys, None, instance, Ledger.fresh(catalogue), catalogue)
+    assert [text.split(" has ")[0] for text in without_partition(keys, runs)] == ["mine.by_name"]

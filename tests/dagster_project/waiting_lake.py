@@ -25,7 +25,11 @@ TEXTS = Table(
 SEEN = Table(
     name="arrivals",
     comment="one row per file",
-    columns=(Column("location!", "string", "file"), Column("status!", "string", "landed")),
+    columns=(
+        Column("location!", "string", "file"),
+        Column("status!", "string", "landed"),
+        Column("reason", "string", "why"),
+    ),
     partition=("increment",),
 )
 

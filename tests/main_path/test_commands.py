@@ -16,7 +16,7 @@ from tests.main_path.commands import leaves, told, write_project
 from tests.main_path.services import PASSWORD, free_port, lake_environment, object_store, postgres, wait_until
 from tests.main_path.standalone import standalone
 
-APART = {("serve",), ("ui",), ("demo",)}
+APART = {("serve",), ("ui",), ("demo",), ("lake", "relocate")}  # the last: test_restore.py
 
 
 def test_no_command_is_forgotten() -> None:

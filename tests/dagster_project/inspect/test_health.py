@@ -59,5 +59,5 @@ def test_doctor_ends_with_2_where_something_is_at_fault(
         (tmp_path / "jars" / jar.file_name).write_text("another jar")
     assert run_command(["doctor"]) == 2
     out, err = capfd.readouterr()
-    assert err.startswith("headrace: 1 of 11 are at fault; first jars: ") and err.count("\n") == 1
+    assert err.startswith("headrace: 1 of 12 are at fault; first jars: ") and err.count("\n") == 1
     assert out.splitlines()[0].startswith("ok       java ") and out.splitlines()[-1].startswith("ok       declarations")

@@ -134,7 +134,7 @@ def test_files_are_read_and_mistakes_in_them_named(tmp_path: Path) -> None:
         ("{name: x, version: 1, extends: [broken.yaml]}", "extends itself"),
         ("[1]", "it holds a list; write name, version and rules"),
         ("{name: x}", "version is missing"),
-        ("{", "give a YAML file"),
+        ("{", "broken.yaml, line 1: .*; mend the YAML"),
     ):
         (tmp_path / "broken.yaml").write_text(text)
         with pytest.raises(ConfigError, match=said):

@@ -53,8 +53,11 @@ class Project:
     ) -> dg.ExecuteInProcessResult:
         """Materialize tables (all by default); `config` is by table."""
         ops = {table.replace(".", "__"): {"config": values} for table, values in (config or {}).items()}
+        # `everything` would plan the runs of all partitions itself.
+        whole = self.definitions.resolve_implicit_global_asset_job_def
         with lake_settings(self.root):
-            return self.definitions.resolve_job_def("everything").execute_in_process(
+            job = whole() if tables or partition else self.definitions.resolve_job_def("everything")
+            return job.execute_in_process(
                 instance=self.instance,
                 asset_selection=[key(table) for table in tables] or None,
                 partition_key=partition,

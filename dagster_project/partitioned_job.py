@@ -15,13 +15,10 @@ import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from dagster_project.executor import run_here
-from dagster_project.lake_asset import FETCHED, declared_source
-from dagster_project.run_plan import idle_steps, plan_runs
+from dagster_project.lake_asset import FETCHED
+from dagster_project.run_plan import fetch_source, idle_steps, plan_runs
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.ledger.lease import WAIT_SECONDS
-from spark_jobs.lake.run.decisions import refuse_around_quarantine
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import catalogue_errors
 
 PARENT = "headrace/job-run"
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -101,13 +98,8 @@ def _run_all(
 def _fetch(context: dg.OpExecutionContext, lake: Lake, keys: Collection[dg.AssetKey]) -> Iterator[dg.AssetKey]:
     """Ask the sources that are far away, so that the plan knows what is new; gives tables whose source fails."""
     for key in keys:
-        binding = declared_source(".".join(key.path))
-        if binding is None or binding.step.fetch is None:
-            continue
         try:
-            with catalogue_errors():
-                refuse_around_quarantine(lake.ledger, binding)
-                binding.fetch(lake.catalogue, WAIT_SECONDS)
+            fetch_source(lake.ledger, ".".join(key.path))
         except SparkJobsError as error:
             context.log.error(f"{'.'.join(key.path)}: {error}")
             yield key

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dagster_project.exceptions import CommandError
-from dagster_project.lake_asset import declared_binding
+from dagster_project.lake_asset import declared_binding, declared_source
+from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.decisions import refuse_around_quarantine
 from spark_jobs.lake.run.forecast import Foreseen, StepForecast, forecast, surprises
+from spark_jobs.lake.session.catalogue import catalogue_errors
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -111,6 +114,21 @@ def plan_runs(
         )
         for name, steps in found
     ]
+
+
+def fetch_source(ledger: Ledger, table: str) -> None:
+    """Ask the source of a table, if it is far away, so that a plan knows what is new.
+
+    Raises:
+        SparkJobsError: the source does not answer, or the dataset's quarantine forbids it.
+    """
+    binding = declared_source(table)
+    if binding is None or binding.step.fetch is None:
+        return
+    with catalogue_errors():
+        ledger.refresh()
+        refuse_around_quarantine(ledger, binding)
+        binding.fetch(ledger.catalogue, WAIT_SECONDS)
 
 
 def idle_steps(runs: Collection[PlannedRun], instance: dg.DagsterInstance) -> Iterator[PlannedStep]:

@@ -25,9 +25,8 @@ from dagster_project.cli.step_lines import StepLine, Watch, print_left, print_li
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
-from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.run.rollout import Rollout
-from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue, require_writable
+from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.session import require_installation
 from spark_jobs.lake.session.settings import load_settings
 
@@ -198,11 +197,12 @@ def execute(
     definitions = load_definitions()
     keys = select(definitions, selection)
     graph = definitions.resolve_asset_graph()
-    refuse_mistakes(graph, keys, Ledger.fresh(catalogue), record_visibility(catalogue, graph))
+    ledger = Ledger.fresh(catalogue)
+    refuse_mistakes(graph, keys, ledger, record_visibility(catalogue, graph))
     for space in sorted({key.path[0] for key in keys if is_quarantine(key.path[0])}):
         apply_rules(catalogue, space.removesuffix(SUFFIX))
-    ledger = Ledger.fresh(catalogue)
-    unanswered = [line for key in keys for line in _fetch(catalogue, ".".join(key.path))]
+    ledger.refresh()
+    unanswered = [line for key in keys for line in _fetch(ledger, ".".join(key.path))]
     tags = {**tags, FETCHED: "true"}
     for line in unanswered:
         show(line)
@@ -293,21 +293,13 @@ def _left_lines(failed: _Failed, due: Sequence[PlannedStep], lines: Sequence[Ste
                 yield StepLine(table, 0, 0.0, "left", cause, partition=step.partition)
 
 
-def _fetch(catalogue: Catalog, table: str) -> Iterator[StepLine]:
+def _fetch(ledger: Ledger, table: str) -> Iterator[StepLine]:
     """Ask the source of a table, if it is far away, so that the plan knows what is new; a failed line if that fails."""
-    from dagster_project.lake_asset import declared_source
-    from spark_jobs.lake.ledger.ledger import Ledger
-    from spark_jobs.lake.run.decisions import refuse_around_quarantine
+    from dagster_project.run_plan import fetch_source
 
-    binding = declared_source(table)
-    if binding is None or binding.step.fetch is None:
-        return
     started = time.monotonic()
     try:
-        with catalogue_errors():
-            ledger = Ledger.fresh(catalogue)
-            refuse_around_quarantine(ledger, binding)
-            binding.fetch(catalogue, WAIT_SECONDS)
+        fetch_source(ledger, table)
     except SparkJobsError as error:
         why = " ".join(str(error).split()).removeprefix(f"{table}: ")
         yield StepLine(table, 0, time.monotonic() - started, "failed", why)

@@ -13,7 +13,7 @@ import itertools
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.cli.output import print_styled
@@ -130,7 +130,7 @@ class Watch:
         if line.status == "failed":
             self._started.pop(name, None)
         self._told.add((line.table, line.status))
-        line = StepLine(**{**vars(line), "partition": self._partition})
+        line = replace(line, partition=self._partition)
         self.lines.append(line)
         self._show(line)
         return True

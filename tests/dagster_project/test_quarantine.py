@@ -290,8 +290,8 @@ def test_nothing_is_fetched_around_a_quarantine(
     binding = Binding(fetching, space, {}, config, clock=f"{space}.arrivals")
     with pytest.raises(InputError, match=r"holds what landed in quarantine|is that of web"):
         materialize(opened, binding)
-    monkeypatch.setattr("dagster_project.lake_asset.declared_source", lambda _: binding)
-    (line,) = _fetch(lake, f"{space}.documents")
+    monkeypatch.setattr("dagster_project.run_plan.declared_source", lambda _: binding)
+    (line,) = _fetch(Ledger.fresh(lake), f"{space}.documents")
     assert line.status == "failed"
 
 

@@ -70,9 +70,10 @@ def _require_files_inside(spark: SparkSession, catalogue: Catalog, identifier: s
         WrongLakeError: names the first folder.
     """
     warehouse, files = warehouse_of(catalogue), f"{spark_identifier(identifier)}.all_files"
+    if warehouse is None:
+        return
     for row in spark.sql(f"SELECT DISTINCT regexp_replace(file_path, '/[^/]*$', '') FROM {files} ORDER BY 1").collect():
-        if warehouse is not None:
-            require_inside(identifier, row[0], warehouse)
+        require_inside(identifier, row[0], warehouse)
 
 
 def old_snapshots(catalogue: Catalog, identifier: str, older_than: datetime) -> int:

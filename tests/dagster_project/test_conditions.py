@@ -54,6 +54,7 @@ def test_rows_that_meet_a_condition(verdicts: IcebergTable, where: str, expected
         ("failed.rle = 'x'", "the elements of the list have no 'rle'; did you mean 'rule'"),
         ("failed = 'x'", "failed has the fields rule, value, threshold; ask of one of them"),
         ("kept kept", "not a condition; write e.g."),
+        ("kept and doc_id = '0", "not a condition; write e.g."),
         ("failed.rule = 'x'", "failed holds texts, which the declaration of the table hides"),
     ],
 )

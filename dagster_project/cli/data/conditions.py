@@ -76,6 +76,8 @@ def parse_condition(
 
 def _compared(schema: Schema, where: str) -> str:
     """The text with `= true` behind each boolean column that is compared with nothing."""
+    if _TOKEN.sub("", where).strip():
+        return where  # a quote that is never closed: the grammar refuses it
     tokens = ["(", *_TOKEN.findall(where), ")"]
     flags = {field.name for field in schema.fields if isinstance(field.field_type, BooleanType)}
     alone = [

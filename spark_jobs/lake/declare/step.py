@@ -170,7 +170,7 @@ class Step:
         """The main table."""
         return self.tables[0]
 
-    @property
+    @functools.cached_property  # looked up for every increment that is planned
     def parameters(self) -> tuple[str, ...]:
         """Names of all parameters of the function."""
         return tuple(inspect.signature(self.function).parameters)

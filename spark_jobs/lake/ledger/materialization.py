@@ -50,7 +50,7 @@ class Place:
 FORGOTTEN = "forgotten"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Materialization:
     """One row of the ledger; fields as in `ledger.MATERIALIZATIONS`, `inputs` decoded."""
 

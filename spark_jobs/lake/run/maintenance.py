@@ -42,12 +42,14 @@ class Done:
         count: 0 where nothing was to be done, or could be.
         text: the same in words, or why it failed.
         error: why it failed; None where it did not.
+        is_left: whether another writer holds the table, so that it is left to the next time.
     """
 
     table: str
     count: int
     text: str
     error: Exception | None = None
+    is_left: bool = False
 
 
 Task = Callable[[Lake, float, bool], Iterator[Done]]
@@ -69,7 +71,7 @@ def alone(
             with catalogue_errors():
                 return work(lake, table, *more, **named)
         except LeaseError as error:
-            return Done(table, 0, str(error))
+            return Done(table, 0, str(error), is_left=True)
         except Exception as error:  # noqa: BLE001  whatever it is, the other tables want their maintenance
             return Done(table, 0, cause_line(error), error)
 

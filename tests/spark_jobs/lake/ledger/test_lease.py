@@ -179,7 +179,7 @@ def test_no_error_of_the_database_ends_the_renewal() -> None:
 
 def test_of_many_threads_one_is_inside_at_a_time(catalogue: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight threads, two tables named in different orders: no two inside together, and none blocks another for ever."""
-    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.05)
     inside: list[int] = []
     most: list[int] = []
 
@@ -195,7 +195,7 @@ def test_of_many_threads_one_is_inside_at_a_time(catalogue: SqlCatalog, monkeypa
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert most == [1] * 8
     assert leases(catalogue) == []
 

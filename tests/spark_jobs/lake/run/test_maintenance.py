@@ -77,5 +77,10 @@ def test_what_fails_of_a_table_or_of_a_task_is_a_line_and_stops_nothing() -> Non
     lake: Any = None
     java_line, held, fine, last = run_task("orphans", task, lake, 7, False)
     assert java_line.text.startswith("java.lang.RuntimeException: No FileSystem") and "\n" not in java_line.text
-    assert java_line.error is faults["a.java"] and held.error is None and (held.count, fine.count) == (0, 1)
+    assert (
+        java_line.error is faults["a.java"]
+        and held.error is None
+        and held.is_left
+        and (held.count, fine.count) == (0, 1)
+    )
     assert (last.table, last.text) == ("orphans", "the list of tables ends") and last.error is not None

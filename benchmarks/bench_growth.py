@@ -101,7 +101,7 @@ def grow(increments: int, documents: int, every: int, names: Sequence[str]) -> N
                 words = " ".join(f"word{number * documents + one}x{i} of the note" for i in range(30))
                 (sources / f"{number:05}_{one:03}.md").write_text(f"# Note {number} {one}\n\n{words}\n")
             before = cpu_seconds()
-            require_done(execute((), None, lambda line: None))
+            require_done(execute((), None, lambda line: None), "headrace run")
             spent.append(cpu_seconds() - before)
             now = files_below(warehouse)
             if number % every == every - 1:

@@ -16,7 +16,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 
 from dagster_project.executor import run_here
 from dagster_project.lake_asset import FETCHED
-from dagster_project.run_plan import fetch_source, idle_steps, plan_runs
+from dagster_project.run_plan import Failures, fetch_source, idle_steps, plan_runs
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.run.materialize import Lake
 
@@ -61,38 +61,39 @@ def partitioned_job(
 
 def _run_all(
     context: dg.OpExecutionContext, definitions: dg.Definitions, selected: Collection[dg.AssetKey]
-) -> set[dg.AssetKey]:
+) -> frozenset[dg.AssetKey]:
     """Execute the runs; gives the tables that were not brought up to date."""
     graph = definitions.resolve_asset_graph()
     keys = [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level) if key in selected]
     lake: Lake = context.resources.lake.open(context.run_id)
     lake.ledger.refresh()
-    failed = set(_fetch(context, lake, keys))
+    unasked = set(_fetch(context, lake, keys))
+    failures = Failures(graph, {".".join(key.path) for key in unasked})
     planned = plan_runs(definitions, keys, None, context.instance, lake.ledger, lake.catalogue)
-    idle = set(map(id, idle_steps(planned, context.instance)))
+    idle = {id(step) for step in idle_steps(planned, context.instance) if not unasked.intersection(step.keys)}
     tags = {name: value for name, value in context.run.tags.items() if name.startswith("headrace/")}
     for one in planned:
-        wanted = [key for step in one.steps if id(step) not in idle for key in step.keys]
-        chosen = [key for key in wanted if not failed & graph.get_ancestor_asset_keys(key)]
-        failed |= set(wanted) - set(chosen)
+        chosen = [step for step in one.steps if id(step) not in idle and not failures.keeps(step)]
         if not chosen:
             continue
         result = run_here(
             definitions.resolve_implicit_global_asset_job_def(),
             context.instance,
             _QUIET,
-            chosen,
+            [key for step in chosen for key in step.keys],
             one.partition,
             tags={**tags, FETCHED: "true", PARENT: context.run_id},
             raise_on_error=False,
         )
         made = {event.asset_key for event in result.get_asset_materialization_events()}
         of = f" of partition {one.partition}" if one.partition is not None else ""
-        context.log.info(f"run {result.run_id}: {len(made)} of {len(chosen)} tables{of} are up to date")
+        context.log.info(f"run {result.run_id}: {len(made)} tables of {len(chosen)} steps{of} are up to date")
         if not result.success and not result.filter_events(lambda event: bool(event.is_step_failure)):
             raise DagsterExecutionInterruptedError  # the one inside was, and so is this
-        failed |= set(chosen) - made
-    return failed
+        for step in chosen:
+            if not made.issuperset(step.keys):
+                failures.add(step, step.tables[0])
+    return failures.keys
 
 
 def _fetch(context: dg.OpExecutionContext, lake: Lake, keys: Collection[dg.AssetKey]) -> Iterator[dg.AssetKey]:

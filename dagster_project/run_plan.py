@@ -18,6 +18,7 @@ from spark_jobs.lake.run.forecast import Foreseen, StepForecast, forecast, surpr
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
 if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from pyiceberg.catalog import Catalog
 
     from spark_jobs.lake.run.binding import Binding
@@ -141,6 +142,50 @@ def idle_steps(runs: Collection[PlannedRun], instance: dg.DagsterInstance) -> It
     records = instance.get_asset_records(keys) if keys else []
     known = {one.asset_entry.asset_key for one in records if one.asset_entry.last_materialization is not None}
     yield from (step for step in idle if known.issuperset(step.keys))
+
+
+class Failures:
+    """Which tables failed, or were left because one failed, so that what depends on them is left too.
+
+    A partition depends on the same partition of inputs with equal partitions, and on all of other inputs.
+
+    Args:
+        graph: all assets.
+        unasked: tables whose source could not be asked.
+    """
+
+    def __init__(self, graph: BaseAssetGraph[Any], unasked: Collection[str]) -> None:
+        self._graph, self._unasked = graph, unasked
+        self._causes: dict[dg.AssetKey, dict[str | None, str]] = {}
+
+    def add(self, step: PlannedStep, cause: str) -> None:
+        """A step failed or was left; `cause` is the table that failed, by which it is named."""
+        for key in step.keys:
+            self._causes.setdefault(key, {})[step.partition] = cause
+
+    def keeps(self, step: PlannedStep) -> bool:
+        """Whether a step is left or failed already, which is noted; it is asked of a step after those that it reads."""
+        cause = step.tables[0] if step.tables[0] in self._unasked else self.before(step)
+        if cause:
+            self.add(step, cause)
+        return bool(cause)
+
+    @property
+    def keys(self) -> frozenset[dg.AssetKey]:
+        """All tables that failed or were left, in one of their partitions at least."""
+        return frozenset(self._causes)
+
+    def before(self, step: PlannedStep) -> str:
+        """The table whose failure keeps a step from being computed; empty where none does."""
+        for key in step.keys:
+            partitions = self._graph.get(key).partitions_def
+            for parent in sorted(self._graph.get(key).parent_keys):
+                causes = self._causes.get(parent, {})
+                if causes and self._graph.get(parent).partitions_def == partitions:
+                    causes = {one: cause for one, cause in causes.items() if one == step.partition}
+                if causes:
+                    return next(iter(causes.values()))
+        return ""
 
 
 def without_partition(keys: Collection[dg.AssetKey], runs: Collection[PlannedRun]) -> Iterator[str]:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -32,11 +32,10 @@ from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from dagster._core.events.log import EventLogEntry
     from pyiceberg.catalog import Catalog
 
-    from dagster_project.run_plan import PlannedRun, PlannedStep
+    from dagster_project.run_plan import Failures, PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
 
 _DRAIN_SECONDS = 1.0
@@ -190,7 +189,7 @@ def execute(
     from dagster_project.lake_asset import FETCHED
     from dagster_project.mistakes import refuse_mistakes
     from dagster_project.restrictions import record_visibility
-    from dagster_project.run_plan import idle_steps, plan_runs, without_partition
+    from dagster_project.run_plan import Failures, idle_steps, plan_runs, without_partition
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
@@ -217,7 +216,7 @@ def execute(
             require_installation(settings)
         unasked = {line.table for line in unanswered}
         idle -= {id(step) for planned in runs for step in planned.steps if step.tables[0] in unasked}
-        failed = _Failed(graph, unasked)
+        failed = Failures(graph, unasked)
         lines: list[StepLine] = list(unanswered)
         left: list[StepLine] = []
         for planned in runs:
@@ -234,46 +233,7 @@ def execute(
     return lines + left
 
 
-class _Failed:
-    """Which tables failed, or were left because one failed, so that what depends on them is left too.
-
-    A partition depends on the same partition of inputs with equal partitions, and on all of other inputs.
-
-    Args:
-        graph: all assets.
-        unasked: tables whose source could not be asked.
-    """
-
-    def __init__(self, graph: BaseAssetGraph[Any], unasked: Collection[str]) -> None:
-        self._graph, self._unasked = graph, unasked
-        self._causes: dict[dg.AssetKey, dict[str | None, str]] = {}
-
-    def add(self, step: PlannedStep, cause: str) -> None:
-        """A step failed or was left; `cause` is the table that failed, by which it is named."""
-        for key in step.keys:
-            self._causes.setdefault(key, {})[step.partition] = cause
-
-    def keeps(self, step: PlannedStep) -> bool:
-        """Whether a step is left or failed already, which is noted; it is asked of a step after those that it reads."""
-        cause = step.tables[0] if step.tables[0] in self._unasked else self.before(step)
-        if cause:
-            self.add(step, cause)
-        return bool(cause)
-
-    def before(self, step: PlannedStep) -> str:
-        """The table whose failure keeps a step from being computed; empty where none does."""
-        for key in step.keys:
-            partitions = self._graph.get(key).partitions_def
-            for parent in sorted(self._graph.get(key).parent_keys):
-                causes = self._causes.get(parent, {})
-                if causes and self._graph.get(parent).partitions_def == partitions:
-                    causes = {one: cause for one, cause in causes.items() if one == step.partition}
-                if causes:
-                    return next(iter(causes.values()))
-        return ""
-
-
-def _left_lines(failed: _Failed, due: Sequence[PlannedStep], lines: Sequence[StepLine]) -> Iterator[StepLine]:
+def _left_lines(failed: Failures, due: Sequence[PlannedStep], lines: Sequence[StepLine]) -> Iterator[StepLine]:
     """The lines of steps that were left because of a failure; notes in `failed` what failed and was left.
 
     Args:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow.fs import FileSelector
 from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from blender_service.auth.visibility import recorded_visibility
 from dagster_project.cli import run_command
@@ -22,6 +24,7 @@ from spark_jobs.sources.streams import follower_state
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.dagster_project.waiting_lake import SEEN, carry, land, publish
+from tests.main_path.services import PASSWORD, object_store
 
 __all__ = ["lake"]
 Said = pytest.CaptureFixture[str]
@@ -130,3 +133,21 @@ def test_documents_are_excised_part_by_part(lake: Catalog, monkeypatch: pytest.M
     plan = deletion.plan_deletion(lake, "web")
     found = list(deletion._doc_ids(lake, plan))
     assert len(set().union(*found)) == sum(map(len, found)) == 202 and max(map(len, found)) < 45
+
+
+def test_a_folder_goes_from_a_store_that_is_kept_in_folders(tmp_path: Path) -> None:
+    """Such a store refuses to remove a folder before what is in it; other prefixes stay."""
+    with object_store(tmp_path) as store:
+        properties = {
+            "s3.endpoint": f"http://127.0.0.1:{store.port}",
+            "s3.region": "us-east-1",
+            "s3.access-key-id": "lake",
+            "s3.secret-access-key": PASSWORD,
+        }
+        files = PyArrowFileIO(properties).fs_by_scheme("s3", "lake")
+        for name in ("feed/a/b/c/1", "feed/a/2", "feed/3", "feeds/4"):
+            with files.open_output_stream(f"lake/{name}") as stream:
+                stream.write(b"rows")
+        deletion._remove("s3://lake/feed", properties)
+        left = files.get_file_info(FileSelector("lake", recursive=True))
+        assert sorted(one.path for one in left if one.is_file) == ["lake/feeds/4"]

@@ -145,7 +145,7 @@ dataset delete held --increment 0 --plan
 dataset delete feed --yes --reason story
 release delete v1 --yes
 dataset remove more --yes
-table drop notes.personal_data notes.texts --yes
+table drop notes.signals notes.texts --yes
 """
 
 
@@ -166,7 +166,7 @@ def told() -> set[tuple[str, ...]]:
 
 
 def _sentence(document: int, number: int) -> str:
-    first, second, third = (_WORDS[(document * 5 + number * step) % len(_WORDS)] for step in (1, 3, 4))
+    first, second, third = (_WORDS[(document * 5 + document // 12 + number * step) % len(_WORDS)] for step in (1, 3, 4))
     return f"On day {document * 9 + number} the {first} of the {second} was seen from the {third}, {number} miles away."
 
 
@@ -187,7 +187,7 @@ def write_project(root: Path) -> None:
     for name, attributes in _DATASETS.items():
         head = f"type: dagster_project.components.Dataset\nattributes:\n  name: {name}"
         files[f"mill/defs/{name}/defs.yaml"] = f"{head}{attributes}"
-    text = [" ".join(_sentence(n, k) for k in range(8)) for n in range(12)]
+    text = [" ".join(_sentence(n, k) for k in range(8)) for n in range(32)]
     records: dict[str, list[dict[str, Any]]] = {
         "notes.jsonl": [
             *({"id": str(n), "body": one, "grade": "good" if n % 2 else "bad"} for n, one in enumerate(text)),

@@ -40,7 +40,7 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
                 failed.setdefault(name, []).append(done)
                 click.echo(f"{name:<11} {done.table:<36} failed: {done.text}", err=True)
             elif done.is_left:
-                click.echo(f"{name:<11} {done.table:<36} left to the next time: {done.text}")
+                click.echo(f"{name:<11} {done.table:<36} left: {done.text}")
         click.echo(f"{name:<11} {looked} tables looked at, {changed} {'to change' if dry_run else 'changed'}")
     errors = [one.error for some in failed.values() for one in some]
     if errors and isinstance(errors[0], DefinitionError):

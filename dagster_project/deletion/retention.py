@@ -22,6 +22,7 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run import maintenance
 from spark_jobs.lake.run.maintenance import Done, Task
@@ -118,6 +119,9 @@ def freeze_old(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
 def _frozen(lake: Lake, name: str, freezing: Freezing, dry_run: bool) -> Done:
     before = time.time() - freezing.days * _DAY_SECONDS
     folders = [ObjectFolder.of(lake.catalogue, space) for space in (name, quarantine_of(name))]
+    if local_path(folders[0].root) is None:
+        text = f"{folders[0].root} is in an object store, whose own rules of life cycle move what is old"
+        return Done(name, 0, text, is_left=True)
     if dry_run:
         count = sum(len(folder.older(before)) for folder in folders)
     else:

@@ -7,12 +7,13 @@ import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
-from dagster_project.deletion import increments
+from dagster_project.deletion import increments, retention
 from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -106,6 +107,15 @@ def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalo
     assert run_command(["dataset", "freeze", "web", "--thaw"]) == 0 and len(folder.older(float("inf"))) == 3
     assert run_command(["dataset", "freeze", "web", "--days", "0"]) == 0 and folder.older(float("inf")) == []
     assert folder.cold_folders() == [f"{tmp_path}/cold/web"]
+
+
+def test_an_object_store_moves_its_own_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So `freeze_after`, which a project declares for its laptops too, is left there and named; nothing fails."""
+    monkeypatch.setattr(retention, "require_own", lambda _: None)
+    declared = {"web": retention.Freezing(days=1, to="/cold")}
+    monkeypatch.setattr(retention, "declared_freezing", lambda: declared)
+    (done,) = retention.freeze_old(Mock(catalogue=Mock(properties={"warehouse": "s3://lake/lake"})), 7, False)
+    assert done.is_left and done.error is None and done.text.startswith("s3://lake/lake/web/")
 
 
 def test_what_fails_of_one_dataset_stops_no_other(

@@ -42,7 +42,7 @@ class Done:
         count: 0 where nothing was to be done, or could be.
         text: the same in words, or why it failed.
         error: why it failed; None where it did not.
-        is_left: whether another writer holds the table, so that it is left to the next time.
+        is_left: whether the table is left as it is, because another writer holds it or somebody else sees to it.
     """
 
     table: str

@@ -25,8 +25,8 @@ def check_directory(file: IO[bytes], place: int) -> bool:
     """Check that a directory of members belongs to this zip file.
 
     A zip file that was cut may end with a zip file that is a stored member of it, and a reader finds that one's
-    directory. A directory states its own place, counted from where its zip file begins, which tells the two apart. Where
-    the file does not begin as a zip file does, a program that unpacks it stands there, and often is not counted.
+    directory. A directory states its own place, counted from where its zip file begins, which tells the two apart.
+    Where the file does not begin as a zip file does, a program that unpacks it stands there, and often is not counted.
 
     Returns:
         Whether the file begins as a zip file does.

@@ -200,7 +200,7 @@ def _counted(points: npt.NDArray[Any], classes: UInt8Array) -> npt.NDArray[Any]:
     kept |= within & ~is_later_space
     kept[:-1] |= ((classes[:-1] == SIGN) | (classes[:-1] == POINT)) & is_number[1:]
     kept[1:] |= (classes[1:] == SIGN) & is_number[:-1]
-    counted = points[kept]
+    counted: npt.NDArray[Any] = points[kept]
     counted[is_space[kept]] = ord(" ")
     return counted
 

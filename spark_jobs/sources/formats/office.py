@@ -19,7 +19,7 @@ import platform
 from collections.abc import Iterable, Iterator
 from email.message import EmailMessage
 from importlib.metadata import version
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
 from spark_jobs.sources.formats.page_encoding import DecodedPage, decode_declared, decode_page
@@ -168,7 +168,7 @@ def _shown(part: EmailMessage) -> list[_Leaf]:
     parts, of = part.get_payload(), part.get_content_type()
     if part.is_attachment() or not isinstance(parts, list) or of == "message/delivery-status":
         return [_Leaf(part, _is_text(part))]
-    forms = [_shown(child) for child in parts]
+    forms = [_shown(cast("EmailMessage", child)) for child in parts]
     if of == "multipart/alternative":
         return min(forms, key=_rank, default=[])
     if of == "multipart/related":  # behind the root stands what it names, such as a style sheet

@@ -6,6 +6,7 @@ import hashlib
 import random
 import re
 import unicodedata
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
@@ -98,7 +99,7 @@ def test_texts_with_few_letters_have_no_hash(text: str, min_letters: int) -> Non
 
 
 NUMBERS = ["5", "12", "3.75", "1,000", "12:30", "2026", "7/8"]
-MARKED = {
+MARKED: dict[str, Callable[[str], Iterable[str]]] = {
     "sign": lambda number: (
         f"-{number}",
         f"–{number}",

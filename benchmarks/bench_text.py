@@ -66,7 +66,7 @@ def make_texts(batches: list[pa.Array]) -> None:
     """What the step `texts` does to each batch."""
     for batch in batches:
         content, _ = normalized(batch)
-        letters_column(content, MIN_LETTERS)
+        letters_column(content, pa.array(["prose"] * len(content)), MIN_LETTERS)
 
 
 def make_signals(batches: list[pa.Array]) -> None:

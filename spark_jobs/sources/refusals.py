@@ -40,7 +40,7 @@ class Reason(enum.StrEnum):
     DECOMPRESSION_BOMB = "decompression_bomb"
     """An archive that unpacks to more than its limits: in ratio, members, depth or bytes; see `ArchiveLimits`."""
     ENCRYPTED = "encrypted"
-    """A member of an archive that needs a password."""
+    """A member of an archive, or a PDF file, that needs a password."""
     OTHER_PACKAGE = "other_package"
     """A package, where another one of its name is taken: a newer one, or the sources of the same version."""
     NO_PACKAGE = "no_package"

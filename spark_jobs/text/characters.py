@@ -28,6 +28,10 @@ SPACE: Final = 4
 """White space as `str.isspace` has it."""
 SYLLABLE_END: Final = 5
 """The tsheg, which Tibetan puts between syllables as others put spaces between words."""
+COUNTED, NUMBER, SIGN, POINT, MARK, GAP, INVISIBLE = range(7)
+"""Classes of `comparison_classes`: what always counts, numbers with their units (N*, Sc, `%`, degrees), marks that
+count beside a number (Pd, / and *) or before one (decimal points), other punctuation, white space and controls (Z*,
+Cc), and format characters (Cf)."""
 FIRST_SPACELESS: Final = 6
 """Classes from here on are letters and marks of scripts without spaces between words, in the order of the table."""
 SPACELESS_WORD_LENGTHS: Final = (
@@ -89,19 +93,27 @@ def ascii_classes() -> npt.NDArray[np.uint8]:
 
 
 @cache
-def without_letters() -> npt.NDArray[np.bool_]:
-    """Whether a code point is white space, punctuation, a control or a format character (Z*, P*, Cc, Cf).
+def comparison_classes() -> npt.NDArray[np.uint8]:
+    """What every code point is where texts are compared by their letters, one of COUNTED to INVISIBLE.
 
-    Private use (Co) and unassigned (Cn) code points are content that this Unicode version cannot name: they stay.
+    Private use (Co) and unassigned (Cn) code points are content that this Unicode version cannot name: they count.
 
     Returns:
-        (0x110000,) true where a character is left out of the letters.
+        (0x110000,) class by code point.
     """
     major, minor = _categories().T
-    control = (major == ord("C")) & ((minor == ord("c")) | (minor == ord("f")))
-    left_out: npt.NDArray[np.bool_] = (major == ord("Z")) | (major == ord("P")) | control
-    left_out.flags.writeable = False
-    return left_out
+    classes = np.full(len(major), COUNTED, dtype=np.uint8)
+    classes[major == ord("N")] = NUMBER
+    classes[(major == ord("Z")) | (major == ord("C")) & (minor == ord("c"))] = GAP
+    classes[major == ord("P")] = MARK
+    classes[[*map(ord, "*/\N{FULLWIDTH SOLIDUS}\N{FULLWIDTH ASTERISK}")]] = SIGN
+    classes[(major == ord("P")) & (minor == ord("d"))] = SIGN
+    classes[[*map(ord, ".,\N{ARABIC DECIMAL SEPARATOR}\N{FULLWIDTH FULL STOP}\N{FULLWIDTH COMMA}")]] = POINT
+    classes[(major == ord("S")) & (minor == ord("c"))] = NUMBER
+    classes[[*map(ord, "%\N{ARABIC PERCENT SIGN}\N{FULLWIDTH PERCENT SIGN}\N{SMALL PERCENT SIGN}‰‱°′″‴")]] = NUMBER
+    classes[(major == ord("C")) & (minor == ord("f"))] = INVISIBLE
+    classes.flags.writeable = False
+    return classes
 
 
 @cache

@@ -1,29 +1,44 @@
-r"""Texts of Arrow batches, normalized, and their letters; columns that need no edit are passed on without a copy.
+r"""Texts of Arrow columns, normalized, and what they are compared by; columns that need no edit are passed uncopied.
 
-Letters, by which texts are compared that differ only in case, white space and punctuation, are defined character by
-character, independent of context:
+Prose is compared by its letters, in whatever case, white space and punctuation:
 
 1. Each character is lower-cased by Unicode's full mapping (`str.lower`); a final sigma counts as sigma.
 2. White space, punctuation, control and format characters are left out (general categories Z*, P*, Cc, Cf). Symbols
-   (S*: `+ < = > $ ^ | ~` and the backtick), digits and everything else stay.
+   (S*: `+ < = > $ ^ | ~` and the backtick), numbers, `%` and everything else stay.
+3. What changes a number stays too: a dash, `/` or `*` beside it, a point or comma before it, and all that stands
+   between two numbers and no letter, white space there as one space. Signs of currencies, `%` and degrees are
+   of the number.
 
-    'Hello, World!\n'  ->  'helloworld'  ->  SHA-256 of these ten bytes
+    'Hello, World!\n'                 ->  'helloworld'  ->  SHA-256 of these ten bytes
+    'From -1.25 to 3/4, at 12:30.'    ->  'from-1.25to3/4at12:30'
 
-Short texts such as `return 0;` are equal by chance, so a text with fewer than `min_letters` letters has no hash.
+Of code, markup and data every mark, case and indent may count: what is left out are spaces at ends of lines, and blank
+lines. Short texts such as `return 0;` are equal by chance, so there is no hash of fewer than `min_letters` characters.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array, UInt8Array
-from spark_jobs.text.characters import code_points, without_letters
+from spark_jobs.text.characters import (
+    COUNTED,
+    GAP,
+    INVISIBLE,
+    NUMBER,
+    POINT,
+    SIGN,
+    code_points,
+    comparison_classes,
+)
 from spark_jobs.text.mojibake import mend
 from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, compose, normalize
 
@@ -51,7 +66,7 @@ def text_batches(batches: Iterator[pa.RecordBatch], min_letters: int, mends: boo
             [
                 *(batch.column(name) for name in ("shard", "doc_id", "kind", "language")),
                 content,
-                letters_column(content, min_letters),
+                letters_column(content, batch.column("kind"), min_letters),
                 edits,
             ],
             names=["shard", "doc_id", "kind", "language", "content", "letters_sha256", "edits"],
@@ -107,11 +122,12 @@ def edits_of(rows: Iterable[Mapping[str, Any]]) -> Edits:
     return Edits(*(np.array(column, dtype=np.int64) for column in (rules, *numbers)))
 
 
-def letters_column(content: pa.Array, min_letters: int) -> pa.Array:
-    """(D,) hash of the letters of each text; null where it has fewer than `min_letters`."""
+def letters_column(content: pa.Array, kinds: pa.Array, min_letters: int) -> pa.Array:
+    """(D,) hash of what each text of a kind is compared by; null where that has fewer than `min_letters` characters."""
     offsets, data = utf8_buffer(content)
-    spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-    return pa.array([letters_sha256(bytes(data[start:end]), min_letters) for start, end in spans], type=pa.string())
+    spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), kinds.to_pylist(), strict=True)
+    hashes = [letters_sha256(bytes(data[start:end]), kind, min_letters) for start, end, kind in spans]
+    return pa.array(hashes, type=pa.string())
 
 
 def utf8_buffer(content: pa.Array) -> tuple[Int64Array, memoryview]:
@@ -143,36 +159,76 @@ def utf8_arrays(content: pa.Array) -> tuple[UInt8Array, Int64Array]:
     return read_only
 
 
-_ASCII_LEFT_OUT: Final = bytes([*range(33), 127]) + b"!\"#%&'()*,-./:;?@[\\]_{}"
+_ASCII_LEFT_OUT: Final = bytes([*range(33), 127]) + b"!\"#&'()*,-./:;?@[\\]_{}"
 _ASCII_LOWER: Final = bytes(range(256)).lower()
+_ASCII_NUMBER: Final = re.compile(rb"[0-9$%]")
 
 
 def letters(utf8: bytes) -> bytes:
-    """The letters of a text, as the module defines them.
+    """The letters of a prose, as the module defines them.
 
     Args:
         utf8: the text in valid UTF-8.
     """
-    # ASCII is translated as bytes, which is fast; bytes above 127 stay as they are.
-    rest: bytes = utf8.translate(_ASCII_LOWER, _ASCII_LEFT_OUT)
-    if rest.isascii():
-        return rest
+    if utf8.isascii():
+        # ASCII without a number is translated as bytes, which is fast.
+        if not _ASCII_NUMBER.search(utf8):
+            return utf8.translate(_ASCII_LOWER, _ASCII_LEFT_OUT)
+        classes = np.frombuffer(utf8.translate(comparison_classes()[:256].tobytes()), dtype=np.uint8)
+        return _counted(np.frombuffer(utf8.lower(), dtype=np.uint8), classes).tobytes()
     # Lower-casing a whole text differs from lower-casing its characters one by one in the final sigma alone.
-    points = code_points(str(rest, "utf-8").lower().replace("ς", "σ").encode("utf-8"))
-    return points[~without_letters()[points]].tobytes().decode("utf-32-le").encode("utf-8")
+    points = code_points(str(utf8, "utf-8").lower().replace("ς", "σ").encode("utf-8"))
+    classes = comparison_classes()[points]
+    visible = classes != INVISIBLE
+    return _counted(points[visible], classes[visible]).tobytes().decode("utf-32-le").encode("utf-8")
 
 
-def letters_sha256(utf8: bytes, min_letters: int) -> str | None:
-    """SHA-256 of the letters of a text, or None where it has fewer than `min_letters`.
+def _counted(points: npt.NDArray[Any], classes: UInt8Array) -> npt.NDArray[Any]:
+    """The characters that count of a text in small letters, by (C,) its code points and their classes."""
+    is_number, is_space = classes == NUMBER, classes == GAP
+    kept = (classes == COUNTED) | is_number
+    ends = np.flatnonzero(kept[1:] != kept[:-1]) + 1  # of runs that count, and of gaps between them
+    gaps = ends[int(not kept[0]) :] if len(kept) else ends
+    gaps = gaps[: len(gaps) // 2 * 2].reshape(-1, 2)
+    gaps = gaps[is_number[gaps[:, 0] - 1] & is_number[gaps[:, 1]]]
+    steps = np.zeros(len(kept) + 1, dtype=np.int8)
+    steps[gaps[:, 0]], steps[gaps[:, 1]] = 1, -1
+    within = np.cumsum(steps[:-1], dtype=np.int8) > 0
+    is_later_space = is_space.copy()
+    is_later_space[1:] &= is_space[:-1]
+    is_later_space[:1] = False
+    kept |= within & ~is_later_space
+    kept[:-1] |= ((classes[:-1] == SIGN) | (classes[:-1] == POINT)) & is_number[1:]
+    kept[1:] |= (classes[1:] == SIGN) & is_number[:-1]
+    counted: npt.NDArray[Any] = points[kept]
+    counted[is_space[kept]] = ord(" ")
+    return counted
+
+
+def compared_text(utf8: bytes, kind: str) -> bytes:
+    """What a text of a kind is compared by, as the module defines it.
 
     Args:
         utf8: the text in valid UTF-8.
-        min_letters: fewest letters (characters) that a hash is given for.
+        kind: code, prose, markup or data.
+    """
+    if kind == "prose":
+        return letters(utf8)
+    return b"\n".join(line for line in (line.rstrip(b" ") for line in utf8.split(b"\n")) if line)
+
+
+def letters_sha256(utf8: bytes, kind: str, min_letters: int) -> str | None:
+    """SHA-256 of what a text is compared by, or None where that has fewer than `min_letters` characters.
+
+    Args:
+        utf8: the text in valid UTF-8.
+        kind: code, prose, markup or data.
+        min_letters: fewest characters that a hash is given for.
 
     Returns:
         64 lower-case hex digits, or None.
     """
-    kept = letters(utf8)
+    kept = compared_text(utf8, kind)
     # A character has 1 to 4 bytes, so characters are counted only where the number of bytes does not decide.
     if len(kept) < min_letters or (len(kept) < 4 * min_letters and len(str(kept, "utf-8")) < min_letters):
         return None

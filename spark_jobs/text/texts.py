@@ -31,8 +31,8 @@ class TextsConfig(ConfigModel):
     min_letters: int = Field(
         32,
         ge=1,
-        description="fewest letters (characters that are no white space and no punctuation) of a text that is compared "
-        "by its letters; shorter ones are equal only when their bytes are",
+        description="fewest letters (characters that are no white space and no punctuation; any in code and data) "
+        "of a text that is compared by them; shorter ones are equal only when their bytes are",
     )
 
 
@@ -64,7 +64,8 @@ TEXTS = Table(
         Column(
             "letters_sha256",
             "string",
-            "SHA-256 of the text lower-cased without white space and punctuation; null where too few letters remain",
+            "SHA-256 of prose lower-cased without white space and punctuation outside of numbers, of other kinds "
+            "without spaces at ends of lines and blank lines; null where too few characters remain",
         ),
         Column(
             "edits!",
@@ -93,7 +94,7 @@ TEXTS_DDL = (
 )
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(TEXTS,))
+@step(version="2", scope=Scope.INCREMENT, tables=(TEXTS,))
 def texts(documents: DataFrame, config: TextsConfig) -> Output:
     """Normalize the content of every document; one row per document.
 

@@ -1,10 +1,11 @@
 """Exact duplicates: members of a corpus that repeat another one, byte for byte or letter for letter.
 
 Two members are the same if they have the same bytes (`content_sha256`), or the same letters (`letters_sha256`, which is
-null for texts with few letters). Of members that are the same, one is kept: that of the earliest increment, then of the
-lowest `place` (see `members`), then of the lowest doc_id. What an earlier increment kept stays kept, and what it
-removed is nobody's witness. A document is not the witness of another revision of its path either, nor is one that has
-left the corpus (see `revisions`): an edit that changes no letter goes on beside the document that it replaces.
+null for texts with few letters; of code, markup and data every mark is one). Of members that are the same, one is kept:
+that of the earliest increment, then of the lowest `place` (see `members`), then of the lowest doc_id. What an earlier
+increment kept stays kept, and what it removed is nobody's witness. A document is not the witness of another revision of
+its path either, nor is one that has left the corpus (see `revisions`): an edit that changes no letter goes on beside
+the document that it replaces.
 
 The step takes two rounds over narrow columns (no content is read), each one shuffle:
 

@@ -43,7 +43,7 @@ REDACTED_TEXTS = dataclasses.replace(
 )
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(REDACTED_TEXTS,))
+@step(version="2", scope=Scope.INCREMENT, tables=(REDACTED_TEXTS,))
 def redacted_texts(raw_texts: DataFrame, personal_data: DataFrame, config: TextsConfig) -> Output:
     """Replace personal data in every text; one row per document.
 
@@ -77,7 +77,9 @@ def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Ite
         if texts:
             new = pa.array(texts, type=content.type)
             columns["content"] = pc.replace_with_mask(content, changed, new)
-            letters = letters_column(new, min_letters).cast(columns["letters_sha256"].type)
+            letters = letters_column(new, columns["kind"].filter(changed), min_letters).cast(
+                columns["letters_sha256"].type
+            )
             columns["letters_sha256"] = pc.replace_with_mask(columns["letters_sha256"], changed, letters)
             # Lists have no replace_with_mask: those of changed rows stand behind the others, and are taken from there.
             places = np.arange(len(batch))

@@ -1,7 +1,11 @@
 """Extract the text of Word documents and mails.
 
-A Word document's is that of its paragraphs and tables in order. A mail's is its plain text, or that of its page where
-it has no other; senders and receivers are left out. Attachments are not read.
+A Word document's is that of its paragraphs and tables in order, as if every tracked change were accepted, then that of
+its notes; a line each, a tab between cells. Text stands wherever a run can: in insertions, fields, content controls,
+text boxes. What is deleted or moved away is left out, and so are headers, footers, comments and codes of fields.
+
+A mail's is that of its parts that are shown, in order; of alternatives the plain text, else the page. Senders and
+receivers are left out. Attachments are not read.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
 """
@@ -12,56 +16,197 @@ import email
 import email.policy
 import io
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from email.message import EmailMessage
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final, NamedTuple, cast
 
 from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
+from spark_jobs.sources.formats.page_encoding import DecodedPage, decode_declared, decode_page
 from spark_jobs.sources.reading.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
+_WORD: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_MATH: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_ALTERNATIVES: Final = "{http://schemas.openxmlformats.org/markup-compatibility/2006}AlternateContent"
+_TEXTS: Final = (f"{_WORD}t", f"{_MATH}t")
+_LEFT_OUT: Final = (f"{_WORD}del", f"{_WORD}moveFrom")
+_CHARACTERS: Final = {
+    f"{_WORD}{name}": text
+    for name, text in {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}.items()
+}
+
+
+class _Leaf(NamedTuple):
+    """A part of a mail that has no parts, and whether it is a text to be read."""
+
+    part: EmailMessage
+    is_text: bool
+
 
 def extract_docx(data: bytes) -> Extracted | Refusal:
-    """The paragraphs and tables of a Word document, a line each; cells of a row have a tab between them."""
+    """The paragraphs, tables and notes of a Word document, a line each; cells of a row have a tab between them."""
     import docx
+    from docx.opc.constants import RELATIONSHIP_TYPE
+    from docx.oxml import parse_xml
 
     document = docx.Document(io.BytesIO(data))
-    text = "\n".join(_lines(document.iter_inner_content())).strip()
+    pieces = list[str]()
+    _write(document.element.body, pieces)
+    parts = {part.reltype: part.target_part for part in document.part.rels.values() if not part.is_external}
+    for kind in (RELATIONSHIP_TYPE.FOOTNOTES, RELATIONSHIP_TYPE.ENDNOTES):
+        for note in parse_xml(parts[kind].blob) if kind in parts else ():
+            if note.get(f"{_WORD}type", "normal") == "normal":  # others are lines between notes and text
+                _write(note, pieces)
+    text = "".join(pieces).strip()
     if not text:
         return Refusal(Reason.EMPTY, "the document has no text")
-    about = document.core_properties
-    facts = {"title": about.title, "language": about.language, "published": about.created and about.created.isoformat()}
+    facts = dict[str, object]()
+    if any(part.reltype == RELATIONSHIP_TYPE.CORE_PROPERTIES for part in document.part.package.rels.values()):
+        about = document.core_properties  # python-docx makes up those that are not there
+        facts = {"title": about.title, "language": about.language}
+        facts["published"] = about.created and about.created.isoformat()
     return Extracted(text, {**cleaned_facts(facts), EXTRACTED_BY: f"python-docx {version('python-docx')}"})
 
 
-def _lines(blocks: Iterator[Any]) -> Iterator[str]:
-    """Lines of paragraphs and tables, in order."""
-    for block in blocks:
-        if hasattr(block, "rows"):
-            for row in block.rows:
-                yield "\t".join(" ".join(cell.text.split()) for cell in row.cells)
-        else:
-            yield block.text
+def _write(element: Iterable[Any], pieces: list[str]) -> None:
+    """Append the text in an element; a paragraph and a row of a table are a line each."""
+    for child in element:
+        tag = child.tag if isinstance(child.tag, str) else ""  # a comment of XML has none
+        if tag in _TEXTS:
+            pieces.append(child.text or "")
+        elif tag in _CHARACTERS:
+            pieces.append(_CHARACTERS[tag])
+        elif tag == f"{_WORD}sym":
+            pieces.append(chr(int(child.get(f"{_WORD}char", "20"), 16)))
+        elif tag == f"{_WORD}p":
+            _write(child, pieces)
+            if not _is_deleted(child, "pPr", "rPr"):  # else the next paragraph goes on in this line
+                pieces.append("\n")
+        elif tag == f"{_WORD}tr":
+            if not _is_deleted(child, "trPr"):
+                _begin_line(pieces)
+                pieces += ["\t".join(_cells(child)), "\n"]
+        elif tag == f"{_WORD}ruby":
+            _write_ruby(child, pieces)
+        elif tag == _ALTERNATIVES:
+            _write_first(child, pieces)
+        elif tag not in _LEFT_OUT and not tag.endswith("Pr"):  # properties hold no text, but marks such as tabs
+            if tag == f"{_WORD}txbxContent":
+                _begin_line(pieces)
+            _write(child, pieces)
+
+
+def _cells(element: Iterable[Any]) -> Iterator[str]:
+    """The cells of a row, each once however many columns and rows it covers, with single spaces."""
+    for child in element:
+        if child.tag == f"{_WORD}tc":
+            pieces = list[str]()
+            _write(child, pieces)
+            yield " ".join("".join(pieces).split())
+        elif child.tag not in _LEFT_OUT:
+            yield from _cells(child)
+
+
+def _write_ruby(ruby: Any, pieces: list[str]) -> None:
+    """Append a text, and its reading in brackets, which stands before it in the file."""
+    _write(ruby.iterfind(f"{_WORD}rubyBase"), pieces)
+    pieces.append("(")
+    _write(ruby.iterfind(f"{_WORD}rt"), pieces)
+    pieces.append(")")
+
+
+def _write_first(alternatives: Iterable[Any], pieces: list[str]) -> None:
+    """Append the first of the forms of one thing that has a text."""
+    before = len(pieces)
+    for form in alternatives:
+        _write(form, pieces)
+        if any(not piece.isspace() for piece in pieces[before:]):
+            return
+        del pieces[before:]
+
+
+def _begin_line(pieces: list[str]) -> None:
+    """End the line that was begun, if there is one."""
+    if pieces and not pieces[-1].endswith("\n"):
+        pieces.append("\n")
+
+
+def _is_deleted(element: Any, *properties: str) -> bool:
+    """Whether the end of a paragraph, or a row, is deleted or moved away, by these properties of it."""
+    path = "/".join(f"{_WORD}{name}" for name in properties)
+    return any(element.find(f"{path}/{tag}") is not None for tag in _LEFT_OUT)
 
 
 def extract_mail(data: bytes) -> Extracted | Refusal:
-    """The text of one mail (RFC 5322), by its own declaration of the encoding."""
-    from spark_jobs.sources.formats.html import extract_page, extract_text
-
+    """The text of one mail (RFC 5322), by its own declarations of encodings."""
     mail = email.message_from_bytes(data, _class=EmailMessage, policy=email.policy.default)
     if not mail.keys():
         return Refusal(Reason.CORRUPT_FILE, "not a mail: there is no header in it")
-    part = mail.get_body(("plain", "html"))
-    body = part.get_payload(decode=True) if part is not None else None
-    if part is None or not isinstance(body, bytes) or not body.strip():
+    leaves, found = _shown(mail), list[DecodedPage]()
+    for leaf in leaves:
+        decoded = _decoded_leaf(leaf.part) if leaf.is_text else None
+        if isinstance(decoded, Refusal):
+            return decoded
+        if decoded is not None:
+            found.append(decoded)
+    if not found:
         return Refusal(Reason.EMPTY, "the mail has no text")
-    charset = part.get_content_charset()
-    is_page = part.get_content_type() == "text/html"
-    found = extract_page(body, "resiliparse", charset) if is_page else extract_text(body, charset, False)
-    if isinstance(found, Refusal):
-        return found
-    by = f"email (Python {platform.python_version()}) and {found.metadata[EXTRACTED_BY]}"
+    text = found[0].text if len(found) == 1 else "\n\n".join(one.text.strip("\r\n") for one in found) + "\n"
     facts = {"title": mail["Subject"], "published": mail["Date"], "message_id": mail["Message-ID"]}
-    attachments = {"attachment_count": str(sum(1 for _ in mail.iter_attachments()))}
-    return Extracted(found.text, {**found.metadata, **cleaned_facts(facts), **attachments, EXTRACTED_BY: by})
+    told = {
+        "attachment_count": str(sum(not leaf.is_text for leaf in leaves)),
+        "source_encoding": ", ".join(dict.fromkeys(one.encoding for one in found)),
+        "source_encoding_by": ", ".join(dict.fromkeys(one.named_by for one in found)),
+        EXTRACTED_BY: f"email (Python {platform.python_version()}) and resiliparse {version('resiliparse')}",
+    }
+    return Extracted(text, {**cleaned_facts(facts), **told})
+
+
+def _shown(part: EmailMessage) -> list[_Leaf]:
+    """The leaves of a mail in order, of alternatives those of one form alone."""
+    parts, of = part.get_payload(), part.get_content_type()
+    if part.is_attachment() or not isinstance(parts, list) or of == "message/delivery-status":
+        return [_Leaf(part, _is_text(part))]
+    forms = [_shown(cast("EmailMessage", child)) for child in parts]
+    if of == "multipart/alternative":
+        return min(forms, key=_rank, default=[])
+    if of == "multipart/related":  # behind the root stands what it names, such as a style sheet
+        forms[1:] = [
+            [leaf._replace(is_text=leaf.is_text and not _is_named(leaf)) for leaf in form] for form in forms[1:]
+        ]
+    return [leaf for form in forms for leaf in form]
+
+
+def _rank(leaves: list[_Leaf]) -> int:
+    """Which form of a text is taken: one that begins as plain text, as a page, as another text, one without text."""
+    types = [part.get_content_type() for part, is_text in leaves if is_text and str(part.get_payload()).strip()]
+    return {"text/plain": 0, "text/html": 1}.get(types[0], 2) if types else 3
+
+
+def _is_named(leaf: _Leaf) -> bool:
+    """Whether another part can name this one."""
+    return "Content-ID" in leaf.part or "Content-Location" in leaf.part
+
+
+def _is_text(part: EmailMessage) -> bool:
+    """Whether a leaf is a text to be shown; one of parts that cannot be found is (RFC 2046, 5.1.1), headers are not."""
+    is_text = part.get_content_maintype() in ("text", "multipart") and isinstance(part.get_payload(), str)
+    return is_text and not part.is_attachment() and part.get_content_type() != "text/rfc822-headers"
+
+
+def _decoded_leaf(part: EmailMessage) -> DecodedPage | Refusal | None:
+    """The text of a leaf, all that a page shows; None where there is none in it."""
+    from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.html import HTMLTree
+
+    body, charset = part.get_payload(decode=True), part.get_content_charset()
+    if not isinstance(body, bytes) or not body.strip():
+        return None
+    decoded = decode_declared(body, charset) or decode_page(body, charset)
+    if isinstance(decoded, Refusal):
+        return decoded
+    if part.get_content_type() == "text/html" and "<" in decoded.text:
+        tree = HTMLTree.parse(decoded.text)
+        decoded = decoded._replace(text=extract_plain_text(tree, main_content=False, alt_texts=False))
+    return decoded if decoded.text.strip() else None

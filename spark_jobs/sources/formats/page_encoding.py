@@ -7,19 +7,23 @@ What pages and servers declare is often not true, so the first of these codecs t
     http, meta        what the server and the page declare, by the labels of the WHATWG Encoding Standard
     detected          what resiliparse's detector makes of the bytes
 
-A page that none of them decodes is refused. The codecs are Python's; where a web browser takes a label for a larger
-character set than Python does (GBK, Shift_JIS, EUC-KR, Big5), its superset is used. Source: encoding.spec.whatwg.org.
+A page that none of them decodes is refused. A mail may be in an encoding that the web has not, or not any more: of
+those, one whose bytes are all ASCII (UTF-7, HZ, ISO-2022-KR) is never told by them, so what a mail declares counts.
+Pages are not read by it, as in browsers: a text in UTF-7 can hide a script. The codecs are Python's; where a web
+browser takes a label for a larger character set than Python does (GBK, Shift_JIS, EUC-KR, Big5), its superset is used.
+Source: encoding.spec.whatwg.org.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
-from spark_jobs.sources.reading.decoding import decode, marked_encoding, null_byte_refusal
+from spark_jobs.sources.reading.decoding import binary_refusal, decode, marked_encoding, null_byte_refusal
 from spark_jobs.sources.refusals import Reason, Refusal
 
 DECLARED_BYTES = 4096  # the standard looks at 1,024; many pages have comments and scripts first
@@ -70,6 +74,45 @@ def decode_page(data: bytes, charset: str | None = None, cut: bool = False) -> D
             if text is not None:
                 return DecodedPage(text, encoding, named_by)
     return Refusal(Reason.UNDECODABLE, f"its bytes are not valid {', nor '.join(tried)}")
+
+
+def decode_declared(data: bytes, label: str | None) -> DecodedPage | Refusal | None:
+    """Decode a text of a mail by the encoding that it declares, where the web knows no such label.
+
+    Returns:
+        The text; None where the label is one of the web's or says nothing, so that `decode_page` decides; or why no
+        codec can read what its label and its bytes say.
+    """
+    if not label or map_encoding_to_html5(label, fallback_utf8=False):
+        return None
+    try:
+        if not _writes_ascii(label) if data.isascii() else _decoded(data, "utf-8", cut=False) is not None:
+            return None
+        text = data.decode(label)
+        text.encode()  # UTF-7 can make lone surrogates
+        return binary_refusal(text) or DecodedPage(text, label, "mail")
+    except LookupError:
+        if label.startswith("iso-2022") and _ESCAPE in data:
+            return Refusal(Reason.UNDECODABLE, f"there is no codec for {label}, which it declares")
+        return None
+    except ValueError:  # a UnicodeError, or a null in the label
+        return None
+
+
+@lru_cache(64)
+def _writes_ascii(label: str) -> bool:
+    """Whether a codec of Python writes a and letters of other scripts in bytes of ASCII.
+
+    Raises:
+        LookupError: there is no such codec.
+    """
+    for letter in "éあ中가":
+        try:
+            if f"a{letter}".encode(label).isascii():  # a is 0x81 in EBCDIC
+                return True
+        except UnicodeError:
+            continue
+    return False
 
 
 def _candidates(data: bytes, charset: str | None) -> Iterator[tuple[str, str]]:

@@ -156,7 +156,7 @@ def _text_records(reader: str, stream: Stream, mapping: FilesSource, limit: int)
 
 def _archive_records(source: HashedFile, mapping: FilesSource, limit: int) -> Iterator[Record | Refused]:
     """The records of a web archive, which is decompressed by its first bytes: names of archives are often wrong."""
-    codec = codec_of(source.head(8))
+    codec = codec_of(source)
 
     def extracted(reader: str, data: bytes, *options: object) -> Extracted | Refusal:
         return extract(reader, data, mapping, *options)

@@ -6,22 +6,26 @@ import sys
 import unicodedata
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spark_jobs.text.characters import (
     ALPHABETIC,
+    COUNTED,
     DECIMAL,
     FIRST_SPACELESS,
+    GAP,
+    INVISIBLE,
+    MARK,
+    NUMBER,
     NUMERIC,
     OTHER,
+    POINT,
+    SIGN,
     SPACE,
     SPACELESS_WORD_LENGTHS,
     SYLLABLE_END,
     ascii_classes,
     character_classes,
-    code_points,
-    without_letters,
+    comparison_classes,
 )
 
 BLOCKS = [
@@ -79,14 +83,15 @@ def test_ascii_classes_begin_the_table() -> None:
     np.testing.assert_array_equal(ascii_classes(), character_classes()[:128])
 
 
-def test_every_character_left_out_of_letters_is_known_by_its_category() -> None:
-    """Z*, P*, Cc and Cf, no other."""
-    categories = [unicodedata.category(chr(point)) for point in range(sys.maxunicode + 1)]
-    expected = [category[0] in "ZP" or category in ("Cc", "Cf") for category in categories]
-    assert without_letters().tolist() == expected
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8")))
-def test_code_points_are_those_of_the_text(text: str) -> None:
-    """One number per character."""
-    assert code_points(text.encode()).tolist() == [ord(character) for character in text]
+def test_every_character_has_its_class_of_comparison() -> None:
+    """By its category, but for the marks of numbers."""
+    named = dict.fromkeys("*/\uff0f\uff0a", SIGN) | dict.fromkeys(".,\u066b\uff0e\uff0c", POINT)
+    named |= dict.fromkeys("%\u066a\uff05\ufe6a‰‱°′″‴", NUMBER)
+    by_category = {"Sc": NUMBER, "Pd": SIGN, "Cc": GAP, "Cf": INVISIBLE}
+    by_major = {"N": NUMBER, "Z": GAP, "P": MARK}
+    expected = []
+    for character in map(chr, range(sys.maxunicode + 1)):
+        category = unicodedata.category(character)
+        of = by_category.get(category, by_major.get(category[0], COUNTED))
+        expected.append(named.get(character, of))
+    assert comparison_classes().tolist() == expected

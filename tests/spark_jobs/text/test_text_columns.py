@@ -36,7 +36,9 @@ def test_a_column_is_normalized_as_its_texts_are(texts: list[str], kind: pa.Data
 def test_a_column_of_letters_is_that_of_its_texts(texts: list[str], skipped: int) -> None:
     """Every row as if it were alone, also in a slice of a larger column."""
     content = pa.array(["x"] * skipped + texts).slice(skipped)
-    assert letters_column(content, 3).to_pylist() == [letters_sha256(text.encode(), 3) for text in texts]
+    kinds = ["prose" if row % 2 else "code" for row in range(len(texts))]
+    expected = [letters_sha256(text.encode(), kind, 3) for text, kind in zip(texts, kinds, strict=True)]
+    assert letters_column(content, pa.array(kinds, pa.string()), 3).to_pylist() == expected
 
 
 def test_documents_in_normal_form_pass_untouched() -> None:

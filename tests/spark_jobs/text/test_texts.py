@@ -52,7 +52,7 @@ def test_every_document_has_its_text(spark: SparkSession) -> None:
         row = found[f"{number:032x}"]
         text, edits = normalize(content)
         assert row.content == text
-        assert row.letters_sha256 == letters_sha256(text.encode(), 32)
+        assert row.letters_sha256 == letters_sha256(text.encode(), "prose", 32)
         assert [RULES.index(edit.rule) for edit in row.edits] == edits.rule.tolist()
         assert [edit.start for edit in row.edits] == edits.start.tolist()
         assert (row.shard, row.kind, row.language) == (number % 4, "prose", "en" if number else None)

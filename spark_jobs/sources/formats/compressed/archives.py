@@ -5,7 +5,8 @@
 
 Nothing is extracted to a disk. Sizes are those that are measured while bytes are unpacked, never those that a header
 claims: a stream ends with a refusal where it has become more than its limits allow. Which form an archive has is told
-by its first bytes, since names are often wrong.
+by its first bytes, since names are often wrong; what is neither compressed nor a tar may be a zip file behind a program
+that unpacks it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import io
 import stat
 import struct
 import tarfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -22,7 +24,13 @@ from typing import IO, NamedTuple, cast
 import pyarrow as pa
 
 from spark_jobs.sources.formats.compressed.compression import ZIP_MAGIC, codec_of, decompressed
-from spark_jobs.sources.formats.compressed.zip_headers import FREE_BYTES, check_directory, members_by_headers
+from spark_jobs.sources.formats.compressed.zip_headers import (
+    FREE_BYTES,
+    check_directory,
+    holds_header,
+    members_by_headers,
+    unicode_path,
+)
 from spark_jobs.sources.reading.records import Stream
 from spark_jobs.sources.reading.rows import HashedFile
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
@@ -99,14 +107,23 @@ def archive_members(source: HashedFile, packed_bytes: int | None, unpacking: Unp
     """
     head = source.head(_BLOCK)
     try:
-        if head.startswith(ZIP_MAGIC):
+        codec = codec_of(source)
+        if head.startswith(ZIP_MAGIC) or (codec is None and not _may_be_tar(head)):
             yield from _zip_members(source.random_access(unpacking.limits.max_temporary_bytes), unpacking)
         else:
-            codec = codec_of(head)
             stream = source if codec is None else _Unpacked(decompressed(source, codec), packed_bytes, unpacking)
             yield from _tar_members(stream, unpacking)
     except RefusedError as error:
         yield Member(None, refusal=error.refusal)
+
+
+def _may_be_tar(head: bytes) -> bool:
+    """Whether a first block is one of tar: a header, or zeros."""
+    try:
+        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    except (tarfile.HeaderError, ValueError):
+        return not any(head)
+    return True
 
 
 class _Unpacked:
@@ -148,15 +165,19 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
     """
     guarded, fault = _GuardedFile(file, unpacking.limits.max_members * _ENTRY_BYTES), None
     try:
-        archive = zipfile.ZipFile(guarded)
-        check_directory(file, archive.start_dir)
+        with warnings.catch_warnings():  # of extra fields, which are read below
+            warnings.simplefilter("ignore")
+            archive = zipfile.ZipFile(guarded)
+        begins = check_directory(file, archive.start_dir)
         members = sorted(archive.infolist(), key=lambda info: info.header_offset)
+        if not begins and holds_header(file, members[0].header_offset if members else archive.start_dir):
+            fault = _damage("a member before those of its directory, as of another zip file; it is not read")
     except RefusedError:
         raise
     except (OSError, pa.ArrowException, *_DAMAGES) as error:
         members, is_whole = members_by_headers(file, unpacking.limits)
         if not (is_whole and isinstance(error, UnicodeDecodeError)):  # of a name, whose member is refused below
-            fault = _damage(f"no directory of a zip file: {_message(error)}")
+            fault = _damage(f"no tar, and no directory of a zip file: {_message(error)}")
         archive = zipfile.ZipFile(io.BytesIO(b"PK\x05\x06" + bytes(18)))
         archive.fp = cast("IO[bytes]", guarded)
     overlapping = _overlapping(members)
@@ -243,6 +264,8 @@ def _zip_refusal(info: zipfile.ZipInfo) -> Refusal | None:
 def _zip_name(info: zipfile.ZipInfo) -> str:
     """The name of a member; where its encoding is not declared, UTF-8 before that of DOS."""
     name = info.orig_filename
+    if (stated := unicode_path(info)) is not None:
+        return stated
     if not info.flag_bits & _UTF8_NAME:
         try:
             return name.encode("cp437").decode()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
@@ -27,6 +28,10 @@ _MAGIC: Final = {
     b"BZh": "bz2",
     b"\xfd7zXZ": "xz",
 }
+_SKIPPED = struct.Struct("<LL")
+"""Mark and length of a frame that says nothing: zstd and lz4 allow it before any other, and pzstd writes one."""
+_SKIPPED_MARK, _SKIPPED_MASK = 0x184D2A50, 0xFFFFFFF0
+_LOOKED_AT = 1 << 20  # bytes of such frames; behind longer ones zstd is expected
 _CHUNK_BYTES = 1 << 16
 _XZ_MEMORY = 128 << 20  # xz -9 needs 65 MB; a header may ask for 4 GB
 
@@ -50,9 +55,21 @@ class _Decoder(Protocol):
         """At most so many of the next bytes."""
 
 
-def codec_of(head: bytes) -> str | None:
-    """The codec of a file by its first bytes, or None where it is not compressed."""
-    return next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
+class _Headed(Protocol):
+    """A file whose beginning can be looked at."""
+
+    def head(self, size: int) -> bytes:
+        """The first bytes, which stay to be read."""
+
+
+def codec_of(file: _Headed) -> str | None:
+    """The codec of a file by the first bytes behind frames that are skipped, or None where it is not compressed."""
+    at, head = 0, file.head(_SKIPPED.size)
+    while len(head) == _SKIPPED.size and _SKIPPED.unpack(head)[0] & _SKIPPED_MASK == _SKIPPED_MARK:
+        at += _SKIPPED.size + _SKIPPED.unpack(head)[1]
+        head = file.head(at + _SKIPPED.size)[at:] if at < _LOOKED_AT else b""
+    found = next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
+    return "zstd" if at and found is None else found
 
 
 def decompressed(file: Stream, codec: str) -> Stream:

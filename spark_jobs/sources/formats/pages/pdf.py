@@ -4,12 +4,17 @@ A page wants it whose layer scores below the rules' least score, and one that is
 such as a scan with a stamp: pictures cover half of it, and its layer has fewer than 200 characters. A layer over such a
 picture that is not painted (text rendering mode 3) was made by a recogniser; the rules say whether it is believed.
 
+PDFium puts lines in order on pages that stand upright, so pages are turned until most of their text does, whatever
+their own rotation.
+
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,6 +24,7 @@ import pypdfium2.raw as pdfium
 
 from spark_jobs.sources.formats.extraction import cleaned_facts
 from spark_jobs.sources.formats.pages.layer_score import layer_score
+from spark_jobs.sources.formats.pages.line_hyphens import MARK, join_lines, words_of
 from spark_jobs.sources.formats.pages.ocr import Layer
 from spark_jobs.sources.reading.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from spark_jobs.sources.source_config import OcrRules
 
 _BROKEN_WORD = re.compile("[\ufffe\x02](\r?\n)?")  # PDFium's mark of a hyphen that a line end made
+_ASKED_CHARACTERS = 200  # of a page, to tell which way it stands
 _STAMP_CHARACTERS = 200
 _LOOKED_AT = 1000  # objects of a page, to tell whether it is a picture
 _HIDDEN = pdfium.FPDF_TEXTRENDERMODE_INVISIBLE
@@ -47,6 +54,8 @@ def layers(data: bytes, rules: OcrRules) -> tuple[list[Layer], dict[str, str]] |
         except pypdfium2.PdfiumError:
             found.append(Layer("", 0.0, wants_ocr=False, fault=Reason.CORRUPT_FILE))
             unreadable_count += 1
+    words = words_of(layer.text for layer in found)
+    found = [layer._replace(text=join_lines(layer.text, words)) for layer in found]
     said = document.get_metadata_dict(skip_empty=True)
     facts = cleaned_facts({"title": said.get("Title"), "published": said.get("CreationDate")})
     by = {EXTRACTED_BY: f"pypdfium2 {version('pypdfium2')}"}
@@ -68,13 +77,15 @@ def _opened(data: bytes) -> Any:
     try:
         return pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
+        if error.err_code in (pdfium.FPDF_ERR_PASSWORD, pdfium.FPDF_ERR_SECURITY):
+            return Refusal(Reason.ENCRYPTED, "it needs a password or a key; save it without one")
         return Refusal(Reason.CORRUPT_FILE, f"PDFium cannot open it: {error}")
 
 
 def _layer(page: Any, rules: OcrRules) -> Layer:
-    """The layer of an open page; the page is closed."""
-    text = _BROKEN_WORD.sub("", page.get_textpage().get_text_bounded()).replace("\r\n", "\n").replace("\0", "").strip()
-    score = layer_score(text)
+    """The layer of an open page, hyphens at line ends marked; the page is closed."""
+    text = _BROKEN_WORD.sub(MARK, _upright_text(page)).replace("\r\n", "\n").replace("\0", "").strip()
+    score = layer_score(text.replace(MARK, ""))
     wants = score < rules.min_layer_score and pdfium.FPDFPage_CountObjects(page) > 0
     asks = not wants and rules.engine != "none" and bool(text)
     if asks and (len(text) < _STAMP_CHARACTERS or rules.hidden_layers == "replace"):
@@ -82,6 +93,27 @@ def _layer(page: Any, rules: OcrRules) -> Layer:
         wants = is_picture and (len(text) < _STAMP_CHARACTERS or is_hidden)
     page.close()
     return Layer(text, score, wants)
+
+
+def _upright_text(page: Any) -> str:
+    """The text of a page in the order of its lines, as PDFium writes it."""
+    page.set_rotation(0)
+    textpage = page.get_textpage()
+    turned = _quarter_turns(textpage)
+    if not turned:
+        return str(textpage.get_text_bounded())
+    page.set_rotation(turned * 90)
+    return str(page.get_textpage().get_text_range())  # get_text_bounded loses line ends of such text
+
+
+def _quarter_turns(textpage: Any) -> int:
+    """Quarters of a circle, clockwise, that bring most of a text upright, by characters all over it."""
+    count = textpage.count_chars()
+    angles = [
+        pdfium.FPDFText_GetCharAngle(textpage, index) for index in range(0, count, max(1, count // _ASKED_CHARACTERS))
+    ]
+    turns = Counter(-round(angle / (math.pi / 2)) % 4 for angle in angles if angle >= 0)  # -1 where there is none
+    return turns.most_common(1)[0][0] if turns else 0
 
 
 def _looks(page: Any) -> tuple[bool, bool]:

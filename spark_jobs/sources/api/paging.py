@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from json.decoder import scanstring
@@ -138,7 +139,7 @@ def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: 
         found = (value_at(answer, paginator.path) or None) if more else None
         if found is None and more and paginator.more is not None:
             return stop(f"{paginator.more!r} says that there are more pages, and {paginator.path!r} has no cursor")
-        if found != found:  # NaN stands for nothing
+        if isinstance(found, float) and math.isnan(found):
             return None
     elif isinstance(paginator, NextUrlPages | LinkHeaderPages):
         found = _next_address(url, link if isinstance(paginator, LinkHeaderPages) else value_at(answer, paginator.path))

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from json.decoder import scanstring
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
@@ -69,7 +68,7 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         return
     place = _past_blanks(text, place + 1)
     while text[place : place + 1] == '"':
-        key, place = scanstring(text, place + 1)
+        key, place = decoder.raw_decode(text, place)
         start = _past_blanks(text, _past_blanks(text, place) + 1)
         _, place = decoder.raw_decode(text, start)
         yield key, text[start:place]

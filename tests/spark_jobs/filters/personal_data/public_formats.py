@@ -38,7 +38,26 @@ def mail(rng: random.Random) -> str:
     return f"{local}{rng.choice(['', str(rng.randrange(99))])}@{host}.{rng.choice(last)}"
 
 
-_REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "PL", "RU", "CN", "JP", "KR", "IN", "BR", "MX", "TR", "ID", "SA")
+_REGIONS: tuple[str, ...] = (
+    "US",
+    "GB",
+    "DE",
+    "FR",
+    "ES",
+    "IT",
+    "NL",
+    "PL",
+    "RU",
+    "CN",
+    "JP",
+    "KR",
+    "IN",
+    "BR",
+    "MX",
+    "TR",
+    "ID",
+    "SA",
+)
 _REGIONS += ("EG", "PT", "BD", "PK", "UA", "SE", "CH", "AT", "AU", "ZA", "NG", "VN")
 
 
@@ -51,7 +70,7 @@ def _example(rng: random.Random) -> phonenumbers.PhoneNumber:
     while True:
         made = phonenumbers.PhoneNumber()
         made.merge_from(example)
-        made.national_number = example.national_number // 1000 * 1000 + rng.randrange(1000)
+        made.national_number = (example.national_number or 0) // 1000 * 1000 + rng.randrange(1000)
         if phonenumbers.is_valid_number(made):
             return made
 
@@ -146,7 +165,10 @@ def mac(rng: random.Random) -> str:
 def secret(rng: random.Random) -> str:
     """A key of a service, or a private key."""
     base64 = _ALNUM + "_-"
-    last = lambda text: text[:-1] + "x"  # noqa: E731
+
+    def last(text: str) -> str:
+        return text[:-1] + "x"
+
     token = ".".join(
         ("eyJ" + _draw(rng, _ALNUM, 20), "eyJ" + _draw(rng, base64, 40) + "a", last(_draw(rng, base64, 43)))
     )
@@ -280,9 +302,16 @@ def planted(rng: random.Random, kind: str) -> Planted:
 
 def negative(rng: random.Random) -> str:
     """A line of what has such forms and is none of it."""
-    numbers = lambda count, top: [str(rng.randrange(top)) for _ in range(count)]  # noqa: E731
-    digits = lambda count: _draw(rng, string.digits, count)  # noqa: E731
-    hexes = lambda count: _draw(rng, _HEX, count)  # noqa: E731
+
+    def numbers(count: int, top: int) -> list[str]:
+        return [str(rng.randrange(top)) for _ in range(count)]
+
+    def digits(count: int) -> str:
+        return _draw(rng, string.digits, count)
+
+    def hexes(count: int) -> str:
+        return _draw(rng, _HEX, count)
+
     day = f"{rng.randrange(1990, 2030)}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}"
     clock = f"{rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}"
     forms = [

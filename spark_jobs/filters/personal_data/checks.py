@@ -16,6 +16,10 @@ from typing import Final, NamedTuple
 from spark_jobs.filters.personal_data import rules
 from spark_jobs.filters.personal_data.rules import RULES, Rule
 
+_MARKS: Final = str.maketrans(
+    "\u00a0\u202f\u3000\u2010\u2011\u2012\u2013\u2212\uff0d\uff08\uff09\uff0e", "   ------()."
+) | dict.fromkeys(range(0x2000, 0x200B), " ")
+"""Marks between groups of numbers, and their ASCII forms."""
 _UNLIKELY: Final = 0.3
 """Confidence of what has the form but most likely is no personal data: private addresses, ids that pass as cards."""
 
@@ -38,6 +42,13 @@ class Candidate(NamedTuple):
     after: str
     beside_words: bool
     context: int
+
+    @property
+    def text(self) -> str:
+        """The value with the marks between its groups in their ASCII forms; its places are not those of the value."""
+        if self.value.isascii():
+            return self.value
+        return self.value.encode("latin-1").decode(errors="replace").translate(_MARKS)
 
     @property
     def confidence(self) -> float:
@@ -68,14 +79,14 @@ def _whole(candidate: Candidate, confidence: float, rule: str | None = None) -> 
 
 def _by_name(candidate: Candidate) -> Iterator[Finding]:
     """Rules with shapes: a card, a North American phone, a British insurance number, or a module of python-stdnum."""
-    name, value = candidate.rule.name, candidate.value
+    name, value = candidate.rule.name, candidate.text
     if name.startswith("card"):
         yield from _card(candidate)
     elif name == "phone_north_america":
         digits = re.sub(r"\D", "", re.split(" ?[ex]", value)[0])[-10:]
         start = -1 if candidate.before.endswith("(") else 0
         if (")" in value) == (start < 0 or "(" in value) and digits[0] not in "01" and digits[3] not in "01":
-            yield Finding(start, len(value), name, candidate.confidence)
+            yield Finding(start, len(candidate.value), name, candidate.confidence)
     elif name == "gb_nino":
         # HM Revenue & Customs, NIM39110: D, F, I, Q, U, V never stand first or second, nor O second.
         if re.fullmatch(
@@ -114,6 +125,9 @@ _ISSUER_BESIDE_WORDS: Final = re.compile(
 )  # Maestro, JCB
 
 
+_VALUE_OF_A_NAME: Final = re.compile(r"(?:\w[\"'\])]* ?[=:] ?[\"'\[(]*|[_#&?-]|\w[.,(\[|][\"']?)$", re.ASCII)
+
+
 def _card(candidate: Candidate) -> Iterator[Finding]:
     digits = re.sub(r"\D", "", candidate.value)
     beside = candidate.beside_words
@@ -123,7 +137,7 @@ def _card(candidate: Candidate) -> Iterator[Finding]:
         return
     confidence = candidate.confidence
     # One plain number in ten passes; in code and logs most of them are ids.
-    is_value = candidate.before[-1:] in tuple("=:'\"_#([,|&?-.") or (candidate.before or " ")[-2:] in ("= ", ": ")
+    is_value = _VALUE_OF_A_NAME.search(candidate.before) is not None
     if candidate.rule.name == "card_plain" and not beside and (candidate.context & rules.NUMBER_OF_A_THING or is_value):
         confidence = _UNLIKELY
     yield from _whole(candidate, confidence)
@@ -134,22 +148,49 @@ _UNITS: Final = "tar gz exe dll jar class self local internal lan localdomain se
 _NO_HOST: Final = frozenset((_FILES + " " + _UNITS).split())
 """Last labels that say that what follows the @ is a file, a version or a unit."""
 _RESERVED: Final = frozenset(("example", "test", "invalid", "localhost"))  # RFC 2606
-_HOST: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]+)")
+_LAST_LABEL: Final = r"(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]+)"
+# Before a word of a script without blanks an address may end; what goes on in Latin letters is one label.
+_HOST: Final = re.compile(
+    rf"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+{_LAST_LABEL}(?![A-Za-z0-9\u00c0-\u024f]|-[A-Za-z0-9])"
+)
+# Last labels of other scripts that the root zone has, of which the usual ones.
+_OTHER_LAST: Final = (
+    "рф|рус|бел|укр|срб|мкд|бг|қаз|мон|онлайн|сайт|москва|дети|ελ|ευ|中国|中國|公司|网络|網絡|在线|网址|香港|台湾|台灣|新加坡|商城|移动|"
+    "한국|みんな|भारत|ভারত|ไทย|ישראל|قطر|مصر|السعودية|امارات|ایران|پاکستان|المغرب|تونس|الاردن|عراق|شبكة"
+)
+_WIDE_HOST: Final = re.compile(rf"(?:\w(?:[\w-]*\w)?\.)+(?:{_LAST_LABEL}(?![A-Za-z0-9-])|{_OTHER_LAST})")
+_CALLED: Final = frozenset(
+    ("com", "org", "net", "edu", "gov", "info", "de", "fr", "uk", "ru", "jp", "cn", "br", "nl", "es", "pl")
+)
+"""Last labels after which a bracket is a remark, not the arguments of a method."""
 
 
 def _mail(candidate: Candidate) -> Iterator[Finding]:
     """An address with a name as its last label, for no picture at a scale, package at a version or call of a method."""
     local, domain = candidate.value.split("@")
-    labels = domain.lower().split(".")
-    if not _HOST.fullmatch(domain) or labels[-1] in _NO_HOST or ".." in local:
+    wide = domain if domain.isascii() else domain.encode("latin-1").decode(errors="replace")
+    match = _HOST.match(wide) or _WIDE_HOST.match(wide)
+    if match is None or (wide.isascii() and match.end() < len(wide)):
         return
-    if candidate.after in tuple("([{") or (candidate.after == ":" and local == "git"):
+    labels = match[0].lower().split(".")
+    if labels[-1] in _NO_HOST or ".." in local:
+        return
+    after = wide[match.end() : match.end() + 1] or candidate.after
+    if (after in tuple("([{") and labels[-1] not in _CALLED) or (after == ":" and local == "git"):
         return
     if candidate.before.endswith(":") and re.search(
         r"://[^\s/]*:$", candidate.before
     ):  # the user part of a URL: a host, no mailbox
         return
-    yield from _whole(candidate, 0.6 if _RESERVED & set(labels[-2:]) else candidate.confidence)
+    confidence = 0.6 if _RESERVED & set(labels[-2:]) else candidate.confidence
+    yield Finding(0, len(local) + 1 + len(match[0].encode()), candidate.rule.name, confidence)
+
+
+def _is_compared(before: str) -> bool:
+    """Whether a version is expected: behind `>=`, `v`, `lib-`, not behind a tag."""
+    return re.search(r"(?:[vV~^-]|[<>=~!]= ?|=|\w [<>] |[\w,][<>])$", before) is not None and not (
+        re.search(r"<[^<>]*>$", before)
+    )
 
 
 def _ip(candidate: Candidate) -> Iterator[Finding]:
@@ -162,11 +203,13 @@ def _ip(candidate: Candidate) -> Iterator[Finding]:
         name, confidence = f"{name}_not_public", _UNLIKELY
     elif not candidate.beside_words and name == "ipv4":
         # Sections and versions have the form of addresses; those with small numbers alone need a word to be one.
-        is_outline = candidate.context & rules.OUTLINE or candidate.before[-1:] in tuple("vV-~^=<>")
+        is_outline = candidate.context & rules.OUTLINE or _is_compared(candidate.before)
         at_line_start = not candidate.before.strip(" \t*#>") and candidate.after in tuple(". ")
         if is_outline or max(map(int, groups)) < 32 or (at_line_start and max(map(int, groups)) < 100):
             confidence = _UNLIKELY
-    elif not candidate.beside_words and (sum(map(bool, groups)) < 3 or not re.search(r"\d", candidate.value)):
+    elif not (candidate.beside_words or re.match(r"[23][0-9A-Fa-f]{3}:", candidate.value)) and (
+        sum(map(bool, groups)) < 3 or not re.search(r"\d", candidate.value)
+    ):
         confidence = _UNLIKELY  # `a::b` of code
     yield from _whole(candidate, confidence, name)
 
@@ -178,19 +221,25 @@ def _is_public(value: str) -> bool | None:
         address = ipaddress.ip_address(value)
     except ValueError:
         return None
+    inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    address = inner or address
     return address.is_global and not address.is_multicast
 
 
 def _mac(candidate: Candidate) -> Iterator[Finding]:
-    octets = candidate.value.split(":")
-    if len(octets) == 6 and all(len(octet) == 2 for octet in octets):
-        is_device = len(set(octets)) > 2 and int(octets[0], 16) % 2 == 0
-        yield from _whole(candidate, candidate.confidence if is_device else _UNLIKELY)
+    digits = re.sub("[:.-]", "", candidate.value)
+    octets = [digits[k : k + 2] for k in range(0, len(digits), 2)]
+    if candidate.value.count(":") == 5 and any(len(octet) != 2 for octet in candidate.value.split(":")):
+        return
+    # Groups of decimals with dashes or points are dates and amounts as well.
+    is_plain = digits.isdecimal() and ":" not in candidate.value and not candidate.beside_words
+    is_device = len(set(octets)) > 2 and int(octets[0], 16) % 2 == 0
+    yield from _whole(candidate, candidate.confidence if is_device and not is_plain else _UNLIKELY)
 
 
 def _iban(candidate: Candidate) -> Iterator[Finding]:
     # python-stdnum also compares with lists of banks, which are never complete.
-    if _module("iban").is_valid(candidate.value, check_country=False):
+    if _module("iban").is_valid(candidate.text, check_country=False):
         yield from _whole(candidate, candidate.confidence)
 
 
@@ -199,12 +248,15 @@ def _phone_international(candidate: Candidate) -> Iterator[Finding]:
     value = candidate.value
     ends = [match.end() for match in re.finditer(r"\d+", value)]
     for end in reversed(ends[-4:]):
-        is_possible, is_valid = _phone_facts(re.sub(r"^00", "+", value[:end]))
+        is_possible, is_valid = _phone_facts(
+            "+" + re.sub(r"^00|\D", "", re.split(" ?[ex]", value[:end])[0].replace("(0)", ""))
+        )
         if is_possible:
             confidence = 0.95 if is_valid else candidate.confidence
             if len(ends) == 1 and not candidate.beside_words and not is_valid:
                 confidence = _UNLIKELY
-            yield Finding(0, end, candidate.rule.name, confidence)
+            closing = value.find(")", end) + 1 if value.count("(") > value[:end].count(")") else end
+            yield Finding(0, max(end, closing), candidate.rule.name, confidence)
             return
 
 
@@ -224,10 +276,11 @@ _DOTTED: Final = re.compile(r"0\d(?:\.\d\d){4}|\d{3,4}\.\d{3}\.\d{3,4}")
 
 
 def _phone_national(candidate: Candidate) -> Iterator[Finding]:
-    value = candidate.value
+    value = candidate.text
     is_decimal = re.fullmatch(r"\d+\.\d+", value) or (
         "." in value and not (candidate.beside_words or _DOTTED.fullmatch(value))
     )
+    is_decimal = is_decimal and not (candidate.beside_words and re.fullmatch(r"0\d{1,4}\.\d{5,9}", value))
     if len(set(re.sub(r"\D", "", value))) > 2 and not is_decimal:
         yield from _whole(candidate, candidate.confidence)
 
@@ -259,13 +312,26 @@ def _key_patterns() -> list[tuple[str, re.Pattern[str]]]:
     own = [
         (
             "private_key",
-            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:[A-Za-z0-9\s+/=:,.\\]|-(?!-)){64,8000}"
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:[A-Za-z0-9\s+/=:,.\\()<>@\"']|-(?!-)){64,8000}"
             r"-----END [A-Z0-9 ]+-----)?",
         ),
         ("github_token", r"github_pat_\w{40,}"),
         ("google_api_key", r"AIza[\w-]{35}"),
         ("npm_token", r"npm_[A-Za-z0-9]{36}"),
         ("hugging_face_token", r"hf_[A-Za-z0-9]{30,}"),
+        ("slack", r"xox[abeposr][.-][\w.-]{10,}|xapp-\d-[\w-]{10,}"),
+        ("digitalocean_token", r"do[oprt]_v1_[a-f0-9]{64}"),
+        ("shopify_token", r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}"),
+        ("groq_key", r"gsk_[A-Za-z0-9]{40,}"),
+        ("grafana_token", r"gl(?:sa_[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}|c_[A-Za-z0-9+/=]{32,})"),
+        ("stripe_webhook", r"whsec_[A-Za-z0-9+/=]{32,}"),
+        ("docker_token", r"dckr_pat_[\w-]{27,}"),
+        ("linear_key", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}"),
+        ("notion_token", r"ntn_[A-Za-z0-9]{40,}"),
+        ("google_oauth_secret", r"GOCSPX-[\w-]{28}"),
+        ("postman_key", r"PMAK-[a-f0-9]{24}-[a-f0-9]{34}"),
+        ("age_key", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+        ("supabase_key", r"sbp_[a-f0-9]{40}"),
         ("openai_token", r"sk-(?:proj-|ant-|svcacct-)?(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{32,}"),
         ("stripe_key", r"[rs]k_(?:live|test)_[0-9A-Za-z]{24,}"),
         ("jwt", r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),

@@ -1,6 +1,7 @@
 """The rules that find structured personal data: which shapes of characters, which words beside them, which check.
 
-A *shape* is a text with each digit written as D and each letter as L: `123-45-6789` has the shape `DDD-DD-DDDD`. A rule
+A *shape* is a text with each digit written as D and each letter as L: `123-45-6789` has the shape `DDD-DD-DDDD`
+(blanks and dashes of Unicode count as ASCII's). A rule
 looks at a shape in `alone` wherever it stands, and at one in `beside_words` only where one of the rule's words stands
 in the 48 bytes before it or right after it. Most numbers of people are plain digits whose checksum one number in ten
 passes by chance, so a word beside them is what tells them from the ids, hashes and timestamps of code and logs.
@@ -54,6 +55,12 @@ def _national(  # one row of a table
     return Rule(name, "national_number", shapes[0], shapes[1], words + _ANY_NATIONAL, confidence, 0.95, check)
 
 
+_CARD_WORDS: Final = (
+    "card cards credit debit visa mastercard amex cc payment maestro discover tarjeta "
+    "tarjetas 信用卡 銀行卡 银行卡 卡号 卡號 カード कार्ड بطاقة البطاقة carte ক্রেডিট কার্ড cartão cartao "
+    "карта карты карте картой карту کارڈ kreditkarte karte kreditkarten kartu kart kartı "
+    "karta 카드 carta kaart creditcard thẻ บัตร"
+)
 _D9, _D10, _D11, _D13 = ("D" * count for count in (9, 10, 11, 13))
 
 RULES: Final = (
@@ -61,13 +68,21 @@ RULES: Final = (
     Rule("mail", "mail", confidence=0.95),
     Rule("ipv4", "ip", words="ip ipv4 address addr host client server remote peer from src dst", confidence=0.85),
     Rule("ipv6", "ip", words="ip ipv6 address addr host client server remote peer", confidence=0.85),
-    Rule("mac", "mac", words="mac ether hwaddr bssid", confidence=0.8),
+    Rule("mac", "mac", words="mac ether hwaddr bssid ethernet", confidence=0.8),
     Rule("iban", "iban", words="iban account konto compte cuenta", confidence=0.95, check="iban"),
     Rule(
         "phone_international",
         "phone",
-        words="phone telephone tel telefon telefono teléfono téléphone mobile mobil móvil cell cellphone fax whatsapp "
-        "sms gsm dial hotline desk handy portable tlf ph телефон тел landline phones pager voicemail",
+        words="phone telephone tel telefon telefono teléfono téléphone mobile mobil móvil cell "
+        "cellphone fax whatsapp sms gsm dial hotline desk handy portable tlf ph "
+        "телефон тел landline phones pager voicemail 电话 電話 手机 手機 传真 傳真 座机 热线 熱線 携帯 "
+        "ファックス ファクス celular cel telefax fijo फ़ोन फोन मोबाइल टेलीफोन दूरभाष هاتف الهاتف "
+        "جوال الجوال موبايل الموبايل تلفون تليفون محمول المحمول فاكس الفاكس tél fixe "
+        "ফোন মোবাইল ফ্যাক্স telefone telemóvel telemovel fone телефона телефону "
+        "телефоны моб мобильный мобильного сотовый факс فون موبائل فیکس rufnummer "
+        "telefonnummer handynummer mobilnummer mobiltelefon durchwahl telepon telp ponsel "
+        "handphone cellulare 전화 휴대폰 휴대전화 핸드폰 연락처 팩스 telefonu faks komórka telefoon mobiel thoại "
+        "sđt โทร มือถือ טלפון נייד τηλέφωνο τηλ puhelin",
         confidence=0.8,
     ),
     Rule("phone_national", "phone", words="", confidence=0.6, confidence_beside_words=0.85),
@@ -86,17 +101,18 @@ RULES: Final = (
         alone=tuple(
             shape.replace(" ", separator)
             for shape in ("DDDD DDDD DDDD DDDD", "DDDD DDDDDD DDDDD", "DDDD DDDDDD DDDD")
-            for separator in " -"
+            for separator in " -."
         ),
-        words="card cards credit debit visa mastercard amex cc payment maestro discover",
+        beside_words=("DDDD DDDD DDDD DDDD DDD", "DDDD-DDDD-DDDD-DDDD-DDD", "DDDD.DDDD.DDDD.DDDD.DDD"),
+        words=_CARD_WORDS,
         confidence=0.85,
     ),
     Rule(
         "card_plain",
         "card",
         alone=tuple("D" * count for count in (14, 15, 16)),
-        beside_words=("DDDD DDDD DDDD DDDD DDD", *("D" * count for count in (12, 13, 17, 18, 19))),
-        words="card cards credit debit visa mastercard amex cc payment maestro discover pan creditcard",
+        beside_words=tuple("D" * count for count in (12, 13, 17, 18, 19)),
+        words=_CARD_WORDS + " pan",
         confidence=0.6,
     ),
     _national("us_ssn", "us.ssn", "ssn social security", "DDD-DD-DDDD", f"DDD DD DDDD|{_D9}"),
@@ -185,11 +201,13 @@ OTHER_WORDS: Final = {
     CALLING: "call calls called calling answer answering message messages text reach contact number registered "
     "caller dialed",
     PLACE_OF_PHONE: "office home work desk switchboard",
-    SECRET_NAME: "password passwd pwd passphrase secret token apikey passwort credential",
+    SECRET_NAME: "password passwd pwd passphrase secret token apikey passwort credential kennwort contraseña "
+    "clave senha пароль 密码 密碼 口令 パスワード 비밀번호 पासवर्ड পাসওয়ার্ড sandi şifre hasło",
     KEY_NAME: "key",
     KEY_OF: "api access private auth encryption signing master account client app",
 }
 KEY_PREFIXES: Final = (
-    "ghp gho ghu ghs ghr github sk rk npm glpat gldt glft glrt glcbt glptt xoxa xoxb xoxp xoxo xoxs xoxr pypi sq0csp hf"
+    "ghp gho ghu ghs ghr github sk rk npm glpat gldt glft glrt glcbt glptt xoxa xoxb xoxe xoxp xoxo xoxs xoxr "
+    "xapp pypi sq0csp hf dop doo dor dot shpat shpca shppa shpss gsk glsa glc whsec dckr lin ntn GOCSPX PMAK AGE sbp"
 )
 """Words before the first `_` or `-` of well-known keys."""

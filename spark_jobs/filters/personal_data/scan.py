@@ -41,6 +41,7 @@ from spark_jobs.filters.personal_data.scan_words import (
     ends_well,
     is_class,
     line_after,
+    mark_at,
     scan_tables,
     slot_of,
     words_in,
@@ -55,7 +56,7 @@ stands before it, and the mask of all known words there."""
 _BLOCK: Final = 8192  # candidates
 _MOST_AT_ONCE: Final = 512  # no trigger gives more: 12 windows of at most 20 rules, and a few
 _LONGEST_KEY: Final = 8192
-_LONGEST_SHAPE: Final = 24
+_LONGEST_SHAPE: Final = 32
 _PHONE_BIT: Final = 1 << rules.PHONE_INTERNATIONAL
 
 
@@ -86,7 +87,9 @@ def _ipv4_end(data: int, start: int, high: int) -> int:
 
 @njit
 def _iban_end(data: int, start: int, high: int) -> int:
-    """The end of the longest text from `start` that is an IBAN by its remainder modulo 97, blanks allowed; or 0.
+    """The end of the longest text from `start` that is an IBAN by its remainder modulo 97, or 0.
+
+    Blanks and dashes may stand between groups of four.
 
     Source: ISO 7064, MOD 97-10; the first four characters are counted after the others.
     """
@@ -96,8 +99,9 @@ def _iban_end(data: int, start: int, high: int) -> int:
         value = byte_at(data + k) - 48 if is_class(data, k, DIGIT) else (byte_at(data + k) | 32) - 87
         head = (head * (10 if value < 10 else 100) + value) % 97
     while i < high and count < 34:
-        if byte_at(data + i) == 32 and i + 1 < high and is_class(data, i + 1, ALNUM) and count % 4 == 0:
-            i += 1
+        mark, size = mark_at(data, i, high)
+        if mark in (32, 45) and i + size < high and is_class(data, i + size, ALNUM) and count % 4 == 0:
+            i += size
         if not is_class(data, i, ALNUM):
             break
         value = byte_at(data + i) - 48 if is_class(data, i, DIGIT) else (byte_at(data + i) | 32) - 87
@@ -132,8 +136,9 @@ def _extension_end(data: int, i: int, high: int) -> int:
 
 @njit
 def _phone_end(data: int, start: int, high: int) -> Any:
-    """The end of groups of digits joined by one or two of ` -.()/`, their digits, and the number of groups."""
+    """The end of groups of digits joined by one or two marks, digits, groups, and whether a ( before them is closed."""
     i, digits, groups, end = start, 0, 0, start
+    opened, closed, last_closed = False, False, False
     while i < high:
         first = i
         while i < high and is_class(data, i, DIGIT):
@@ -144,24 +149,34 @@ def _phone_end(data: int, start: int, high: int) -> Any:
         digits, groups, end = digits + i - first, groups + 1, after
         if after > i:
             break
-        marks = i
-        while i < high and i - marks < 2 and byte_at(data + i) in (32, 40, 41, 45, 46, 47):
-            i += 1
-    return end, digits, groups
+        marks = 0
+        while i < high and marks < 2:
+            mark, size = mark_at(data, i, high)
+            if mark == 0:
+                break
+            opened |= mark == 40
+            closed |= mark == 41 and not opened
+            i += size
+            marks += 1
+        last_closed, closed = last_closed | (closed and i < high and is_class(data, i, DIGIT)), False
+    return end, digits, groups, last_closed
 
 
 @njit
 def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
     """Candidates of phone numbers whose first run of digits begins at s."""
     before = byte_at(data + s - 1) if s > low else 0
-    start = s - 1 if before == 40 else s  # (
-    end, digits, groups = _phone_end(data, s, high)
+    end, digits, groups, is_closed = _phone_end(data, s, high)
+    start = s - 1 if before == 40 and is_closed else s  # (
     if digits < 7 or not ends_well(data, end, low, high):
         return n
     if start > low and byte_at(data + start - 1) == 43:  # +
         if byte_at(data + s) != 48 and (start - 1 == low or not is_class(data, start - 2, ALNUM)):
             words = context_of(t, data, low, start - 1)
-            return _emit(out, n, row, start - 1, end, rules.PHONE_INTERNATIONAL, words & _PHONE_BIT != 0, words)
+            opened = is_closed and start - 2 >= low and byte_at(data + start - 2) == 40  # (+49)
+            return _emit(
+                out, n, row, start - 1 - opened, end, rules.PHONE_INTERNATIONAL, words & _PHONE_BIT != 0, words
+            )
         return n
     if digits > 13 or not begins_well(data, start, low, high):
         return n
@@ -195,6 +210,7 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
 def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
     """Candidates of all rules with shapes, for every window of runs that begins at s."""
     h, i, words, has_words = SEED, s, np.int64(0), False
+    mark, size = 0, 0
     last = min(high, s + _LONGEST_SHAPE)
     while i < last:
         while i < last and is_class(data, i, ALNUM):
@@ -213,9 +229,12 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
                 taken >>= 1
                 rule += 1
         marks = 0
-        while i < last and marks < 2 and byte_at(data + i) in (32, 40, 41, 45, 46, 47):
-            h = (h ^ U64(byte_at(data + i))) * PRIME
-            i += 1
+        while i < last and marks < 2:
+            mark, size = mark_at(data, i, high)
+            if mark == 0:
+                break
+            h = (h ^ U64(mark)) * PRIME
+            i += size
             marks += 1
         if marks == 0 or i == last or not is_class(data, i, ALNUM):
             break
@@ -228,12 +247,14 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
     s = i
     while s > low and i - s < _LONGEST_SHAPE and is_class(data, s - 1, ALNUM):
         s -= 1
-    e, letters = i + 1, i - s
+    e, letters = s, 0
     while e < high and is_class(data, e, ALNUM):
         letters += is_class(data, e, LETTER)
         e += 1
     if s > low and is_class(data, s - 1, ALNUM):
         return e, n
+    if e - s in (4, 12):
+        n = _joined_mac(t, data, s, e, low, high, row, out, n)
     if letters == 0:
         if e - s <= 3 and e < high and byte_at(data + e) == 46:
             end = _ipv4_end(data, s, high)
@@ -252,7 +273,8 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
         is_iban = i == s + 2 and e - s >= 4 and is_class(data, s + 3, DIGIT) and (e - s == 4 or e - s >= 15)
         if is_iban and (s == low or byte_at(data + s - 1) != 95):
             end = _iban_end(data, s, high)
-            if end and (end == high or byte_at(data + end) not in (95, 45)):
+            goes_on = end + 1 < high and byte_at(data + end) == 45 and is_class(data, end + 1, ALNUM)
+            if end and not goes_on and (end == high or byte_at(data + end) != 95):
                 words = context_of(t, data, low, s)
                 n = _emit(out, n, row, s, end, rules.IBAN, (words >> rules.IBAN) & 1 != 0, words)
         if (
@@ -261,8 +283,7 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
             n = _emit(out, n, row, s, e, rules.KNOWN_KEY, False, 0)
         if e - s < 8 or e - s > 18 or letters > 14:
             return e, n
-    opening = s > low and byte_at(data + s - 1) == 40
-    if begins_well(data, s, low, high) and not (opening and e < high and byte_at(data + e) != 41):
+    if begins_well(data, s, low, high):
         n = _shapes(t, data, s, low, high, row, out, n)
     return e, n
 
@@ -274,18 +295,18 @@ def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, 
     while s > low and i - s < 65:
         if is_class(data, s - 1, LOCAL):
             s -= 1
-        elif s - 2 >= low and 0xC3 <= byte_at(data + s - 2) <= 0xC9 and byte_at(data + s - 1) < 0xC0:
-            s -= 2  # a Latin letter with a mark
+        elif s - 2 >= low and 0xC3 <= byte_at(data + s - 2) <= 0xD4 and 0x80 <= byte_at(data + s - 1) < 0xC0:
+            s -= 2  # a letter with a mark, or of Greek or Cyrillic
         else:
             break
     while s < i and not is_class(data, s, ALNUM | HIGH):
         s += 1
     e, point = i + 1, 0
-    while e < high and e - i < 255 and is_class(data, e, DOMAIN):
+    while e < high and e - i < 255 and is_class(data, e, DOMAIN | HIGH):
         if byte_at(data + e) == 46:
             point = e
         e += 1
-    while e > i + 1 and not is_class(data, e - 1, ALNUM):
+    while e > i + 1 and not is_class(data, e - 1, ALNUM | HIGH):
         e -= 1
     if s < i and i + 1 < point and i - s <= 64:
         n = _emit(out, n, row, s, e, rules.MAIL, False, 0)
@@ -322,15 +343,75 @@ def _at_colon(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
     go_on = e
     while e > i + 2 and (byte_at(data + e - 1) == 46 or (byte_at(data + e - 1) == 58 and byte_at(data + e - 2) != 58)):
         e -= 1
-    begins = s == low or not (is_class(data, s - 1, ALNUM | HIGH) or byte_at(data + s - 1) in (58, 95, 46))
+    begins = s == low or not (is_class(data, s - 1, ALNUM) or byte_at(data + s - 1) in (58, 95, 46))
+    if not begins and colons > 2 and _is_hex(byte_at(data + i + 1)) and byte_at(data + s - 1) != 58:
+        s, begins, colons = i + 1, True, colons - 1  # `MAC:00:1a:..`: what is before the colon is no part of it
     if not begins or (e < high and (is_class(data, e, ALNUM) or byte_at(data + e) in (95, 58))):
         return max(i + 1, go_on - 4), n
-    words = context_of(t, data, low, s)
     if colons >= 2 and e - s >= 6 and (doubled or colons >= 7):
+        words = context_of(t, data, low, s)
         n = _emit(out, n, row, s, e, rules.IPV6, (words >> rules.IPV6) & 1 != 0, words)
     elif colons == 5 and e - s == 17:
+        words = context_of(t, data, low, s)
         n = _emit(out, n, row, s, e, rules.MAC, (words >> rules.MAC) & 1 != 0, words)
     return max(i + 1, go_on - 4), n
+
+
+@njit
+def _are_hex(data: int, start: int, end: int) -> bool:
+    """Whether all bytes of a span are hexadecimal digits."""
+    while start < end and _is_hex(byte_at(data + start)):
+        start += 1
+    return start == end
+
+
+@njit
+def _joined_mac(
+    t: ScanTables, data: int, s: int, e: int, low: int, high: int, row: int, out: Int64Array, n: int
+) -> int:
+    """A MAC address as `001a.2b3c.4d5e`, of whose groups that from s to e is the first with a digit, or as one word."""
+    if e - s == 12:
+        words = context_of(t, data, low, s) if _are_hex(data, s, e) else 0
+        return _emit(out, n, row, s, e, rules.MAC, True, words) if (words >> rules.MAC) & 1 else n
+    start = s
+    while start - 5 >= low and byte_at(data + start - 1) == 46 and _are_hex(data, start - 5, start - 1):
+        for k in range(start - 5, start - 1):
+            if is_class(data, k, DIGIT):
+                return n
+        start -= 5
+    end = start + 14
+    if end > high or byte_at(data + start + 4) != 46 or byte_at(data + start + 9) != 46:
+        return n
+    if not (_are_hex(data, start, start + 4) and _are_hex(data, start + 5, start + 9) and _are_hex(data, end - 4, end)):
+        return n
+    return _mac_between(t, data, start, end, low, high, row, out, n)
+
+
+@njit
+def _mac_between(
+    t: ScanTables, data: int, start: int, end: int, low: int, high: int, row: int, out: Int64Array, n: int
+) -> int:
+    """A MAC address by its form, where it is not part of something longer."""
+    if start > low and (is_class(data, start - 1, ALNUM) or byte_at(data + start - 1) in (45, 46, 95)):
+        return n
+    if end < high and (is_class(data, end, ALNUM) or byte_at(data + end) in (45, 95)):
+        return n
+    if end + 1 < high and byte_at(data + end) == 46 and is_class(data, end + 1, ALNUM):
+        return n
+    words = context_of(t, data, low, start)
+    return _emit(out, n, row, start, end, rules.MAC, (words >> rules.MAC) & 1 != 0, words)
+
+
+@njit
+def _dashed_mac(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
+    """A MAC address as `00-1A-2B-3C-4D-5E`, whose first dash is at i."""
+    start, end = i - 2, i + 15
+    if start < low or end > high:
+        return n
+    for k in range(6):
+        if not _are_hex(data, start + 3 * k, start + 3 * k + 2) or (k and byte_at(data + start + 3 * k - 1) != 45):
+            return n
+    return _mac_between(t, data, start, end, low, high, row, out, n)
 
 
 @njit
@@ -387,8 +468,10 @@ def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
         s = i
         while s > low and i - s < 8 and is_class(data, s - 1, ALNUM):
             s -= 1
-        if not 2 <= i - s <= 6 or (s > low and byte_at(data + s - 1) in (95, 45)):
+        if not 2 <= i - s <= 6:
             return -1
+        if s - 1 > low and byte_at(data + s - 1) in (95, 45) and is_class(data, s - 2, ALNUM):
+            return -1  # the end of a longer name
         h = SEED
         for k in range(s, i):
             h = (h ^ U64(byte_at(data + k))) * PRIME
@@ -402,6 +485,9 @@ def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     s = i - 1
     if byte == 71:  # SG.
         found = before == 83 and after == 46
+    elif byte == 73 and after == 65:  # AKIA, ASIA
+        s = i - 2
+        found = before in (75, 83) and s >= low and byte_at(data + s) == 65
     elif byte == 73:  # AIza
         found = before == 65 and after == 122 and byte_at(data + i + 2) == 97
     else:  # eyJ
@@ -431,6 +517,8 @@ def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int,
                 n = _at_sign(data, i, low, high, row, out, n)
                 i += 1
             elif trigger >= 5:
+                if byte_at(data + i) == 45 and i + 6 < high and byte_at(data + i + 3) == 45 == byte_at(data + i + 6):
+                    n = _dashed_mac(t, data, i, low, high, row, out, n)
                 start = _key_start(t, data, i, low, high)
                 if start >= low:
                     n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), rules.KNOWN_KEY, False, 0)

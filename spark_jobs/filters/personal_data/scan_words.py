@@ -20,6 +20,8 @@ KEY_PREFIX: Final = 1 << 62
 _SLOTS: Final = 4096
 _CONTEXT_BYTES: Final = 48
 _LONGEST_WORD: Final = 40
+_LONGEST_UNSPACED: Final = 7  # characters
+SPACED, UNSPACED = 1, 2
 U64 = np.uint64
 SEED = np.uint64(0xCBF29CE484222325)
 PRIME = np.uint64(0x100000001B3)
@@ -115,12 +117,71 @@ def is_class(data: int, i: int, flags: int) -> bool:
 
 
 @njit
+def _character(data: int, i: int) -> Any:
+    """The bytes of the character at i, and what it is: 0 no letter, SPACED or UNSPACED a letter of such a script."""
+    lead = byte_at(data + i)
+    if lead < 0x80:
+        return 1, SPACED if is_class(data, i, UPPER | LOWER) else 0
+    if lead < 0xC0:  # the rest of a character that was cut
+        return 1, 0
+    second = byte_at(data + i + 1)
+    if lead < 0xE0:
+        is_mark = (lead == 0xC2 and second not in (0xAA, 0xB5, 0xBA)) or (
+            lead == 0xD8 and second in (0x8C, 0x9B, 0x9F)  # the Arabic comma, semicolon and question mark
+        )
+        return 2, 0 if is_mark else SPACED
+    if lead >= 0xF0:
+        return 4, 0
+    is_mark = (
+        (lead == 0xE2 and second < 0xB0)
+        or (lead == 0xE3 and second == 0x80)
+        or (
+            lead == 0xEF and second in (0xBB, 0xBC, 0xBD)  # a byte order mark, full-width forms
+        )
+    )
+    if is_mark or (lead == 0xE0 and second == 0xA5 and byte_at(data + i + 2) in (0xA4, 0xA5)):  # danda
+        return 3, 0
+    return 3, UNSPACED if lead == 0xE0 or 0xE3 <= lead <= 0xED else SPACED
+
+
+@njit
+def _hashed(h: Any, data: int, i: int, size: int) -> Any:
+    """A hash with the character at i added, in its small form where that is of Latin or Cyrillic."""
+    lead = byte_at(data + i)
+    if size == 1:  # of ASCII
+        return (h ^ U64(lead | 32 if is_class(data, i, UPPER) else lead)) * PRIME
+    second = byte_at(data + i + 1)
+    if size == 2 and ((lead == 0xC3 and 0x80 <= second <= 0x9E) or (lead == 0xD0 and 0x90 <= second <= 0x9F)):
+        second += 32
+    elif size == 2 and lead == 0xD0 and 0xA0 <= second <= 0xAF:
+        lead, second = 0xD1, second - 32
+    h = (((h ^ U64(lead)) * PRIME) ^ U64(second)) * PRIME
+    return (h ^ U64(byte_at(data + i + 2))) * PRIME if size == 3 else h
+
+
+@njit
+def _unspaced_words(t: ScanTables, data: int, i: int, end: int) -> int:
+    """The masks of the known words that begin at i, in a script that writes words one after another."""
+    mask, h, count = np.int64(0), SEED, 0
+    while i < end and count < _LONGEST_UNSPACED:
+        size, kind = _character(data, i)
+        if kind != UNSPACED or i + size > end:
+            break
+        h, i, count = _hashed(h, data, i, size), i + size, count + 1
+        slot = slot_of(t.keys[0], h) if count > 1 else -1
+        if slot >= 0:
+            mask |= t.masks[0, slot]
+    return mask
+
+
+@njit
 def words_in(t: ScanTables, data: int, start: int, end: int) -> int:
     """The masks of all known words in a span; a blank line, and a line end after a number, forget what stands before.
 
-    Words end where no letter follows, and between a small letter and a capital: `cardNumber` is two words.
+    Words end where no letter follows, and between a small letter and a capital: `cardNumber` is two words. Those of
+    scripts without blanks between words are found inside of others.
     """
-    mask, digits = np.int64(0), 0
+    mask, digits, size, kind = np.int64(0), 0, 1, 0
     i = start
     while i < end:
         if not is_class(data, i, LETTER):
@@ -130,11 +191,20 @@ def words_in(t: ScanTables, data: int, start: int, end: int) -> int:
             i += 1
             continue
         digits = 0
+        if is_class(data, i, HIGH):
+            size, kind = _character(data, i)
+            if kind != SPACED or i + size > end:
+                mask |= _unspaced_words(t, data, i, end) if kind == UNSPACED else 0
+                i += size
+                continue
         h, first, was_lower = SEED, i, False
         while i < end and is_class(data, i, LETTER) and not (was_lower and is_class(data, i, UPPER)):
-            was_lower = is_class(data, i, LOWER)
-            h = (h ^ U64(byte_at(data + i) | 32 if is_class(data, i, UPPER) else byte_at(data + i))) * PRIME
-            i += 1
+            was_lower, size = is_class(data, i, LOWER), 1
+            if is_class(data, i, HIGH):
+                size, kind = _character(data, i)
+                if kind != SPACED or i + size > end:
+                    break
+            h, i = _hashed(h, data, i, size), i + size
         if i - first <= _LONGEST_WORD:
             slot = slot_of(t.keys[0], h)
             if slot >= 0:
@@ -146,8 +216,16 @@ def words_in(t: ScanTables, data: int, start: int, end: int) -> int:
 def context_of(t: ScanTables, data: int, low: int, start: int) -> int:
     """Known words in the bytes before `start`; one that is cut is left out."""
     first = max(low, start - _CONTEXT_BYTES)
-    while low < first < start and is_class(data, first, LETTER) and is_class(data, first - 1, LETTER):
+    while low < first < start and 0x80 <= byte_at(data + first) < 0xC0:
         first += 1
+    before = first - 1
+    while before > low and 0x80 <= byte_at(data + before) < 0xC0:
+        before -= 1
+    if first > low and _character(data, before)[1] == SPACED:
+        size, kind = _character(data, first)
+        while first < start and kind == SPACED:
+            first += size
+            size, kind = _character(data, first)
     return words_in(t, data, first, start)
 
 
@@ -157,9 +235,31 @@ def line_after(t: ScanTables, data: int, end: int, high: int) -> int:
     last = end
     while last < high and last - end < 20 and byte_at(data + last) != 10 and not is_class(data, last, DIGIT):
         last += 1
-    while end < last < high and is_class(data, last, LETTER) and is_class(data, last - 1, LETTER):
-        last -= 1
+    if last < high and _character(data, last)[1] == SPACED:
+        while end < last and is_class(data, last - 1, LETTER):
+            last -= 1
     return words_in(t, data, end, last)
+
+
+@njit
+def mark_at(data: int, i: int, high: int) -> Any:
+    """The mark between groups of a number at i in its ASCII form, one of ` ()-./` or 0, and its bytes."""
+    byte = byte_at(data + i)
+    if byte < 0x80:
+        return (byte, 1) if byte in (32, 40, 41, 45, 46, 47) else (0, 1)
+    if byte == 0xC2:
+        return (32, 2) if i + 1 < high and byte_at(data + i + 1) == 0xA0 else (0, 2)
+    if i + 2 >= high or byte not in (0xE2, 0xE3, 0xEF):
+        return 0, 1
+    second, third = byte_at(data + i + 1), byte_at(data + i + 2)
+    mark = 0
+    if second == 0x80 and ((byte == 0xE2 and (third <= 0x8A or third == 0xAF)) or (byte == 0xE3 and third == 0x80)):
+        mark = 32  # blanks of all widths
+    elif byte == 0xE2 and ((second == 0x80 and 0x90 <= third <= 0x93) or (second == 0x88 and third == 0x92)):
+        mark = 45  # hyphens, the en dash, the minus
+    elif byte == 0xEF and second == 0xBC and third in (0x88, 0x89, 0x8D, 0x8E):
+        mark = third - 0x88 + 40  # full-width ( ) - .
+    return mark, 3
 
 
 @njit

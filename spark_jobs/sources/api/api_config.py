@@ -15,10 +15,11 @@ Values inside of an answer or a record are named by a path of keys with dots bet
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     from spark_jobs.sources.source_config import FilesSource
@@ -27,13 +28,55 @@ PAGE_MARK = "#page:"
 """What stands in the location of a page between the address of its list and its number."""
 
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-_SECRETIVE = re.compile(r"(?i)authorization|cookie|token|secret|passw|api[-_]?key")
+_SECRETIVE = re.compile(
+    r"authorization|cookie|token|secret|passw|passphrase|pwd|credential|(api|access|private|subscription)_?key"
+)
+# Names of tokens that are counted, or that say where a list goes on.
+_NO_SECRET = re.compile(
+    r"(?<![a-z])(max|min|num|count|total|limit|page|paging|pagination|next|prev|previous|cursor|continuation|continue"
+    r"|skip|delta|sync|start|resume|resumption|restart|scroll)(_?(new|page|input|output|prompt|completion))?_?tokens?"
+    r"(?![a-z])|(?<![a-z])tokens?_?(count|limit|budget|type|per|max|min|izer)|tokeni[sz]"
+)
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class _Model(BaseModel):
     # Dagster's components read "100" as a number, quoted or not.
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
+
+
+def _is_secretive(name: str) -> bool:
+    """Whether a header or a parameter of this name is likely to hold a secret: `api_token`, not `page_token`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower()
+    return _SECRETIVE.search(_NO_SECRET.sub("", words)) is not None
+
+
+def _no_secrets(names: Iterable[str]) -> None:
+    """Refuse names of secrets: the config stands in tables.
+
+    Raises:
+        ValueError: names the first.
+    """
+    for name in filter(_is_secretive, names):
+        raise ValueError(f"{name} looks like a secret, and the config is kept in tables; use auth")
+
+
+def _without_secrets(given: dict[str, str]) -> dict[str, str]:
+    _no_secrets(given)
+    return given
+
+
+def _public(url: str | None) -> str | None:
+    """An address without secrets; see `_no_secrets`."""
+    parts = urlsplit(url or "")
+    if "@" in parts.netloc:
+        raise ValueError("holds a user or a password, and the config is kept in tables; use auth: {kind: basic, ..}")
+    _no_secrets(name for name, _ in parse_qsl(parts.query))
+    return url
+
+
+Public = Annotated[dict[str, str], AfterValidator(_without_secrets)]
+Address = Annotated[str | None, AfterValidator(_public)]
 
 
 class BearerAuth(_Model):
@@ -152,8 +195,8 @@ class Limits(_Model):
 class Endpoint(_Model):
     """One list of an API, with what differs from the others."""
 
-    url: str | None = Field(None, pattern=r"^https?://", description="its address")
-    params: dict[str, str] = Field(default_factory=dict, description="its parameters, beside those of the source")
+    url: Address = Field(None, pattern=r"^https?://", description="its address")
+    params: Public = Field(default_factory=dict, description="its parameters, beside those of the source")
     records: str | None = Field(None, description="as of the source")
 
 
@@ -195,7 +238,7 @@ class ApiSource(PagedSource):
     """Records that an API gives page by page; docs/ingest_api.md."""
 
     kind: Literal["api"] = "api"
-    url: str | None = Field(None, pattern=r"^https?://", description="address of the list")
+    url: Address = Field(None, pattern=r"^https?://", description="address of the list")
     endpoints: dict[str, Endpoint] = Field(
         default_factory=dict, description="several lists by name, which is the first part of their documents' paths"
     )
@@ -204,9 +247,15 @@ class ApiSource(PagedSource):
         pattern=r"^[\w.]+:\w+$",
         description="instead of url: package.module:function, called with a cursor, at first None, returns a Page",
     )
-    params: dict[str, str] = Field(default_factory=dict, description="parameters of each request")
-    headers: dict[str, str] = Field(default_factory=dict, description="headers of each request; no secrets")
+    params: Public = Field(default_factory=dict, description="parameters of each request")
+    headers: Public = Field(default_factory=dict, description="headers of each request; no secrets")
     auth: Auth | None = Field(None, description="how requests are authenticated")
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="other hosts, with :port where it is not the usual one, that the address of a next page may lead "
+        "to; credentials do not go there",
+        json_schema_extra={"affects_rows": False},
+    )
     paginator: Paginator = Field(SinglePage(), description="how the next page is asked for")
     records: str = Field("", description="where the records stand in an answer; empty: the answer is their list")
     total: str | None = Field(None, description="where the answer says how many records there are in all")
@@ -235,24 +284,6 @@ class ApiSource(PagedSource):
         if self.endpoints and not all(map(_NAME.fullmatch, self.endpoints)):
             raise ValueError("names of endpoints are of letters, digits, _, . and -; rename the others")
         return self
-
-    @field_validator("headers", "params")
-    @classmethod
-    def _no_secret(cls, given: dict[str, str]) -> dict[str, str]:
-        """Refuse headers and parameters that look like secrets: the config stands in tables."""
-        for name in filter(_SECRETIVE.search, given):
-            raise ValueError(f"{name} looks like a secret, and the config is kept in tables; use auth")
-        return given
-
-    @field_validator("url")
-    @classmethod
-    def _no_password(cls, url: str | None) -> str | None:
-        """Refuse a password in the address."""
-        if url is not None and "@" in urlsplit(url).netloc:
-            raise ValueError(
-                "holds a user or a password, and the config is kept in tables; use auth: {kind: basic, ..}"
-            )
-        return url
 
     @property
     def lists(self) -> dict[str, Endpoint]:

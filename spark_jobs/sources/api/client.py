@@ -21,6 +21,7 @@ import httpx2
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.sources.api.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth
 from spark_jobs.sources.api.checkpoints import StoredPage
+from spark_jobs.sources.api.paging import stop
 from spark_jobs.sources.api.rate import Pace, retry_after
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -73,12 +74,23 @@ class ApiClient:
         auth: Auth | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         named: Iterable[str] = (),
+        allowed: Iterable[str] = (),
         accept: Mapping[str, str] = MappingProxyType({"Accept": "application/json"}),
     ) -> None:
-        """Open no connection yet; `named` are the addresses to whose hosts headers and credentials go."""
+        """Open no connection yet.
+
+        Args:
+            limits: of time and bytes.
+            auth: credentials.
+            headers: of each request to a named host.
+            named: addresses to whose hosts headers and credentials go.
+            allowed: other hosts that the address of a next page may lead to.
+            accept: headers of each request.
+        """
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses, which may hold a key
         self._limits, self._auth, self._headers, self._secrets = limits, auth, headers, _secrets(auth)
-        self._origins = {_origin(httpx2.URL(url)) for url in named}
+        urls = [httpx2.URL(url) for url in named]
+        self._origins, self._hosts = {_origin(url) for url in urls}, {_host(url) for url in urls} | set(allowed)
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         bounds = httpx2.Limits(max_connections=limits.connections + 1)
@@ -93,6 +105,22 @@ class ApiClient:
         if isinstance(self._auth, KeyAuth) and self._auth.place == "query":
             return str(httpx2.URL(url).copy_remove_param(self._auth.name))
         return url
+
+    def next_address(self, url: str, source_url: str) -> str | dict[str, str]:
+        """The address of a next page, without the key; why it is not asked for where it leads to another host.
+
+        Args:
+            url: the address.
+            source_url: that of the answer that names it, whose host may go on.
+        """
+        try:
+            host = _host(httpx2.URL(url))
+            if host in self._hosts or host == _host(httpx2.URL(source_url)):
+                return self.without_key(url)
+            mend = f"add {host} to source.allowed_hosts if it may be asked, without credentials"
+            return stop(f"the next address leads to another host, {host}; {mend}")
+        except httpx2.InvalidURL as error:
+            return stop(f"its next address {url[:200]!r} is none: {error}")
 
     async def get(self, url: str, params: Mapping[str, str], known: Mapping[str, str]) -> Answer | Fault:
         """Ask for a page.
@@ -193,7 +221,8 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) ->
     if held > limits.max_page_bytes:
         detail = f"more than {limits.max_page_bytes} bytes, the limits.max_page_bytes"
         return Fault(Refusal(Reason.TOO_LARGE, detail), again=True)
-    link = response.links.get("next", {}).get("url") if "link" in headers else None
+    links = response.links.items() if "link" in headers else ()
+    link = next((one.get("url") for relations, one in links if "next" in (relations or "").lower().split()), None)
     return Answer(b"".join(chunks), str(url), link, headers.get("etag"), headers.get("last-modified"))
 
 
@@ -218,6 +247,11 @@ def _with_params(url: httpx2.URL, params: Mapping[str, str]) -> httpx2.URL:
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
+
+
+def _host(url: httpx2.URL) -> str:
+    """The host, and the port where it is not that of the scheme."""
+    return url.netloc.decode()
 
 
 def _secrets(auth: Auth | None) -> dict[str, str]:

@@ -14,12 +14,13 @@ import hashlib
 import io
 import json
 import time
+from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.step_key import canonical_json
-from spark_jobs.sources.api.api_config import ApiSource, NumberedPages, OffsetPages
+from spark_jobs.sources.api.api_config import ApiSource, CursorPages, NumberedPages, OffsetPages
 from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
 from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
 from spark_jobs.sources.api.connectors import called
@@ -33,6 +34,8 @@ from spark_jobs.sources.api.paging import (
     record_keys,
     since_value,
     value_at,
+    why_stopped,
+    written_at,
 )
 from spark_jobs.sources.api.rate import Pace
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -100,7 +103,8 @@ class EndpointFetch:
         self.digests: dict[str, StoredPage] = {}
         self.end: int | None = None  # the first page without records
         self.totals: list[Any] = []
-        self.new_pages = 0
+        self.planned: list[int] = []  # cursors of addressable pages of this reading, in order
+        self.requests = self.new_pages = 0
         self.kept = 0
         self.saving = asyncio.Lock()
         self.until = time.monotonic() + self.source.limits.fetch_seconds
@@ -108,10 +112,13 @@ class EndpointFetch:
     async def fetch(self) -> None:
         """Read the endpoint until a reading was quiet or brought nothing new."""
         before = self.store.reading(self.name, self.request)
-        for _ in range(self.source.limits.readings):
+        left = self.source.limits.readings
+        while left:
+            requests = self.requests
             moved = await self._read(before)
             if moved is None:
                 return
+            left -= self.requests > requests  # a reading that was all there but for what cannot be read asks nothing
             before = self.reading
         self._refuse(StoredPage("", -1, refusal=Refusal(Reason.UNSTABLE_LIST, f"{moved}; read again at the next run")))
 
@@ -127,8 +134,8 @@ class EndpointFetch:
         pages = self.store.pages(self.name, self.request)
         self.known = {page.cursor: page for page in pages if page.refusal is None}
         self.deleted = {(page.cursor, page.digest) for page in pages if page.refusal is None and page.object is None}
-        holes = (page for page in pages if page.refusal is None or page.failures >= _HOLE_FAILURES)
-        self.there = {page.cursor: page for page in holes if page.reading == self.reading.number and page.place >= 0}
+        known = (page for page in pages if (self._is_hole(page) if page.refusal else not why_stopped(page.next_cursor)))
+        self.there = {page.cursor: page for page in known if page.reading == self.reading.number and page.place >= 0}
         self.digests = {page.digest: page for page in self.there.values() if page.digest}
         self.end = min((page.place for page in self.there.values() if _is_empty(page)), default=None)
         self.totals, self.new_pages = [], 0
@@ -140,10 +147,15 @@ class EndpointFetch:
             return None
         moved = self._moved()
         in_one = before is None or before.complete or bool(self.totals)  # else it was resumed, and may have moved
-        if moved is None and in_one and all(page.refusal is None for page in self.there.values()):
+        holes = [page.place for page in self.there.values() if page.refusal is not None]
+        if moved is None and in_one and not holes:
             self.store.begin(self.name, WHOLE, replace(self.reading, mark=self.request))
-        self._complete(largest([self.reading.mark, *(page.seen for page in self.there.values())]))
-        return moved if self.new_pages else None
+        moved = f"page {min(holes)} could not be read" if holes else moved if self.new_pages else None
+        seen = (
+            [page.seen for page in self.there.values()] if moved is None else []
+        )  # else what was missed is asked again
+        self._complete(largest([self.reading.mark, *seen]))
+        return moved
 
     def _complete(self, mark: Any) -> None:
         self.reading = replace(self.reading, complete=True, mark=mark)
@@ -184,14 +196,18 @@ class EndpointFetch:
         """Read pages that can be asked for by number, several at a time."""
         paginator = self.source.paginator
         assert isinstance(paginator, NumberedPages | OffsetPages)
-        first, step = first_cursor(paginator), paginator.limit if isinstance(paginator, OffsetPages) else 1
-        todo, ahead = [first], first
-        planned, running, refused = {first}, dict[asyncio.Task[StoredPage | None], int](), False
+        first = ahead = first_cursor(paginator)
+        running, refused = dict[asyncio.Task[StoredPage | None], int](), False
+        todo, self.planned = [first], [first]
 
-        def plan(cursor: int) -> None:
-            if cursor not in planned and not refused and (self.end is None or cursor < self.end):
-                planned.add(cursor)
-                todo.append(cursor)
+        def plan(cursor: int, after: int) -> bool:
+            room = self._room(after)
+            fits = room is None or cursor < after + room
+            if not fits or refused or (self.end is not None and cursor >= self.end):
+                return False
+            insort(self.planned, cursor)
+            todo.append(cursor)
+            return True
 
         try:
             while todo or running:
@@ -205,21 +221,41 @@ class EndpointFetch:
                     if page is None or refused:
                         todo.clear()
                     elif page.next_cursor is not None:
-                        plan(page.next_cursor)  # of a short page by offset, the rest of what was asked for
-                        while len(running) + len(todo) < self.source.limits.connections and not refused:
-                            ahead += step
-                            plan(ahead)
-                            if ahead not in planned:
+                        plan(page.next_cursor, cursor)  # of a short page by offset, the rest of what was asked for
+                        ahead = max(ahead, page.next_cursor)
+                        # A server that gives less than was asked for is not asked ahead: its pages would overlap.
+                        while self._is_full(page) and len(running) + len(todo) < self.source.limits.connections:
+                            if not plan(ahead + self._step, ahead):
                                 break
+                            ahead += self._step
         finally:
             for task in running:
                 task.cancel()
         return _STOPPED if refused else None
 
+    @property
+    def _step(self) -> int:
+        """How far the cursor of a page is from that of the next, where each page is full."""
+        return self.source.paginator.limit if isinstance(self.source.paginator, OffsetPages) else 1
+
+    def _is_hole(self, page: StoredPage) -> bool:
+        """Whether a reading goes on without a page that was refused."""
+        return self.parallel and page.failures >= _HOLE_FAILURES
+
+    def _room(self, cursor: int) -> int | None:
+        """How far the next planned page is behind a cursor; None where there is none."""
+        place = bisect_right(self.planned, cursor)
+        return None if place == len(self.planned) else self.planned[place] - cursor
+
+    def _is_full(self, page: StoredPage) -> bool:
+        """Whether a page has as many records as were asked for, so that the next one begins a step behind it."""
+        return isinstance(self.source.paginator, NumberedPages) or page.record_count == self._step
+
     async def _one(self, cursor: int) -> StoredPage | None:
         """One addressable page: as it was fetched in this reading before, or fetched; None where it is refused."""
         if (page := self.there.get(self._key(cursor))) is not None:
-            step = self.source.paginator.limit if isinstance(self.source.paginator, OffsetPages) else 1
+            counts = (one.record_count for one in self.there.values())
+            step = self._step if isinstance(self.source.paginator, NumberedPages) else max(counts) or self._step
             return page if page.refusal is None else replace(page, next_cursor=cursor + step)
         got = await self._get(cursor, cursor, set())
         if not isinstance(got, Fault):
@@ -266,6 +302,7 @@ class EndpointFetch:
             async with self.slots:
                 await self.pace.turn()
                 self.done.requests += 1
+                self.requests += 1
                 got = await (self._ask(cursor) if self.connector is None else self._called(cursor))
             repeated = None if isinstance(got, Fault) else self._repeats(cursor, got, asked)
             return got if repeated is None else Fault(Refusal(Reason.UNSTABLE_LIST, repeated), again=True)
@@ -290,10 +327,16 @@ class EndpointFetch:
     async def _ask(self, cursor: Any) -> _Got | Fault:
         """Ask the server for a page once."""
         source, asked = self.source, self.asked
+        if (why := why_stopped(cursor)) is not None:
+            return Fault(Refusal(Reason.BAD_ANSWER, why), again=False)
         url, params = page_request(source.paginator, asked.url or "", {**source.params, **asked.params}, cursor)
+        if isinstance(source.paginator, OffsetPages) and (room := self._room(cursor)) is not None:
+            params[source.paginator.limit_param] = str(min(room, source.paginator.limit))
         if source.since is not None and self.reading.since is not None and url == asked.url:
             params.setdefault(source.since.param, self.reading.since)  # which may be that of the cursor
         before = self.known.get(self._key(cursor))
+        if before is not None and why_stopped(before.next_cursor) is not None:
+            before = None  # to be told anew what is next
         answer = await self.client.get(url, params, validators(before))
         if isinstance(answer, Fault):
             return answer
@@ -310,9 +353,7 @@ class EndpointFetch:
         if isinstance(records, Refusal):
             return Fault(records, again=True)
         told = json.loads(data)
-        following = next_cursor(source.paginator, answer.url, cursor, told, answer.link, len(records))
-        if isinstance(following, str) and following.startswith(("http://", "https://")):
-            following = self.client.without_key(following)
+        following = self._following(cursor, answer, told, len(records))
         total = value_at(told, source.total) if source.total else None
         if isinstance(total, int):
             self.totals.append(total)
@@ -321,6 +362,19 @@ class EndpointFetch:
         except RecursionError:
             return Fault(Refusal(Reason.BAD_ANSWER, "a record is nested too deeply"), again=False)
         return _Got(data, records, digest, following, answer.etag, answer.modified)
+
+    def _following(self, cursor: Any, answer: Answer, told: Any, record_count: int) -> Any:
+        """The cursor after an answer: a token as it was written, an address of a host that may be asked."""
+        paginator = self.source.paginator
+        found = next_cursor(paginator, answer.url, cursor, told, answer.link, record_count)
+        if found is None or is_addressable(paginator) or why_stopped(found) is not None:
+            return found
+        if not isinstance(paginator, CursorPages):
+            return self.client.next_address(found, answer.url)
+        if isinstance(found, str) or type(found) is int:
+            return found
+        data = answer.data or b""
+        return written_at(data.decode(json.detect_encoding(data), "surrogatepass"), paginator.path)
 
     async def _called(self, cursor: Any) -> _Got | Fault:
         """Ask a connector of the user's for a page once."""

@@ -56,7 +56,7 @@ def fetch_pages(source: ApiSource, store: Checkpoints, objects: ObjectFolder, se
 
 async def _fetch_all(source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int) -> Fetched:
     named = [one.url for one in source.lists.values() if one.url]
-    done, client = Fetched(), ApiClient(source.limits, source.auth, source.headers, named)
+    done, client = Fetched(), ApiClient(source.limits, source.auth, source.headers, named, source.allowed_hosts)
     pace, slots = Pace(source.limits, seed), asyncio.Semaphore(source.limits.connections)
     connector = None if source.pages is None else imported(source.pages)
     try:

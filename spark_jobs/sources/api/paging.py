@@ -1,14 +1,15 @@
 """Pages of an API as pure functions: what is asked for at a cursor, and which cursor an answer says is next.
 
 A cursor is a value that JSON can hold: None at the first page, a number of a page or of records, a token of the
-server's own, or the address of the next page.
+server's own as it was written, the address of the next page, or why there can be none (`stop`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -22,6 +23,8 @@ from spark_jobs.sources.api.api_config import (
     Paginator,
     Since,
 )
+
+_NO_MORE: tuple[Any, ...] = (None, False, 0, "", "false", "False", "0", [], {})  # what says that a page is the last
 
 
 class Page(NamedTuple):
@@ -46,6 +49,46 @@ def value_at(value: Any, path: str) -> Any:
         more, dot, rest = rest.partition(".")
         head += f".{more}"
     return None
+
+
+def written_at(text: str, path: str) -> str | None:
+    """The value at a path (see `value_at`) of a JSON text as it is written there; None where there is none."""
+    members = dict(_members(text))
+    if path in members:
+        return members[path]
+    heads = [path[:place] for place, letter in enumerate(path) if letter == "."]
+    found = next((head for head in heads if head in members), None)
+    return None if found is None else written_at(members[found], path[len(found) + 1 :])
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Keys of a JSON object and the texts of their values."""
+    decoder, place = json.JSONDecoder(), _past_blanks(text, 0)
+    if text[place : place + 1] != "{":
+        return
+    place = _past_blanks(text, place + 1)
+    while text[place : place + 1] == '"':
+        key, place = decoder.raw_decode(text, place)
+        start = _past_blanks(text, _past_blanks(text, place) + 1)
+        _, place = decoder.raw_decode(text, start)
+        yield key, text[start:place]
+        place = _past_blanks(text, _past_blanks(text, place) + 1)
+
+
+def _past_blanks(text: str, place: int) -> int:
+    while text[place : place + 1] in (" ", "\t", "\n", "\r"):
+        place += 1
+    return place
+
+
+def stop(why: str) -> dict[str, str]:
+    """What stands for the cursor of a page that cannot be asked for."""
+    return {"stop": why}
+
+
+def why_stopped(cursor: Any) -> str | None:
+    """Why the page at a cursor cannot be asked for; None where it can."""
+    return cursor.get("stop") if isinstance(cursor, dict) else None
 
 
 def first_cursor(paginator: Paginator) -> Any:
@@ -73,7 +116,9 @@ def page_request(paginator: Paginator, url: str, params: Mapping[str, str], curs
 
 
 def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: str | None, record_count: int) -> Any:
-    """The cursor after a page, None after the last.
+    """The cursor after a page, None after the last; `stop` where there is a next page that cannot be asked for.
+
+    A token of the server's own is given as JSON has it: its text is that of `written_at`.
 
     Args:
         paginator: how pages follow each other.
@@ -89,12 +134,28 @@ def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: 
     elif isinstance(paginator, OffsetPages) and record_count:
         found = cursor + record_count
     elif isinstance(paginator, CursorPages):
-        more = paginator.more is None or bool(value_at(answer, paginator.more))
-        found = value_at(answer, paginator.path) if more else None
+        more = paginator.more is None or value_at(answer, paginator.more) not in _NO_MORE
+        found = (value_at(answer, paginator.path) or None) if more else None
+        if found is None and more and paginator.more is not None:
+            return stop(f"{paginator.more!r} says that there are more pages, and {paginator.path!r} has no cursor")
+        if isinstance(found, float) and math.isnan(found):
+            return None
     elif isinstance(paginator, NextUrlPages | LinkHeaderPages):
-        told = link if isinstance(paginator, LinkHeaderPages) else value_at(answer, paginator.path)
-        found = urljoin(url, told) if isinstance(told, str) and told else None
-    return found if isinstance(found, str | int) and found not in ("", False) else None
+        found = _next_address(url, link if isinstance(paginator, LinkHeaderPages) else value_at(answer, paginator.path))
+    return found
+
+
+def _next_address(url: str, told: Any) -> str | dict[str, str] | None:
+    """The address that an answer from `url` says is next."""
+    if not told:
+        return None
+    if not isinstance(told, str):
+        fields = f" with {', '.join(list(told)[:5])}" if isinstance(told, dict) else ""
+        return stop(f"its next address is a JSON {type(told).__name__}{fields}, not a text; correct paginator.path")
+    try:
+        return urljoin(url, told)
+    except ValueError as error:
+        return stop(f"its next address {told[:200]!r} is none: {error}")
 
 
 def record_keys(records: Iterable[Any], id_column: str) -> frozenset[str]:

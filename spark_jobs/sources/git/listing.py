@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,7 +54,7 @@ Row = dict[str, Any]
 _LAST_SECOND = 253_402_300_799  # of the year 9999: times of commits may be forged
 _CHUNK_FILES = 500  # files of one repository that one task reads, so that git finds what their deltas share
 _CHUNK_BYTES = 16 << 20
-_PATTERN_SIGNS = "*?["
+_PATTERN_SIGN = re.compile(r"[*?[]")
 _NO_NAMES = frozenset({"", ".", ".."})
 _MARKED = str(Reason.MARKED)
 _TRIED_AGAIN = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))
@@ -65,6 +66,7 @@ class _Found:
 
     name: str
     root: str
+    is_linked: bool = False  # a link leads to it that the source does not name itself, but by a pattern or a folder
 
 
 @dataclass
@@ -109,7 +111,8 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
             f"dataset {config.dataset}: no repository matches {', '.join(source.repositories)}; check the paths, or "
             "declare `allow_empty: true` if all of them were deleted"
         )
-    opened = [_open(found, source) for found in repositories]
+    allowed = allowed_folders(repositories)
+    opened = [_open(found, source, allowed) for found in repositories]
     damaged = _damaged(arrivals)
     changed = [one for one in opened if reread or one.found.name in damaged or not _is_as_before(one, states)]
     if not changed and not vanished:
@@ -141,17 +144,25 @@ def find_repositories(source: GitSource) -> list[_Found]:
     Raises:
         InputError: two have one name.
     """
-    found: dict[str, str] = {}
+    found: dict[str, _Found] = {}
     for pattern in source.repositories:
         full = absolute(pattern)
-        is_pattern = any(sign in full for sign in _PATTERN_SIGNS) and not os.path.exists(full)
+        is_pattern = _PATTERN_SIGN.search(full) is not None and not os.path.exists(full)
         named = sorted(glob.glob(full)) if is_pattern else [full]
+        stated = os.path.dirname(_PATTERN_SIGN.split(full)[0]) if is_pattern else full
         for root in (inner for one in named for inner in _repositories_in(one)):
             name = os.path.basename(root).removesuffix(".git").removesuffix(".bundle")
             name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            if found.setdefault(name, root) != root:
-                raise InputError(f"{found[name]} and {root} are both named {name}; a dataset needs distinct names")
-    return [_Found(name, root) for name, root in sorted(found.items())]
+            there = os.path.join(os.path.realpath(stated), os.path.relpath(root, stated))
+            one = _Found(name, root, os.path.realpath(root) != os.path.normpath(there))
+            if found.setdefault(name, one).root != root:
+                raise InputError(f"{found[name].root} and {root} are both named {name}; a dataset needs distinct names")
+    return [one for _, one in sorted(found.items())]
+
+
+def allowed_folders(repositories: Iterable[_Found]) -> frozenset[str]:
+    """Real paths of the repositories that a source names; what they lead to outside of these is not read."""
+    return frozenset(os.path.realpath(one.root) for one in repositories if not one.is_linked)
 
 
 def _repositories_in(root: str) -> list[str]:
@@ -174,11 +185,11 @@ def _written(path: str) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def _open(found: _Found, source: GitSource) -> _Opened:
+def _open(found: _Found, source: GitSource, allowed: frozenset[str]) -> _Opened:
     """Read the refs of a repository, and digest those that decide what is selected."""
     try:
         found.root.encode()
-        store = open_store(found.root, absolute(source.cache))
+        store = open_store(found.root, absolute(source.cache), allowed)
     except RefusedRepositoryError as error:
         return _Opened(found, None, error.refusal, None)
     except UnicodeEncodeError:
@@ -254,7 +265,7 @@ def _forks(opened: list[_Opened]) -> dict[str, str]:
                     roots = git.output("rev-list", "--max-parents=0", one.store.head).split()
             except RefusedRepositoryError:
                 continue  # its own row says why
-            if roots and one.store.shallow is None:
+            if roots and not one.store.shallow:
                 groups.setdefault(min(roots).decode(), []).append(one)
     forks: dict[str, str] = {}
     for group in groups.values():

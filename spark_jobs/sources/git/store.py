@@ -9,6 +9,9 @@ lends only its folder of objects; its refs are read by this module, which takes 
     /data/redis.git/HEAD, packed-refs, refs/**         read as text, checked, never interpreted by git
 
 A bundle is unpacked once into a folder of the cache that looks like a bare repository.
+
+Files of a repository can lead to another one: a `.git` file, `commondir`, symbolic links, alternates. What is read
+lies inside of the repositories that the source names, or the repository is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Final
 
@@ -61,7 +64,8 @@ class Store:
     objects: str
     refs: dict[str, str]
     head: str | None
-    shallow: str | None  # the file that names commits whose parents were not fetched
+    shallow: tuple[str, ...] = ()  # commits whose parents were not fetched
+    allowed: frozenset[str] = frozenset()  # folders that its links may lead into
 
     @property
     def is_sha256(self) -> bool:
@@ -69,40 +73,67 @@ class Store:
         return any(len(oid) > _SHA1_DIGITS for oid in (*self.refs.values(), self.head or ""))
 
 
-def open_store(root: str, cache: str) -> Store:
+def open_store(root: str, cache: str, allowed: frozenset[str] | None = None) -> Store:
     """Find the objects and refs of a bare repository, a work tree or a bundle.
 
     Args:
         root: absolute path.
         cache: folder in which bundles are unpacked.
+        allowed: real paths of the repositories that the source names, outside of which nothing is read; the root
+            alone where none are given.
 
     Raises:
         RefusedRepositoryError: it is none of the three, or is stored in a way that is not read.
     """
     try:
-        own, common = _git_folders(_unbundled(root, cache) if os.path.isfile(root) else root)
+        allowed = frozenset({os.path.realpath(root)}) if allowed is None else allowed
+        _stay_inside(root, allowed)
+        if os.path.isfile(root):
+            root = _unbundled(root, cache)
+            allowed = frozenset({os.path.realpath(root)})
+        own, common = _git_folders(root, allowed)
         refs = _refs(common)
-        shallow = os.path.join(common, "shallow")
+        shallow = _text(os.path.join(common, "shallow"), _PACKED_REFS_BYTES).split()
         objects = os.path.join(common, "objects")
         borrowed = os.path.join(objects, "info", "alternates")
-        if os.path.exists(borrowed):
+        if os.path.lexists(borrowed):
             raise RefusedRepositoryError(
                 Reason.NO_REPOSITORY,
                 f"it borrows objects by {borrowed}; copy them (git repack -a), remove that file",
             )
-        return Store(objects, refs, _resolved(own, refs), shallow if os.path.exists(shallow) else None)
+        return Store(objects, refs, _resolved(own, refs), tuple(filter(_HEX.fullmatch, shallow)), allowed)
     except OSError as error:
         raise RefusedRepositoryError(Reason.UNREADABLE, f"{error.strerror or error}") from error
 
 
-def _git_folders(root: str) -> tuple[str, str]:
+def _stay_inside(path: str, allowed: frozenset[str]) -> None:
+    """Refuse what leads out of the repositories that a source names.
+
+    Raises:
+        RefusedRepositoryError: the real path is in none of the folders.
+    """
+    real = inner = os.path.realpath(path)
+    while inner not in allowed:
+        if inner == os.path.dirname(inner):
+            mend = "name the repository that it is of in `repositories` too, or clone it there"
+            raise RefusedRepositoryError(
+                Reason.NO_REPOSITORY, f"{path} leads to {real}, outside of what the source names; {mend}"
+            )
+        inner = os.path.dirname(inner)
+
+
+def _git_folders(root: str, allowed: frozenset[str]) -> tuple[str, str]:
     """The folder that has HEAD, and the one that has objects and refs; they differ for linked work trees."""
     own = os.path.join(root, ".git") if os.path.lexists(os.path.join(root, ".git")) else root
     if os.path.isfile(own):
+        _stay_inside(own, allowed)
         own = os.path.join(root, _text(own).removeprefix("gitdir:").strip())
+    _stay_inside(own, allowed)
     common = own
     if os.path.isfile(os.path.join(own, "commondir")):
-        common = os.path.normpath(os.path.join(own, _text(os.path.join(own, "commondir")).strip()))
+        common = os.path.join(own, _text(os.path.join(own, "commondir")).strip())
+        _stay_inside(common, allowed)
+    _stay_inside(os.path.join(common, "objects"), allowed)
     if not os.path.isfile(os.path.join(own, "HEAD")) or not os.path.isdir(os.path.join(common, "objects")):
         raise RefusedRepositoryError(
             Reason.NO_REPOSITORY, "no git repository: a bare one, a work tree or a .bundle file was looked for"
@@ -159,7 +190,7 @@ def _unbundled(bundle: str, cache: str) -> str:
     made = tempfile.mkdtemp(dir=cache)
     try:
         os.makedirs(os.path.join(made, "objects", "pack"))
-        with IsolatedGit(Store(os.path.join(made, "objects"), {}, None, None), b"object-format=sha256" in head) as git:
+        with IsolatedGit(Store(os.path.join(made, "objects"), {}, None), b"object-format=sha256" in head) as git:
             lines = git.output("bundle", "unbundle", bundle).decode(errors="replace").splitlines()
         refs = {name: oid for oid, _, name in (line.partition(" ") for line in lines) if _HEX.fullmatch(oid)}
         heads = sorted(name for name in refs if name.startswith("refs/heads/"))
@@ -175,10 +206,36 @@ def _unbundled(bundle: str, cache: str) -> str:
     return folder
 
 
+def _check_links(objects: str, allowed: frozenset[str]) -> None:
+    """Refuse a folder of objects with a link that leads out of the repositories of the source.
+
+    Raises:
+        RefusedRepositoryError: names the link.
+    """
+    todo, seen = [objects], set[str]()
+    while todo:
+        folder = todo.pop()
+        seen.add(os.path.realpath(folder))
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    _stay_inside(entry.path, allowed)
+                if entry.is_dir() and os.path.realpath(entry.path) not in seen:
+                    todo.append(entry.path)
+
+
 class IsolatedGit:
-    """Runs git on the objects of a store, with a config of ours and nothing of the repository's own."""
+    """Runs git on the objects of a store, with a config of ours and nothing of the repository's own.
+
+    Raises:
+        RefusedRepositoryError: the folder of objects cannot be read, or leads elsewhere.
+    """
 
     def __init__(self, store: Store, sha256: bool | None = None) -> None:
+        try:
+            _check_links(store.objects, store.allowed)
+        except OSError as error:
+            raise RefusedRepositoryError(Reason.UNREADABLE, f"{error.strerror or error}") from error
         self._folder = tempfile.mkdtemp(prefix="headrace-git-")
         is_sha256 = store.is_sha256 if sha256 is None else sha256
         for name in ("objects", "refs"):
@@ -188,8 +245,9 @@ class IsolatedGit:
         with open(os.path.join(self._folder, "config"), "w", encoding="utf-8") as file:
             extension = "[extensions]\n\tobjectformat = sha256\n" if is_sha256 else ""
             file.write(f"[core]\n\trepositoryformatversion = {int(is_sha256)}\n\tbare = true\n{extension}")
-        if store.shallow is not None:
-            shutil.copyfile(store.shallow, os.path.join(self._folder, "shallow"))
+        if store.shallow:
+            with open(os.path.join(self._folder, "shallow"), "w", encoding="ascii") as file:
+                file.writelines(f"{oid}\n" for oid in store.shallow)
         self._environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": self._folder,
@@ -272,8 +330,8 @@ class IsolatedGit:
 class BlobReader:
     """Reads blobs of one repository by their ids, from one process of `git cat-file --batch`."""
 
-    def __init__(self, root: str, cache: str) -> None:
-        self._git = IsolatedGit(open_store(root, cache))
+    def __init__(self, root: str, cache: str, allowed: frozenset[str] | None = None) -> None:
+        self._git = IsolatedGit(open_store(root, cache, allowed))
         self._process: subprocess.Popen[bytes] | None = None
 
     def read(self, oid: str, limit: int) -> bytes:
@@ -322,8 +380,9 @@ class BlobReaders:
 
     _OPEN = 4
 
-    def __init__(self, cache: str) -> None:
-        self._cache = cache
+    def __init__(self, cache: str, allowed: Callable[[], frozenset[str]] | None = None) -> None:
+        """Open none yet; `allowed` gives the folders outside of which nothing is read (see `open_store`)."""
+        self._cache, self._allowed = cache, allowed
         self._readers: dict[str, BlobReader] = {}
 
     def read(self, root: str, oid: str, limit: int) -> bytes:
@@ -336,7 +395,8 @@ class BlobReaders:
             while len(self._readers) >= self._OPEN:
                 self._readers.pop(next(iter(self._readers))).close()
             try:
-                self._readers[root] = BlobReader(root, self._cache)
+                allowed = None if self._allowed is None else self._allowed()
+                self._readers[root] = BlobReader(root, self._cache, allowed)
             except RefusedRepositoryError as error:
                 raise OSError(str(error)) from error
         return self._readers[root].read(oid, limit)

@@ -22,6 +22,7 @@ from spark_jobs.sources.file_trees import absolute, unreadable
 from spark_jobs.sources.formats.compressed.compression import CODECS, decompressed
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.notebooks import has_front_matter
+from spark_jobs.sources.git.listing import allowed_folders, find_repositories
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.reading.archive_files import read_archive
 from spark_jobs.sources.reading.decoding import TOLD_BYTES, Decoded, decode, decode_as
@@ -81,7 +82,9 @@ def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterat
 
 def open_blobs(source: Source) -> BlobReaders:
     """What reads the files of git repositories; for other sources it stays unused, and costs nothing."""
-    return BlobReaders(absolute(source.cache) if isinstance(source, GitSource) else "")
+    if not isinstance(source, GitSource):
+        return BlobReaders("")
+    return BlobReaders(absolute(source.cache), lambda: allowed_folders(find_repositories(source)))
 
 
 def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) -> Iterator[Row]:

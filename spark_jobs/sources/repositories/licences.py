@@ -7,12 +7,12 @@ is not recognised for certain is None: "BSD" alone names four licences. Ids are 
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from spark_jobs.sources.repositories.licence_texts import known_text
 
 LICENCE_FILE: Final = re.compile(r"(?i:LICEN[CS]E|COPYING|UNLICENSE)(?:[-._][^/]*)?")
 """Names of files that are texts of licences."""
@@ -207,21 +207,8 @@ def declared_licence(name: str, data: bytes) -> str | None:
 
 
 def licence_of_text(data: bytes) -> str | None:
-    """The SPDX id of a licence's text, if it differs from the known one by less than 5%; None else.
-
-    Lines of copyright and white space are ignored. The method and the texts are those of `identify.license_id`.
-    """
-    from identify.identify import license_id
-
-    handle, path = tempfile.mkstemp()
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        return spdx_expression(license_id(path))
-    except UnicodeDecodeError:
-        return None
-    finally:
-        os.unlink(path)
+    """The SPDX id of a licence's text; None else, see `licence_texts`."""
+    return spdx_expression(known_text(data))
 
 
 def licence_of_texts(texts: Mapping[str, bytes]) -> tuple[str | None, str | None]:

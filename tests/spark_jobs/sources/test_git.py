@@ -114,8 +114,8 @@ def test_bare_repositories_work_trees_linked_ones_and_bundles_give_the_same(
     made.git("clone", "-q", "--bare", ".", str(repos / "bare.git"))
     made.git("-C", str(repos / "bare.git"), "gc", "-q")
     made.git("bundle", "create", "-q", str(repos / "packed.bundle"), "HEAD", "--all")
-    made.git("worktree", "add", "-q", "--detach", str(repos / "linked"))
     shutil.copytree(made.root, repos / "tree")
+    made.git("-C", str(repos / "tree"), "worktree", "add", "-q", "--detach", str(repos / "linked"))
     documents, arrivals = landing.land(git_config(revisions="all"))
     truth = pairs(documents, "tree")
     assert truth

@@ -50,6 +50,7 @@ class Api:
     delay_seconds: float = 0.0
     redirect: str = ""
     port: int = 0
+    next_port: int = 0  # of the server that has the next pages, where it is another
 
     def __post_init__(self) -> None:
         self.random, self.lock, self.epoch = random.Random(self.seed), threading.Lock(), 0
@@ -59,6 +60,11 @@ class Api:
     def url(self) -> str:
         """Address of the list."""
         return f"http://127.0.0.1:{self.port}/v1/items"
+
+    @property
+    def next_url(self) -> str:
+        """Address of the list at the server that has the next page."""
+        return self.url.replace(f":{self.port}/", f":{self.next_port or self.port}/")
 
     @property
     def truth(self) -> dict[int, str]:
@@ -154,9 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         headers = {}
         if following is not None and api.style == "next_url":
-            body["meta"]["next"] = f"/v1/items?cursor={following}"
+            address = api.next_url if api.next_port else "/v1/items"
+            body["meta"]["next"] = f"{address}?cursor={following}"
         if following is not None and api.style == "link_header":
-            headers["Link"] = f'</v1/items>; rel="first", <{api.url}?cursor={following}>; rel="next"'
+            headers["Link"] = f'</v1/items>; rel="first", <{api.next_url}?cursor={following}>; rel="last Next"'
             body["meta"] = {}
         if api.etags:
             stable = json.dumps({**body, "at": 0}, sort_keys=True).encode()

@@ -26,7 +26,7 @@ ANSWERS: dict[str, tuple[str | bytes, list[str], str]] = {
     "byte_order_mark": ("\ufeff" + _ONE % ("1", '"b"', "null"), ["b"], ""),
     "latin_1": ((_ONE % ("1", '"ü"', "null")).encode("latin-1"), [], "not JSON"),
     "cursor_true": (_ONE % ("1", '"a"', "true"), ["a"], "its next cursor is that of a page before it"),
-    "cursor_object": (_ONE % ("1", '"a"', '{"a": 1}'), ["a"], ""),
+    "cursor_object": (_ONE % ("1", '"a"', '{"a": 1}'), ["a"], "its next cursor is that of a page before it"),
     "not_a_number": (_ONE % ("NaN", '"a", "stars": -Infinity', "NaN"), ["a"], ""),
     "text_not_a_number": (_ONE % ("1", "NaN", "null"), [], ""),
     "keys_twice": (_ONE % ('2, "id": 1', '"a", "text": "b"', '"x", "next": null'), ["b"], ""),

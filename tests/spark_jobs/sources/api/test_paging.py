@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from spark_jobs.sources.api.api_config import ApiSource, Limits, Since
-from spark_jobs.sources.api.paging import largest, next_cursor, page_request, since_value, value_at
+from spark_jobs.sources.api.paging import largest, next_cursor, page_request, since_value, value_at, written_at
 from spark_jobs.sources.api.rate import Pace, retry_after
 from spark_jobs.sources.schema_changes import changes, field_types
 
@@ -89,6 +89,8 @@ def test_retry_after_is_seconds_or_a_date() -> None:
         ({"url": "ftp://h.example/x"}, "url"),
         ({"url": "https://h.example/x", "headers": {"Authorization": "x"}}, "looks like a secret"),
         ({"url": "https://h.example/x", "params": {"api_key": "x"}}, "looks like a secret"),
+        ({"url": "https://h.example/x?page=1&apiKey=x"}, "apiKey looks like a secret"),
+        ({"endpoints": {"a": {"url": "https://h.example/x", "params": {"token": "x"}}}}, "token looks like a secret"),
         ({"url": "https://h.example/x", "pages": "a:b"}, "pages stands instead of url"),
         ({"endpoints": {"a": {}}}, "endpoints.a: url is missing"),
         ({"endpoints": {"a#b": {"url": "https://h.example/x"}}}, "names of endpoints"),
@@ -99,6 +101,32 @@ def test_a_source_that_cannot_be_used_is_refused(given: dict[str, object], told:
     """Before anything is asked."""
     with pytest.raises(ValidationError, match=told):
         ApiSource.model_validate({"kind": "api", **MAPPING, **given})
+
+
+def test_a_token_that_counts_or_says_where_a_list_goes_on_is_no_secret() -> None:
+    """Whatever the style of names; words that hold such a word by chance are secrets still."""
+    public = (
+        "max_tokens maxTokens max-new-tokens page_token pageToken next_token NextToken $skiptoken continuationToken"
+    )
+    public += " resumptionToken sync_token token_count tokens_per_page tokenizer n_keys author key start_token"
+    secret = "token Token access_token accessToken apiToken API-Token PRIVATE-TOKEN X-Auth-Token admin_token id_token"
+    secret += (
+        " refreshToken apikey X-Api-Key client_secret password cookie Proxy-Authorization Ocp-Apim-Subscription-Key"
+    )
+    secret += " context_token accesskey next_access_token db_pwd"
+    source = {"kind": "api", "url": "https://h.example/x", **MAPPING}
+    for name in public.split():
+        assert ApiSource.model_validate({**source, "params": {name: "1"}}).params == {name: "1"}
+    for name in secret.split():
+        with pytest.raises(ValidationError, match="looks like a secret"):
+            ApiSource.model_validate({**source, "headers": {name: "1"}})
+
+
+def test_a_value_is_found_as_it_is_written() -> None:
+    """By the same path as the value itself, whatever is around it; of a key that comes twice the last counts."""
+    answer = '{ "a.b" :{"c" : 1.50 , "d":[1,  2.0e1]},"e":{"f.g":{"h":-0.0}}, "x": "}{\\"", "x":  {"y" :null}\n}'
+    found = [written_at(answer, path) for path in ("a.b.c", "a.b.d", "e.f.g.h", "x", "x.y", "x.z", "none", "a.b.c.d")]
+    assert found == ["1.50", "[1,  2.0e1]", "-0.0", '{"y" :null}', "null", None, None, None]
 
 
 def test_changes_of_fields_are_rows() -> None:

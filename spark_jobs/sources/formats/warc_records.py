@@ -28,7 +28,7 @@ _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _PADDING = b"\r\n\0"
 _PADDING_BYTES = 4096
 _LENGTH = re.compile(r"[0-9]{1,18}")
-_HEAD_BYTES = (1 << 13, 1 << 19)  # looked through for a head's end: nearly always the first are enough
+_HEAD_BYTES, _MOST_HEAD_BYTES = 1 << 13, 1 << 19  # looked through for a head's end; nearly always the first are enough
 _READ_BYTES = 1 << 16
 
 
@@ -102,16 +102,16 @@ def _record(held: _Held, max_bytes: int) -> WarcRecord | Refusal:
 
 def _head(held: _Held) -> tuple[dict[str, str], bytes] | Refusal:
     """The headers of the record that begins here, with a length, and what ends their lines; then it stands behind."""
-    for size in _HEAD_BYTES:
-        head = held.peek(size)
-        version, end = _VERSION.match(head), _END_OF_HEAD.search(head)
-        if version is None:
-            return Refusal(Reason.BAD_RECORD, "no record begins here")
-        if end is not None:
-            break
+    head = held.peek(_HEAD_BYTES)
+    version, end = _VERSION.match(head), _END_OF_HEAD.search(head)
+    if version is None:
+        return Refusal(Reason.BAD_RECORD, "no record begins here")
+    if end is None:
+        head = held.peek(_MOST_HEAD_BYTES)
+        end = _END_OF_HEAD.search(head)
     if end is None:
         held.take(version.end())
-        return Refusal(Reason.BAD_RECORD, f"its head does not end within {size} bytes")
+        return Refusal(Reason.BAD_RECORD, f"its head does not end within {len(head)} bytes")
     lines = re.split(rb"\r?\n", head[version.end() : end.start()])
     held.take(end.end())
     headers = headers_of(lines, "utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import zlib
+from collections.abc import Callable
 
 import pytest
 import zstandard
@@ -37,7 +38,7 @@ def bare_deflate(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-CODINGS = {
+CODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "x-gzip": gzip.compress,
     "deflate": zlib.compress,

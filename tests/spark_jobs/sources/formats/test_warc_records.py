@@ -34,8 +34,8 @@ def record(number: int, line_end: bytes) -> bytes:
     """A record of a WARC file: a text, or an answer with one."""
     kind, media_type, block = "conversion", "text/plain", text_of(number, b"\n")
     if number % 2:
-        head = line_end.join([b"HTTP/1.1 200 OK", b"Content-Type: text/plain", b"", b""])
-        kind, media_type, block = "response", "application/http", head + text_of(number, b"\n")
+        answer = line_end.join([b"HTTP/1.1 200 OK", b"Content-Type: text/plain", b"", block])
+        kind, media_type, block = "response", "application/http", answer
     head = (
         f"WARC/1.{number % 2}\nWARC-Type: {kind}\nWARC-Record-ID: <urn:uuid:{number}>\nContent-Type: {media_type}\n"
         f"Content-Length: {len(block)}\n\n"

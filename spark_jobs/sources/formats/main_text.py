@@ -1,7 +1,7 @@
 """The main text of a page: what people would call its article, without menus, teasers and readers' comments.
 
     resiliparse   fast; keeps nearly all of an article, and often takes what stands before and behind it too
-    trafilatura   ten times slower; takes little else, and loses lists, code, and paragraphs that are said twice
+    trafilatura   six times slower; takes little else, and loses lists, code, and paragraphs that are said twice
     both          resiliparse's lines, from the first to the last of those that trafilatura takes too
 
 So trafilatura only says where the article begins and ends. It is not asked where there is nothing beside the article,
@@ -22,7 +22,7 @@ from resiliparse.parse.html import DOMNode, HTMLTree, NodeType
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 _MARK = re.compile(r"^\s*\d{1,3}[.)]\s")
 _RUN = 3  # words in a row by which a line is found again; a line of fewer is found by none
-_MOST_CHARACTERS = 1 << 20  # larger pages are left to resiliparse: trafilatura takes seconds for them
+_MOST_VISIBLE, _MOST_CHARACTERS = 200_000, 4 << 20  # trafilatura takes many seconds for larger pages
 _NO_LINKS = 0.1  # a page with fewer of its characters in links has no menus
 _WHOLE = 0.9
 _LOST = 0.25
@@ -56,7 +56,8 @@ def text_by_both(page: str, tree: HTMLTree, visible_count: int, link_density: fl
     """
     text = text_by_resiliparse(tree)
     is_whole = len("".join(text.split())) >= _WHOLE * visible_count
-    if len(page) > _MOST_CHARACTERS or (is_whole and link_density <= _NO_LINKS):
+    is_large = visible_count > _MOST_VISIBLE or len(page) > _MOST_CHARACTERS
+    if is_large or (is_whole and link_density <= _NO_LINKS):
         return text
     return article_lines(text, text_by_trafilatura(page, fast=True))
 

@@ -39,7 +39,7 @@ from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 from tests.spark_jobs.sources.formats.gold_pages import GoldPage, gold_pages, mean_scores
 
-EXTRACTORS = ("resiliparse", "trafilatura")
+EXTRACTORS = ("both", "resiliparse", "trafilatura")
 PEER = """
 import os, sys, time
 from datatrove.pipeline.extractors import Trafilatura
@@ -203,6 +203,7 @@ def main() -> None:
         path.unlink()
         size = write_archive(pages, 1, path)
         archive_speed(path, size, "trafilatura")
+        archive_speed(path, size, "both")
         if given.peer:
             done = subprocess.run(
                 [given.peer, "-c", PEER, folder], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL

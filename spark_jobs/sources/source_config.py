@@ -304,9 +304,10 @@ class FilesSource(_Described):
     unmatched_lines: Literal["continue", "refuse"] = Field(
         "continue", description="lines of a log that the pattern does not match: they continue the line before, or not"
     )
-    extractor: Literal["resiliparse", "trafilatura", "none"] = Field(
-        "resiliparse",
-        description="what extracts the main text of HTML; none leaves pages outside of archives as markup",
+    extractor: Literal["both", "resiliparse", "trafilatura", "none"] = Field(
+        "both",
+        description="what extracts the main text of HTML: resiliparse is fastest, both is nearest to what people take "
+        "for the text (docs/ingest.md); none leaves pages outside of archives as markup",
     )
     extract_seconds: int = Field(
         20, ge=1, description="processor time for the text of one page; one that takes more is refused (too_complex)"

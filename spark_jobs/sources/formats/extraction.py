@@ -18,6 +18,12 @@ from spark_jobs.sources.refusals import Reason, Refusal
 if TYPE_CHECKING:
     from spark_jobs.sources.source_config import FilesSource
 
+PACKAGES: Final = {
+    "resiliparse": ("resiliparse",),
+    "trafilatura": ("trafilatura",),
+    "both": ("resiliparse", "trafilatura"),
+}
+"""Which packages extract the text of a page, by the extractor that a source chooses."""
 _SHOWN_FACT = 1000  # characters; longer titles are not titles
 
 
@@ -75,7 +81,7 @@ def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Ext
             if isinstance(pages, Extracted):
                 pages.text.encode()
             return pages
-        by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
+        by = "both" if source.extractor == "none" else source.extractor  # pages of web archives are never markup
         chosen = {"html": (by, *options), "legacy": (source.encoding, *options)}.get(reader, options)
         of = _EXTRACTORS[reader]
         found = run_apart(call_extractor, source.extract_seconds, of.module, of.function, data, *chosen)
@@ -109,6 +115,6 @@ def missing_package(reader: str, source: FilesSource) -> str | None:
         needed = _EXTRACTORS["mail"].packages if reader == "mbox" else ("re2",)
     if source.encoding != "strict" and reader in ("text", *RECODED_READERS):
         needed = (*needed, *_EXTRACTORS["legacy"].packages)
-    if reader in ("html", "warc") and source.extractor == "trafilatura":
-        needed = (*needed, "trafilatura")
+    if reader in ("html", "warc"):
+        needed = (*needed, *PACKAGES.get(source.extractor, PACKAGES["both"]))
     return next((name for name in needed if importlib.util.find_spec(name) is None), None)

@@ -1,7 +1,6 @@
 """Extract the main text of an HTML page, and what the page says about itself.
 
-The text is that of resiliparse (main content, no navigation) or of trafilatura. Both leave out what is not prose of
-the page; docs/ingest.md compares them with gold pages. The facts are read from the page by resiliparse in both cases.
+The text is that of main_text.py. The facts are read from the page by resiliparse, whatever extracts its text.
 
 This module is imported where pages are parsed, in the child of parser_process.py, and needs the extra `ingest`.
 """
@@ -16,7 +15,8 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 from resiliparse.parse.html.exception import HTMLParserException
 
-from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
+from spark_jobs.sources.formats.extraction import PACKAGES, Extracted, cleaned_facts
+from spark_jobs.sources.formats.main_text import text_by_both, text_by_resiliparse, text_by_trafilatura
 from spark_jobs.sources.formats.page_encoding import decode_page
 from spark_jobs.sources.reading.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -34,7 +34,7 @@ def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: b
 
     Args:
         data: bytes of the page.
-        extractor: resiliparse or trafilatura.
+        extractor: resiliparse, trafilatura or both.
         charset: encoding that the server declared.
         cut: whether a crawler stopped inside of the page.
 
@@ -52,20 +52,19 @@ def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: b
         tree = HTMLTree.parse(page.text)
     except HTMLParserException as error:  # every text is HTML; so the memory ended
         raise MemoryError from error
-    if extractor == "trafilatura":
-        import trafilatura
-
-        text = (trafilatura.extract(page.text, include_comments=False) or "").strip()
-    else:  # without descriptions of pictures and readers' comments
-        text = extract_plain_text(tree, main_content=True, alt_texts=False, comments=False).strip()
+    visible_count, link_density = _visible(tree)
+    if extractor == "both":
+        text = text_by_both(page.text, tree, visible_count, link_density)
+    else:
+        text = text_by_trafilatura(page.text) if extractor == "trafilatura" else text_by_resiliparse(tree)
     if not text:
         return Refusal(Reason.EMPTY, "the page has no main text")
     facts = {
         **_facts(tree),
-        "link_density": f"{_link_density(tree):.3f}",
+        "link_density": f"{link_density:.3f}",
         "source_encoding": page.encoding,
         "source_encoding_by": page.named_by,
-        EXTRACTED_BY: f"{extractor} {_version(extractor)}",
+        EXTRACTED_BY: " and ".join(f"{package} {_version(package)}" for package in PACKAGES[extractor]),
     }
     return Extracted(text, facts)
 
@@ -92,11 +91,11 @@ def _facts(tree: HTMLTree) -> dict[str, str]:
     return cleaned_facts(said)
 
 
-def _link_density(tree: HTMLTree) -> float:
-    """The fraction of the page's visible characters, white space aside, that stand in links."""
+def _visible(tree: HTMLTree) -> tuple[int, float]:
+    """How many characters of the page are visible, white space aside, and the fraction of them that stand in links."""
     texts = (extract_plain_text(tree, preserve_formatting=False, skip_elements=skipped) for skipped in ([], ["a"]))
     every, outside = (len("".join(text.split())) for text in texts)
-    return max(0.0, 1 - outside / every) if every else 0.0
+    return every, max(0.0, 1 - outside / every) if every else 0.0
 
 
 @cache

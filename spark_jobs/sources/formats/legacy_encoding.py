@@ -20,10 +20,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from charset_normalizer import from_bytes
-from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+from resiliparse.parse.encoding import detect_encoding
 
 from spark_jobs.sources.formats.extraction import Extracted
-from spark_jobs.sources.formats.page_encoding import DECLARED, DECLARED_BYTES, OF_ONE_FAMILY, SUPERSETS
+from spark_jobs.sources.formats.page_encoding import DECLARED_BYTES, OF_ONE_FAMILY, SUPERSETS
+from spark_jobs.sources.formats.prescan import declared_codec
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _MAX_STRANGE_FRACTION: Final = 0.001
@@ -65,12 +66,8 @@ def _candidates(sample: bytes) -> Iterator[tuple[str, str]]:
     if b"\0" in sample:
         yield from ((codec, "null bytes") for codec in _by_null_bytes(sample))
         return
-    found = DECLARED.search(sample[:DECLARED_BYTES])
-    if found:
-        label = (found[1] or found[2]).decode("ascii", "replace").lower()
-        declared = map_encoding_to_html5(label, fallback_utf8=False)
-        if declared:
-            yield SUPERSETS.get(declared, declared), "declared"
+    if declared := declared_codec(sample[:DECLARED_BYTES]):
+        yield SUPERSETS.get(declared, declared), "declared"
     detected = detect_encoding(sample)
     if detected not in (None, "utf-8"):  # utf-8 is what it says when it knows none
         yield OF_ONE_FAMILY.get(detected, detected), "detected"

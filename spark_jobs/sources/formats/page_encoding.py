@@ -16,20 +16,17 @@ Source: encoding.spec.whatwg.org.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
+from spark_jobs.sources.formats.prescan import declared_codec
 from spark_jobs.sources.reading.decoding import binary_refusal, decode, marked_encoding, null_byte_refusal
 from spark_jobs.sources.refusals import Reason, Refusal
 
 DECLARED_BYTES = 4096  # the standard looks at 1,024; many pages have comments and scripts first
-DECLARED = re.compile(
-    rb"""<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.I
-)
 SUPERSETS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"}
 OF_ONE_FAMILY: Final = {
     **SUPERSETS,
@@ -119,11 +116,9 @@ def _candidates(data: bytes, charset: str | None) -> Iterator[tuple[str, str]]:
     """Codecs to try, each with what named it."""
     if _ESCAPE not in data:
         yield "utf-8", "its bytes"
-    found = DECLARED.search(data[:DECLARED_BYTES])
-    declared = (found[1] or found[2]).decode("ascii", "replace") if found else None
-    for label, named_by in ((charset, "http"), (declared, "meta")):
-        encoding = label and map_encoding_to_html5(label.strip(" \"'").lower(), fallback_utf8=False)
-        if encoding and not encoding.startswith("utf-16"):  # a label that could be read is in no UTF-16
+    sent = charset and map_encoding_to_html5(charset.strip(" \"'").lower(), fallback_utf8=False)
+    for encoding, named_by in ((sent, "http"), (declared_codec(data[:DECLARED_BYTES]), "meta")):
+        if encoding and not encoding.startswith("utf-16"):  # a page in UTF-16 without its mark has null bytes
             yield SUPERSETS.get(encoding, encoding), named_by
     detected = detect_encoding(data)
     if detected != "iso2022_jp":

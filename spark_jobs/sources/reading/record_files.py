@@ -14,7 +14,7 @@ from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.log_lines import log_records
 from spark_jobs.sources.formats.mailboxes import mail_records
-from spark_jobs.sources.formats.web_archives import CountedStream, archive_records
+from spark_jobs.sources.formats.web_archives import archive_records
 from spark_jobs.sources.formats.xml_elements import xml_records
 from spark_jobs.sources.reading.csv_records import csv_columns, csv_records
 from spark_jobs.sources.reading.decoding import Recoded
@@ -167,7 +167,7 @@ def _archive_records(source: HashedFile, mapping: FilesSource, limit: int) -> It
     elif codec is None:
         yield from archive_records(source, extracted, limit, lambda position: position)
     else:
-        yield from archive_records(CountedStream(decompressed(source, codec)), extracted, limit, lambda _: None)
+        yield from archive_records(decompressed(source, codec), extracted, limit, lambda _: None)
 
 
 def decompressed_by_name(file: Stream, location: str) -> Stream:

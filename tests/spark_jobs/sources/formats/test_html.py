@@ -18,8 +18,7 @@ from spark_jobs.sources.formats.parser_process import run_apart
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading.identity import sha256_hex
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
-from tests.spark_jobs.sources.formats.gold_pages import gold_pages, mean_token_f1
+from spark_jobs.sources.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
 BODY = "A paragraph that says enough to be taken for the text of the page. " * 3
@@ -51,12 +50,16 @@ def test_a_page_is_its_main_text_and_what_it_says_of_itself(files_config: Config
 
 
 def test_a_user_chooses_the_extractor(files_config: Configs, data: Path, landing: Any) -> None:
-    """Trafilatura's text, or the markup as it is."""
+    """The text of one extractor, of both, or the markup as it is."""
     pytest.importorskip("trafilatura")
     (data / "a.html").write_text(PAGE)
-    ((document,), _) = landing.land(files_config(extractor="trafilatura"))
-    assert BODY.strip() in document["content"]
-    assert document["metadata"]["headrace.extracted_by"].startswith("trafilatura ")
+    for extractor in ("trafilatura", "resiliparse", "both"):
+        ((document,), _) = type(landing)().land(files_config(extractor=extractor))
+        assert BODY.strip() in document["content"]
+        told = document["metadata"]["headrace.extracted_by"]
+        assert [name for name in ("resiliparse ", "trafilatura ") if name in told] == (
+            ["resiliparse ", "trafilatura "] if extractor == "both" else [f"{extractor} "]
+        )
     ((document,), _) = type(landing)().land(config_of(data, extractor="none"))
     assert (document["content"], document["kind"], document["language"]) == (PAGE, "markup", "HTML")
 
@@ -133,12 +136,3 @@ def test_a_missing_package_is_told_before_anything_is_read(
     monkeypatch.setattr(extraction.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"notes: a.html needs resiliparse, .* pip install 'headrace\[ingest,ocr\]'"):
         discover(files_config(), empty_arrivals)
-
-
-def test_the_text_is_near_what_people_took_for_the_article(real_data: Path) -> None:
-    """Mean token F1 over the gold pages; trafilatura's beside it is in docs/ingest.md."""
-    pages = list(gold_pages(real_data / "html_articles"))
-    source = FilesSource(path=".")
-    found = [extraction.extract("html", page.html, source) for page in pages]
-    texts = ["" if isinstance(text, Refusal) else text.text for text in found]
-    assert len(pages) == 65 and mean_token_f1(texts, pages) > 0.93

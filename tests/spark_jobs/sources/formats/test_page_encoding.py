@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 pytest.importorskip("resiliparse")
 
 from spark_jobs.sources.formats.page_encoding import DecodedPage, decode_page
+from spark_jobs.sources.formats.prescan import declared_codec
 from spark_jobs.sources.refusals import Reason, Refusal
+from tests.tiers import tries
 
 RUSSIAN = "<p>Съешь же ещё этих мягких французских булок, да выпей чаю"
 JAPANESE = "<p>いろはにほへと ちりぬるを わかよたれそ つねならむ"
@@ -66,3 +70,54 @@ def test_a_page_that_was_cut_loses_at_most_its_last_character() -> None:
     assert isinstance(decode_page(data, None), Refusal) or decode_page(data, None).named_by != "its bytes"  # type: ignore[union-attr]
     page = decode_page(data, None, cut=True)
     assert isinstance(page, DecodedPage) and page.text == RUSSIAN[:-1]
+
+
+DECOYS = (
+    b"<!-- <meta charset=%s> -->",
+    b"<!--> <!-- <meta charset=%s> -->",
+    b'<meta name=description content="say charset=%s of a page">',
+    b'<meta name="charset" content="text/html; charset=%s">',
+    b'<meta http-equiv=refresh content="0; charset=%s">',
+    b"<link title='<meta charset=%s>'>",
+    b'<a data="charset=%s"/>',
+    b"<?php <meta charset=%s ?>",
+    b"<!doctype html charset=%s>",
+    b"</meta charset=%s>",
+    b"<metadata charset=%s>",
+    b"<meta charset=nonsense content='text/html; charset=%s' http-equiv=content-type>",
+    b"<meta charset=nonsense charset=%s>",
+    b"&lt;meta charset=%s>",
+)
+DECLARATIONS = (
+    b"<meta charset=%s>",
+    b"<META\tCharSet = '%s'/>",
+    b'<meta/charset="%s">',
+    b"<meta name=x charset=%s charset=big5>",
+    b"<meta http-equiv='Content-Type' content='text/html; charset=%s'>",
+    b"<meta content=\"charset charset = '%s'; x\"\nhttp-equiv=CONTENT-TYPE>",
+    b"<meta content=text/html;charset=%s http-equiv=content-type>",
+)
+
+
+@pytest.mark.parametrize("seed", range(tries(400, 20)))
+def test_only_what_declares_an_encoding_declares_it(seed: int) -> None:
+    """Comments, descriptions, attributes of others and what is misspelt do not, before and behind the declaration."""
+    rng = random.Random(seed)
+    for declaration in DECLARATIONS:
+        decoys = rng.choices([decoy % rng.choice((b"iso-8859-1", b"utf-8", b"koi8-u")) for decoy in DECOYS], k=6)
+        head = [*decoys[:3], declaration % b"windows-1251", *decoys[3:]]
+        rng.shuffle(decoys)
+        xml = rng.choice((b"", b"<?xml version='1.0' encoding='koi8-r'?>"))
+        page = decode_page(xml + b"<html><head>" + b"\n".join(head) + RUSSIAN.encode("cp1251"))
+        assert isinstance(page, DecodedPage) and page[1:] == ("cp1251", "meta") and page.text.endswith(RUSSIAN)
+        undeclared = decode_page(b"\n".join(decoys) + RUSSIAN.encode("cp1251"))
+        assert isinstance(undeclared, DecodedPage) and undeclared.named_by == "detected"
+
+
+def test_labels_of_declarations_mean_what_browsers_take_them_for() -> None:
+    """A page whose bytes could be read as ASCII is in no UTF-16, and what is known to nobody is no declaration."""
+    said = b"<meta charset=%s>"
+    for label, codec in ((b" KOI8 ", "koi8-r"), (b"utf-16", "utf-8"), (b"x-user-defined", "cp1252"), (b"utf-7", None)):
+        assert declared_codec(said % (b"'" + label + b"'")) == codec
+    assert declared_codec(b"<?xml version='1.0' encoding = \"koi8-r\"?><meta charset=nonsense>") == "koi8-r"
+    assert declared_codec(b"<!-- " + said % b"koi8-r") is None

@@ -1,0 +1,210 @@
+"""Find the records of a WARC file (ISO 28500), and go on behind one whose own head or length is wrong.
+
+    WARC/1.0                                  lines end in CRLF, or in LF alone
+    Content-Length: 343     <- may be false
+    (empty line)
+    343 bytes               <- the block
+    (two line ends)         <- show whether the length is true
+
+A length holds if two line ends, the next record or the end follow its block. Where it does not, the record is refused,
+and the next one is searched for from the beginning of the block on: behind an empty line, by its first line. So an
+archive inside of a record is no part of this one, unless that record's length is wrong or more than is held.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from spark_jobs.sources.formats.http_bodies import headers_of
+from spark_jobs.sources.reading.records import Refused
+from spark_jobs.sources.refusals import Reason, Refusal, reason_of
+
+_VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*(\r?\n)")
+_NEXT = re.compile(rb"\n\r?\n(?=WARC/\d+\.\d+[ \t]*\r?\n)")
+_NEXT_BYTES = 64  # more than what `_NEXT` matches and looks at
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_PADDING = b"\r\n\0"
+_PADDING_BYTES = 4096
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_HEAD_BYTES, _MOST_HEAD_BYTES = 1 << 13, 1 << 19  # looked through for a head's end; nearly always the first are enough
+_READ_BYTES = 1 << 16
+
+
+class Archive(Protocol):
+    """The decompressed bytes of an archive."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+
+
+class WarcRecord(NamedTuple):
+    """Where a record begins in the decompressed archive, its headers by lower-case name, and its block.
+
+    The block is the one item of a list, so that who takes it out holds it alone; one that is too large is not there.
+    """
+
+    start: int
+    headers: dict[str, str]
+    block: list[bytes]
+
+
+def warc_records(archive: Archive, max_bytes: int) -> Iterator[WarcRecord | Refused]:
+    """The records of an archive; one that is damaged is refused at its start, and the next is found.
+
+    A damage behind which none is found is a refusal with number None, and so is an archive that cannot be read on.
+
+    Args:
+        archive: the file, decompressed.
+        max_bytes: largest block; larger ones are refused and not held.
+    """
+    held = _Held(archive)
+    while held.skip_padding():
+        start = held.position
+        found = _record(held, max_bytes)
+        if isinstance(found, WarcRecord):
+            yield found
+            continue
+        if not held.to_next_record():
+            yield _broken_off(held, f"in or after the record at {start}: {found.detail}")
+            return
+        yield Refused(start, found)
+    if held.fault is not None:
+        yield _broken_off(held, f"in or after byte {held.position}: {held.fault}")
+
+
+def _broken_off(held: _Held, where: str) -> Refused:
+    """The refusal of the rest of an archive."""
+    reason = reason_of(held.fault, Reason.CORRUPT_ARCHIVE) if held.fault else Reason.CORRUPT_ARCHIVE
+    return Refused(None, Refusal(reason, f"breaks off {where.splitlines()[0][:300]}; what is before it is read"))
+
+
+def _record(held: _Held, max_bytes: int) -> WarcRecord | Refusal:
+    """The record that begins here, or what is wrong with it; then the archive stands behind its beginning."""
+    start, head = held.position, _head(held)
+    if isinstance(head, Refusal):
+        return head
+    headers, line_end = head
+    length = int(headers["content-length"])
+    if length > max_bytes:
+        if _skip_block(held, length):
+            return WarcRecord(start, headers, [])
+        return Refusal(Reason.BAD_RECORD, f"another record begins within its {length} bytes")
+    record = WarcRecord(start, headers, [held.take(length)])
+    padding = held.take_padding()
+    fault = _fault_of_length(record.block[0], length, padding, line_end * 2, held)
+    if fault is None:
+        return record
+    held.put_back(record.block.pop() + padding)
+    return Refusal(Reason.BAD_RECORD, fault)
+
+
+def _head(held: _Held) -> tuple[dict[str, str], bytes] | Refusal:
+    """The headers of the record that begins here, with a length, and what ends their lines; then it stands behind."""
+    head = held.peek(_HEAD_BYTES)
+    version, end = _VERSION.match(head), _END_OF_HEAD.search(head)
+    if version is None:
+        return Refusal(Reason.BAD_RECORD, "no record begins here")
+    if end is None:
+        head = held.peek(_MOST_HEAD_BYTES)
+        end = _END_OF_HEAD.search(head)
+    if end is None:
+        held.take(version.end())
+        return Refusal(Reason.BAD_RECORD, f"its head does not end within {len(head)} bytes")
+    lines = re.split(rb"\r?\n", head[version.end() : end.start()])
+    held.take(end.end())
+    headers = headers_of(lines, "utf-8")
+    if not _LENGTH.fullmatch(headers.get("content-length", "")):
+        return Refusal(Reason.BAD_RECORD, "it has no length")
+    return headers, version[1]
+
+
+def _skip_block(held: _Held, length: int) -> bool:
+    """Go past a block that is not held and what follows it, to the next record; false where one begins within it."""
+    if held.to_next_record(max(0, length - _NEXT_BYTES)):
+        return False
+    tail = held.take(min(length, _NEXT_BYTES)) + held.take_padding()
+    if not held.starts_record():
+        held.put_back(tail)
+        held.to_next_record()
+    return True
+
+
+def _fault_of_length(block: bytes, length: int, padding: bytes, separator: bytes, held: _Held) -> str | None:
+    """Why a length is false by what follows the block, if it is.
+
+    Some writers put more or fewer line ends than two there, so others are enough where the next record follows.
+    """
+    if len(block) < length:
+        return f"{len(block)} of its {length} bytes are there"
+    if padding != separator and len(padding) < _PADDING_BYTES and not held.starts_record():
+        return f"no record begins behind its {length} bytes"
+    if len(padding) < len(separator) and (block[-len(separator) :] + padding).endswith(separator):
+        return f"its {length} bytes end within the lines between two records"
+    return None
+
+
+class _Held:
+    """The bytes of an archive from a position on, which may be looked at before they are taken, and put back."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive, self._bytes = archive, bytearray()
+        self.position = 0
+        self.fault: OSError | ValueError | None = None  # what ended the archive before its end
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, at most so many; fewer at the end."""
+        while len(self._bytes) < size and self._fill():
+            pass
+        with memoryview(self._bytes) as every, every[:size] as next_ones:
+            return bytes(next_ones)
+
+    def take(self, size: int) -> bytes:
+        """The next bytes, which are behind it then."""
+        data = self.peek(size)
+        del self._bytes[: len(data)]
+        self.position += len(data)
+        return data
+
+    def put_back(self, data: bytes) -> None:
+        """Undo the taking of these bytes."""
+        self._bytes[:0] = data
+        self.position -= len(data)
+
+    def starts_record(self) -> bool:
+        """Whether a record begins here, or nothing is left of one."""
+        return b"WARC/".startswith(self.peek(5))
+
+    def take_padding(self) -> bytes:
+        """The line ends that come next, at most 4,096 bytes."""
+        ahead = self.peek(_PADDING_BYTES)
+        return self.take(len(ahead) - len(ahead.lstrip(_PADDING)))
+
+    def skip_padding(self) -> bool:
+        """Go past line ends; false at the end of the archive."""
+        while self.take_padding():
+            pass
+        return bool(self.peek(1))
+
+    def to_next_record(self, within: int | None = None) -> bool:
+        """Go to the empty line before the next record; where there is none, past so many bytes or to the end."""
+        end = None if within is None else self.position + within
+        while ahead := self.peek(_READ_BYTES if end is None else min(_READ_BYTES, end - self.position)):
+            found = _NEXT.search(ahead)
+            self.take(found.start() if found else max(1, len(ahead) - _NEXT_BYTES))
+            if found:
+                return True
+        return False
+
+    def _fill(self) -> bool:
+        """Read more of the archive; false at its end."""
+        if self.fault is not None:
+            return False
+        try:
+            more = self._archive.read(_READ_BYTES)
+        except (OSError, ValueError) as error:
+            self.fault = error
+            return False
+        self._bytes += more
+        return bool(more)

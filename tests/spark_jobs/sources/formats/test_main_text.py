@@ -1,0 +1,100 @@
+"""The main text of a page: nothing of an article is lost wherever it stands, and little else is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("resiliparse")
+pytest.importorskip("trafilatura")
+
+from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.html import extract_page
+from spark_jobs.sources.formats.main_text import article_lines
+from tests.spark_jobs.sources.formats.gold_pages import gold_pages, mean_token_f1
+from tests.tiers import tries
+
+PARAGRAPH = (
+    "The mill beside the river grinds rye on weekdays, and the miller keeps the ledger by hand. When the water is low "
+    "he closes the sluice, cleans the stones and writes letters to his sister."
+)
+ITEMS = ("Open the upper gate by hand.", "Wait until the basin is full.", "Close the lower gate again.")
+BLOCKS = {
+    "ul": "<ul>{}</ul>".format("".join(f"<li>{item}</li>" for item in ITEMS)),
+    "ul of p": "<ul>{}</ul>".format("".join(f"<li><p>{item}</p></li>" for item in ITEMS)),
+    "ul with a link": "<ul>{}</ul>".format("".join(f"<li>{item} <a href=/x>more</a></li>" for item in ITEMS)),
+    "ol": "<ol>{}</ol>".format("".join(f"<li>{item}</li>" for item in ITEMS)),
+    "dl": "<dl>{}</dl>".format("".join(f"<dt>Step</dt><dd>{item}</dd>" for item in ITEMS)),
+    "table": "<table>{}</table>".format("".join(f"<tr><td>{item}</td><td>x</td></tr>" for item in ITEMS)),
+    "pre": "<pre>{}</pre>".format("\n".join(ITEMS)),
+    "blockquote": "<blockquote>{}</blockquote>".format("".join(f"<p>{item}</p>" for item in ITEMS)),
+    "div": "".join(f"<div>{item}</div>" for item in ITEMS),
+    "section": f"<section>{' '.join(ITEMS)}</section>",
+    "details": f"<details><summary>More</summary>{' '.join(ITEMS)}</details>",
+    "code": f"<code>{'<br>'.join(ITEMS)}</code>",
+    "address": f"<address>{' '.join(ITEMS)}</address>",
+    "said twice": f"<p>{PARAGRAPH}</p><p>{' '.join(ITEMS)}</p>",
+}
+WRAPPERS = (
+    "",
+    "article",
+    "main",
+    "section",
+    "div",
+    "div div",
+    "div div div",
+    "div div div div",
+    "main div",
+    "div main",
+)
+MENU = "<div><a href=/>Home page</a> <a href=/a>News of the town</a> <a href=/b>Sports and games of the week</a></div>"
+LIST_MENU = "<ul><li><a href=/>Our home page here</a><li><a href=/a>News of the town</a></ul>"
+
+
+def text_of(body: str, extractor: str = "both") -> str:
+    """The text of a page, on one line."""
+    found = extract_page(f"<html><head><meta charset=utf-8></head><body>{body}</body></html>".encode(), extractor)
+    assert isinstance(found, Extracted)
+    return " ".join(found.text.split())
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_of_an_article_is_kept_at_every_depth(block: str) -> None:
+    """Between two paragraphs, with and without menus around; and where there are none, at both ends of the page too."""
+    for wrapper in WRAPPERS[: tries(len(WRAPPERS), 4)]:
+        tags = wrapper.split()
+        before, after = "".join(f"<{tag}>" for tag in tags), "".join(f"</{tag}>" for tag in reversed(tags))
+        first, last = f"<p>{PARAGRAPH}</p>", f"<p>{PARAGRAPH} It is so every year.</p>"
+        middle = before + first + BLOCKS[block] + last + after
+        ends = [before + BLOCKS[block] + first + last + after, before + first + last + BLOCKS[block] + after]
+        for body in (middle, MENU + middle + MENU, LIST_MENU + middle + LIST_MENU, *ends):
+            text = text_of(body)
+            assert all(item in text for item in ITEMS), (wrapper, body)
+            assert text.count(PARAGRAPH) == body.count(PARAGRAPH)
+            assert "News of the town" not in text or not body.startswith(LIST_MENU)
+
+
+def test_the_article_says_where_the_text_begins_and_ends() -> None:
+    """What stands between its first and last line stays, also where the article has lost it."""
+    lines = ["Home | News", "The first line is here.", "- a list", "4", "The last one, 1. of all.", "Share it", "Yes"]
+    text = "\n".join(lines)
+    assert article_lines(text, "the first line\nis here. The last one, 1. of all.") == "\n".join(lines[1:5])
+    assert (
+        article_lines("1. The first line is here.\nMore of it", "The first line is here.")
+        == "1. The first line is here."
+    )
+    assert article_lines(text, "") == text and article_lines("", "An article.") == "An article."
+    assert article_lines("Another text of some words", "It has no such article.") == "It has no such article."
+    assert article_lines(text * 5, "Readers say a lot of things. " * 99) == text * 5
+
+
+def test_the_text_of_both_is_nearer_to_gold_texts_than_that_of_one(real_data: Path) -> None:
+    """Mean token F1 over the gold pages; docs/ingest.md has more pages."""
+    pages = list(gold_pages(real_data / "html_articles"))
+    scores = {}
+    for extractor in ("both", "resiliparse", "trafilatura"):
+        found = [extract_page(page.html, extractor) for page in pages]
+        scores[extractor] = mean_token_f1([one.text if isinstance(one, Extracted) else "" for one in found], pages)
+    assert len(pages) == 65 and scores["both"] > 0.965
+    assert scores["both"] > max(scores["resiliparse"], scores["trafilatura"])

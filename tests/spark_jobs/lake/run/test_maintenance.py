@@ -23,7 +23,7 @@ from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers, ranke
 
 @pytest.mark.nightly
 def test_a_tidy_lake_has_the_same_rows(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files written anew, snapshots and orphans gone; digests, the tagged snapshot and the young file are as they were."""
+    """Files written anew, snapshots and orphans gone; digests, the tagged snapshot and the young file stay."""
     monkeypatch.setattr(maintenance, "MANY_FILES", 1)
     monkeypatch.setattr(maintenance, "_WAIT_SECONDS", 0.1)
     source = bind(numbers, FolderConfig(folder=str(folder)))

@@ -71,7 +71,7 @@ def follow(
 
     store = Checkpoints(catalogue, dataset)
     inbox = _Inbox(dataset, source, store, objects, state)
-    with table_leases(catalogue, [f"{dataset}.fetched"], 0):
+    with table_leases(catalogue, [f"{dataset}.fetched"], 0) as leases:
         writer = _records(spark, source).writeStream.option("checkpointLocation", str(state)).foreachBatch(inbox.take)
         begun = writer.trigger(availableNow=True) if once else writer
         query, restarted = begun.start(), source.kafka is None
@@ -92,6 +92,8 @@ def follow(
                 if waiting == 0:
                     since = time.monotonic()
                 elif waiting >= source.seal_records or age >= source.seal_seconds or ended:
+                    if leases is not None:
+                        leases.require(f"{dataset}.fetched")
                     sealed, since = inbox.records, time.monotonic()
                     seal()
                 if ended and inbox.records == sealed:

@@ -291,8 +291,8 @@ def test_nothing_is_fetched_around_a_quarantine(
     binding = Binding(fetching, space, {}, config, clock=f"{space}.arrivals")
     with pytest.raises(InputError, match=r"holds what landed in quarantine|is that of web"):
         materialize(opened, binding)
-    monkeypatch.setattr("dagster_project.run_plan.declared_source", lambda _: binding)
-    (line,) = _fetch(Ledger.fresh(lake), f"{space}.documents")
+    monkeypatch.setattr("dagster_project.lake_asset.declared_source", lambda *_: binding)
+    (line,) = _fetch(dg.Definitions().resolve_asset_graph(), Ledger.fresh(lake), f"{space}.documents")
     assert line.status == "failed"
 
 
@@ -363,27 +363,21 @@ def test_status_says_what_waits(lake: Catalog) -> None:
     assert [alert.name for alert in one.alerts] == ["waiting"]
 
 
-def test_rules_release_what_nobody_decided(declare: WriteDefs, lake: Catalog) -> None:
+def test_rules_release_what_nobody_decided(lake: Catalog) -> None:
     """Never what a person refused, nor what is not scanned."""
     land(lake, 2, ["four"], scanned=False)
     assert passing(lake, "web", ReleaseRules(malware=0)).keys() == {0}
     assert passing(lake, "web", ReleaseRules()).keys() == {0, 1}
     decide(lake, "web", [0], REFUSE, "no")
     assert passing(lake, "web", ReleaseRules()).keys() == {1}
-    declare("web", dataset(more="trust: quarantine\n  release: {policy: {}}"))
-    load_definitions()
-    apply_rules(lake, "web")
-    apply_rules(lake, "web")
+    apply_rules(lake, "web", ReleaseRules())
+    apply_rules(lake, "web", ReleaseRules())
     assert states(lake) == {0: REFUSE, 1: RELEASE, 2: "waits"}
     assert acts(lake)[1:] == [("release", "web", 1, "rules: no rule asks anything")]
 
 
-def test_rules_and_people_do_not_decide_at_once(
-    declare: WriteDefs, lake: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_and_people_do_not_decide_at_once(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a person refuses while rules look is not released by them: they look again while nobody else decides."""
-    declare("web", dataset(more="trust: quarantine\n  release: {policy: {}}"))
-    load_definitions()
     looks = []
 
     def looked(*given: Any) -> Any:
@@ -397,7 +391,7 @@ def test_rules_and_people_do_not_decide_at_once(
         return found
 
     monkeypatch.setattr(quarantine, "passing", looked)
-    apply_rules(lake, "web")
+    apply_rules(lake, "web", ReleaseRules())
     assert states(lake) == {0: REFUSE, 1: RELEASE} and looks == [{0, 1}, {1}]
 
 

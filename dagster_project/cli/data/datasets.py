@@ -135,8 +135,9 @@ def follow_dataset(name: str, once: bool) -> None:
     from spark_jobs.sources.streams import follow, follower_state, session_settings
 
     dataset_file(name)
-    load_definitions()
-    binding = declared_source(f"{quarantine_of(name)}.documents") or declared_source(f"{name}.documents")
+    graph = load_definitions().resolve_asset_graph()
+    sources = (declared_source(graph, f"{space}.documents") for space in (quarantine_of(name), name))
+    binding = next(filter(None, sources), None)
     config = binding.config if binding is not None else None
     if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
         raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")

@@ -26,11 +26,11 @@ from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.assets.monitoring import status_checks
 from dagster_project.exceptions import SourceError
 from dagster_project.inspect.lake.lake_status import Thresholds
-from dagster_project.lake_asset import declared_source
+from dagster_project.lake_asset import LakeAsset, assets_of, keeping_by_dataset
 from dagster_project.partitioned_job import partitioned_job
 from dagster_project.resources import LakeResource
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.declare.quarantined import SUFFIX, quarantine_of
+from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.run.plan import tasks
 
 EVERYTHING = "everything"
@@ -41,14 +41,7 @@ _SECONDS_BETWEEN_LOOKS = 60
 _SHOWN_RUNS = 20
 _LONGEST_WAIT = 3600
 _STATE = "headrace/source-state"
-PACE_SECONDS = 300
-_PACES: dict[str, int] = {}  # by dataset, as they were declared last
 _Job = Any  # Dagster's type of an asset job that is not resolved yet has no public name
-
-
-def declare_pace(dataset: str, seconds: int) -> None:
-    """Note the least time between two runs that the sensor of a dataset asks for."""
-    _PACES[dataset] = seconds
 
 
 def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[], dg.Definitions]) -> dg.Definitions:
@@ -61,7 +54,9 @@ def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[]
     """
     keys = [key for one in assets.assets or () if isinstance(one, dg.AssetsDefinition) for key in one.keys]
     namespaces = sorted({key.path[0] for key in keys if len(key.path) > 1})
-    sources = [table for key in sorted(keys) if declared_source(table := ".".join(key.path)) is not None]
+    made = assets_of(assets)
+    sources = sorted((one for one in made if one.source is not None), key=lambda one: one.tables[0])
+    keeping = keeping_by_dataset(made)
     job = functools.partial(_job, assets, whole)
     everything = job(
         EVERYTHING,
@@ -83,7 +78,7 @@ def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[]
         for name in namespaces
     ]
     if sources:
-        landed = dg.AssetSelection.assets(*(dg.AssetKey(table.split(".")) for table in sources))
+        landed = dg.AssetSelection.assets(*(dg.AssetKey(one.tables[0].split(".")) for one in sources))
         jobs.append(
             dg.define_asset_job(
                 INGEST,
@@ -94,11 +89,11 @@ def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[]
     nightly = dg.ScheduleDefinition(name="nightly_ingest", job=everything, cron_schedule=_NIGHTLY)
     weekly = dg.ScheduleDefinition(name="weekly_maintenance", job=maintenance, cron_schedule=_WEEKLY)
     return dg.Definitions(
-        assets=[maintenance_assets()],
-        asset_checks=list(status_checks(keys, thresholds)),
+        assets=[maintenance_assets(keeping)],
+        asset_checks=list(status_checks(keys, thresholds, keeping)),
         jobs=[everything, maintenance, *jobs],
         schedules=[nightly, weekly],
-        sensors=[_sensor(table, job) for table in sources],
+        sensors=[_sensor(one, job) for one in sources],
     )
 
 
@@ -114,15 +109,15 @@ def _job(
     return dg.define_asset_job(name, selection=selection, description=text)
 
 
-def _sensor(table: str, job: Callable[[str, dg.AssetSelection, str], _Job]) -> dg.SensorDefinition:
+def _sensor(asset: LakeAsset, job: Callable[[str, dg.AssetSelection, str], _Job]) -> dg.SensorDefinition:
     """A sensor that runs a dataset and what follows from it when its source has something new.
 
     Whether it has is what the dataset's next run would find. While a run that it asked for is under way, or was asked
     for a moment ago, what comes waits for the next. A run after which the same state of the source is still to be
     landed has failed: it is asked for again after twice, four times, .. as long, an hour at most.
     """
-    dataset = table.split(".")[0]
-    name, pace = f"{dataset}_files", _PACES.get(dataset.removesuffix(SUFFIX), PACE_SECONDS)
+    dataset, pace = asset.namespace, asset.shown.pace_seconds
+    name = f"{dataset}_files"
 
     @dg.sensor(
         name=name,
@@ -135,7 +130,7 @@ def _sensor(table: str, job: Callable[[str, dg.AssetSelection, str], _Job]) -> d
     def look(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         resource: LakeResource = context.resources.lake
         ledger = resource.open("").ledger
-        source = declared_source(table)
+        source = asset.source
         try:
             ledger.refresh()
             task = next(tasks(ledger, source), None) if source is not None else None

@@ -42,8 +42,8 @@ from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.quarantine import quarantine_of_yaml
-from dagster_project.automation import PACE_SECONDS, declare_pace
-from dagster_project.deletion.retention import declare_keeping, keeping_of
+from dagster_project.deletion.retention import keeping_of
+from dagster_project.lake_asset import PACE_SECONDS
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config
@@ -106,8 +106,6 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The dataset's assets."""
-        declare_pace(self.name, self.seconds_between_runs)
-        declare_keeping(self.name, keeping_of(self.name, self.model_dump(include=_KEEPING)))
         declared = DatasetDeclaration(
             name=self.name,
             source=self.source,
@@ -126,6 +124,8 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             owners=tuple(self.owners),
             visibility=parse_visibility(f"dataset {self.name}", self.visibility, self.environment),
             quarantine=quarantine_of_yaml(self.name, self.trust, self.release, self.scans, context.path),
+            keeping=keeping_of(self.name, self.model_dump(include=_KEEPING)),
+            seconds_between_runs=self.seconds_between_runs,
         )
         return dg.Definitions(assets=dataset_assets(declared))
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
 from pydantic import BaseModel, ValidationError
 
 from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.metadata import (
     GUARDED,
@@ -36,6 +38,7 @@ from dagster_project.restrictions import GATE, record_visibility, refuse_forbidd
 from dagster_project.run_config import bind_config, config_fields
 from dagster_project.tracing import step_span
 from spark_jobs.exceptions import AuditError, DeclarationError, RolloutError, SparkJobsError, StepRunError
+from spark_jobs.lake.declare.quarantined import SUFFIX
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import check_names
@@ -51,7 +54,9 @@ if TYPE_CHECKING:
 
 
 POOL_PREFIX = "lake_"
+PACE_SECONDS = 300
 FAILED_CHECK = "failed_check"  # metadata of a failed step: the check that its rows did not pass
+_MADE_OF = "headrace/made-of"  # metadata of an asset: its `LakeAsset`, in the process that loaded the definitions
 FETCHED = "headrace/fetched"  # tag of a run that has asked its sources before it began
 
 Condition: Any = dg.AutomationCondition  # its operators lose the type of what they join
@@ -78,6 +83,7 @@ class Presentation:
             table that it reads.
         automation: when Dagster's daemon computes the asset by itself.
         visibility: who may see the rows; the same for all tables of a namespace.
+        pace_seconds: least time between two runs that the sensor of a source asks for.
     """
 
     group: str | None = None
@@ -86,6 +92,7 @@ class Presentation:
     samples: Samples | None = None
     automation: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATION
     visibility: Visibility = PUBLIC
+    pace_seconds: int = PACE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,8 @@ class Upkeep:
         pending: whether there is such work to do even where nothing is to be computed.
         published: called once the rows are there, and changes none of them.
         refuse: raises where `before` would, for what the declaration says; called before a run computes anything.
+        planned: called before a run from the terminal is planned.
+        keeping: how long what landed is kept, which maintenance sees to.
     """
 
     before: Callable[[Lake], None] | None = None
@@ -106,10 +115,8 @@ class Upkeep:
     pending: Callable[[Catalog], bool] | None = None
     published: Callable[[Lake], None] | None = None
     refuse: Callable[[Catalog], None] | None = None
-
-
-# Assets by table, as they were declared last: `headrace plan` and `headrace run` forecast a run from them.
-_ASSETS: dict[str, LakeAsset] = {}
+    planned: Callable[[Catalog], None] | None = None
+    keeping: Keeping | None = None
 
 
 def declared_binding(
@@ -125,7 +132,7 @@ def declared_binding(
         catalogue: the lake's.
         partition: key of the partition to compute, where the asset has partitions.
     """
-    asset = _ASSETS.get(table)
+    asset = declared_asset(graph, table)
     if asset is None or (asset.upkeep is not None and asset.upkeep.after is not None):
         return None
     if asset.upkeep is not None and asset.upkeep.pending is not None and asset.upkeep.pending(catalogue):
@@ -135,18 +142,43 @@ def declared_binding(
     return None
 
 
-def declared_assets(keys: Iterable[dg.AssetKey]) -> list[LakeAsset]:
+def declared_asset(graph: BaseAssetGraph[Any], table: str) -> LakeAsset | None:
+    """What headrace made the asset of a table of; None for a table that no asset has, or one of another maker."""
+    key = dg.AssetKey(table.split("."))
+    return _behind(graph.get(key).metadata) if graph.has(key) else None
+
+
+def declared_assets(graph: BaseAssetGraph[Any], keys: Iterable[dg.AssetKey]) -> list[LakeAsset]:
     """Those of some assets that headrace made, each once though it has several tables."""
-    found = (_ASSETS.get(".".join(key.path)) for key in keys)
+    return _distinct(declared_asset(graph, ".".join(key.path)) for key in keys)
+
+
+def assets_of(definitions: dg.Definitions) -> list[LakeAsset]:
+    """All assets in some definitions that headrace made, whose graph need not be resolved."""
+    made = (one for one in definitions.assets or () if isinstance(one, dg.AssetsDefinition))
+    return _distinct(_behind(metadata) for one in made for metadata in one.metadata_by_key.values())
+
+
+def _distinct(found: Iterable[LakeAsset | None]) -> list[LakeAsset]:
     return list({one.tables[0]: one for one in found if one is not None}.values())
 
 
-def declared_source(table: str) -> Binding | None:
+def _behind(metadata: Mapping[str, Any]) -> LakeAsset | None:
+    """What an asset was made of: its definition carries it, so it is that of the project that is loaded."""
+    found = metadata.get(_MADE_OF)
+    return found.instance if isinstance(found, ObjectMetadataValue) and isinstance(found.instance, LakeAsset) else None
+
+
+def keeping_by_dataset(assets: Iterable[LakeAsset]) -> dict[str, Keeping]:
+    """How long each dataset keeps what landed, as declared."""
+    kept = ((one.namespace.removesuffix(SUFFIX), one.upkeep) for one in assets)
+    return {name: upkeep.keeping for name, upkeep in kept if upkeep is not None and upkeep.keeping is not None}
+
+
+def declared_source(graph: BaseAssetGraph[Any], table: str) -> Binding | None:
     """The step at the source of data whose main table this is; None for other tables."""
-    asset = _ASSETS.get(table)
-    if asset is None or asset.step.discover is None or asset.config is None or asset.tables[0] != table:
-        return None
-    return Binding(asset.step, asset.namespace, asset.inputs, asset.config, clock=asset.clock)
+    asset = declared_asset(graph, table)
+    return asset.source if asset is not None and asset.tables[0] == table else None
 
 
 @dataclass(frozen=True)
@@ -168,13 +200,21 @@ class LakeAsset:
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
 
     @property
-    def samples(self) -> Samples:
+    def source(self) -> Binding | None:
+        """The step, where it is at the source of data."""
+        if self.step.discover is None or self.config is None:
+            return None
+        return Binding(self.step, self.namespace, self.inputs, self.config, clock=self.clock)
+
+    def samples(self, graph: BaseAssetGraph[Any]) -> Samples:
         """Which rows are shown: as declared, else as of the most guarded of its inputs; ids where one is not known."""
         if self.shown.samples is not None:
             return self.shown.samples
-        read = [_ASSETS.get(name) for name in self._upstream()]
+        read = [declared_asset(graph, name) for name in self._upstream()]
         return min(
-            (Samples.IDS if one is None else one.samples for one in read), key=GUARDED.index, default=Samples.IDS
+            (Samples.IDS if one is None else one.samples(graph) for one in read),
+            key=GUARDED.index,
+            default=Samples.IDS,
         )
 
     def declared(self, identifier: str) -> Table:
@@ -198,7 +238,6 @@ class LakeAsset:
     def build(self) -> dg.AssetsDefinition:
         """The definition."""
         fields = config_fields(self.config, self.step.config)
-        _ASSETS.update(dict.fromkeys(self.tables, self))
 
         def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             yield from self._run(context)
@@ -231,6 +270,7 @@ class LakeAsset:
                 **definition_metadata(identifier, table, self.step, self.shown.samples),
                 **visibility_metadata(identifier, self.shown.visibility),
                 **({GATE: self.step.gate} if self.step.gate else {}),
+                _MADE_OF: ObjectMetadataValue(self),
             },
             group_name=self.shown.group or self.namespace,
             code_version=self.step.version,
@@ -268,8 +308,8 @@ class LakeAsset:
             lake = dataclasses.replace(lake, rollout=Rollout.of_tags(tags), fetches=fetches)
         except SparkJobsError as error:
             raise dg.Failure(f"{self.tables[0]}: {error}", allow_retries=False) from error
+        graph = context.job_def.asset_layer.asset_graph
         try:
-            graph = context.job_def.asset_layer.asset_graph
             refuse_forbidden_reads(graph, record_visibility(lake.catalogue, graph))
             with step_span(self.tables[0], context.run.run_id) as note:
                 outcomes = self._materialize(lake, self._binding(context, lake))
@@ -280,14 +320,14 @@ class LakeAsset:
                     passed=check.passed,
                     asset_key=dg.AssetKey(error.table.split(".")),
                     check_name=check.name,
-                    metadata={"bad_rows": check.bad_row_count, **refused_rows(check, self.samples)},
+                    metadata={"bad_rows": check.bad_row_count, **refused_rows(check, self.samples(graph))},
                 )
             failed = next((check.name for check in error.checks if not check.passed), "")
             raise dg.Failure(str(error), metadata={FAILED_CHECK: failed}, allow_retries=False) from error
         except RolloutError as error:
             raise dg.Failure(str(error), metadata={FAILED_CHECK: "rollout"}, allow_retries=False) from error
         except (DagsterProjectError, SparkJobsError) as error:
-            older = older_input(lake.ledger, self._upstream(), error) if isinstance(error, StepRunError) else ""
+            older = older_input(graph, lake.ledger, self._upstream(), error) if isinstance(error, StepRunError) else ""
             raise dg.Failure(f"{self.tables[0]}: {older}" if older else str(error), allow_retries=False) from error
         for table, outcome in zip(self.step.tables, outcomes, strict=True):
             yield self._result(context, lake, table, outcome, outcomes[0])
@@ -356,9 +396,10 @@ class LakeAsset:
         shown = shown_rows(table, outcome.computed)
         if self.partitions_def is not None and partition is not None:
             shown = rows_of(table, self.partitions_def, partition)
-        values = materialization_metadata(outcome, table, iceberg, shown, self.samples, plot)
+        graph = context.job_def.asset_layer.asset_graph
+        values = materialization_metadata(outcome, table, iceberg, shown, self.samples(graph), plot)
         previous: Mapping[str, Any] = {}
-        read = {name: _ASSETS[name].declared(name) for name in self._upstream() if name in _ASSETS}
+        read = {name: asset.declared(name) for name in self._upstream() if (asset := declared_asset(graph, name))}
         values |= carried_columns(table, read)
         if not outcome.computed:
             record = context.instance.get_latest_data_version_record(key, partition_key=partition)
@@ -393,13 +434,13 @@ class LakeAsset:
         return dg.MaterializeResult(asset_key=key, metadata=values, data_version=version, check_results=checks)
 
 
-def older_input(ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:
+def older_input(graph: BaseAssetGraph[Any], ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:
     """Which input lacks a column that its declaration has, and the command that mends it; empty where none does.
 
     A step that reads such a column fails inside Spark, whose error names neither the table nor the mend.
     """
     for name in inputs:
-        asset, table = _ASSETS.get(name), ledger.table(name)
+        asset, table = declared_asset(graph, name), ledger.table(name)
         if asset is None or table is None:
             continue
         declared = asset.declared(name)

@@ -54,7 +54,7 @@ def refuse_mistakes(
         DefinitionError: names the tables, the first few with how to mend it.
     """
     refuse_forbidden_reads(graph, recorded)
-    assets = declared_assets(keys)
+    assets = declared_assets(graph, keys)
     trained = [one.namespace for one in assets if one.step.name in _TRAINED]
     found = {asset.tables[0]: said for asset in assets if (said := _mistake(asset, ledger, trained))}
     if found:

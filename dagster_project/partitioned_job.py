@@ -10,15 +10,19 @@ session. The UI lists them as runs of their own, tagged with the job's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from dagster_project.executor import run_here
-from dagster_project.lake_asset import FETCHED
+from dagster_project.lake_asset import FETCHED, declared_source
 from dagster_project.run_plan import Failures, fetch_source, idle_steps, plan_runs
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.run.materialize import Lake
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 PARENT = "headrace/job-run"
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -67,7 +71,7 @@ def _run_all(
     keys = [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level) if key in selected]
     lake: Lake = context.resources.lake.open(context.run_id)
     lake.ledger.refresh()
-    unasked = set(_fetch(context, lake, keys))
+    unasked = set(_fetch(context, graph, lake, keys))
     failures = Failures(graph, {".".join(key.path) for key in unasked})
     planned = plan_runs(definitions, keys, None, context.instance, lake.ledger, lake.catalogue)
     idle = {id(step) for step in idle_steps(planned, context.instance) if not unasked.intersection(step.keys)}
@@ -96,11 +100,13 @@ def _run_all(
     return failures.keys
 
 
-def _fetch(context: dg.OpExecutionContext, lake: Lake, keys: Collection[dg.AssetKey]) -> Iterator[dg.AssetKey]:
+def _fetch(
+    context: dg.OpExecutionContext, graph: BaseAssetGraph[Any], lake: Lake, keys: Collection[dg.AssetKey]
+) -> Iterator[dg.AssetKey]:
     """Ask the sources that are far away, so that the plan knows what is new; gives tables whose source fails."""
     for key in keys:
         try:
-            fetch_source(lake.ledger, ".".join(key.path))
+            fetch_source(lake.ledger, declared_source(graph, ".".join(key.path)))
         except SparkJobsError as error:
             context.log.error(f"{'.'.join(key.path)}: {error}")
             yield key

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dagster_project.exceptions import CommandError
-from dagster_project.lake_asset import declared_binding, declared_source
+from dagster_project.lake_asset import declared_binding
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.decisions import refuse_around_quarantine
@@ -117,13 +117,12 @@ def plan_runs(
     ]
 
 
-def fetch_source(ledger: Ledger, table: str) -> None:
-    """Ask the source of a table, if it is far away, so that a plan knows what is new.
+def fetch_source(ledger: Ledger, binding: Binding | None) -> None:
+    """Ask the source behind a step, if it is far away, so that a plan knows what is new; None is a step without one.
 
     Raises:
         SparkJobsError: the source does not answer, or the dataset's quarantine forbids it.
     """
-    binding = declared_source(table)
     if binding is None or binding.step.fetch is None:
         return
     with catalogue_errors():

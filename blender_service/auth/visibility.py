@@ -119,7 +119,11 @@ class KnownVisibility:
                     self._read()
         elif self._clock() - self._asked >= KEPT_SECONDS and self._lock.acquire(blocking=False):
             self._asked = self._clock()
-            threading.Thread(target=self._read_and_release, name="visibility", daemon=True).start()
+            try:
+                threading.Thread(target=self._read_and_release, name="visibility", daemon=True).start()
+            except RuntimeError as error:  # no thread is to be had; one is tried after the same time again
+                self._lock.release()
+                logger.error("%s is not read again, %s: %s", VISIBILITY_TABLE, self._consequence(), error)
         return self._known
 
     def _read_and_release(self) -> None:

@@ -85,8 +85,9 @@ class SilenceWatch:
     def waiting(self, interrupt: Callable[[], object]) -> Iterator[None]:
         """Watch a wait; `interrupt` is called, from another thread, when it lasts too long."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="blend-silence", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="blend-silence", daemon=True)
+            thread.start()  # should none be to be had, the next wait tries again
+            self._thread = thread
         self._interrupted = False
         self._wait = (time.monotonic(), interrupt)
         try:

@@ -160,8 +160,13 @@ class BlockFetcher:
         """Start the thread if there is none."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=_fetch, args=(self._queue,), name="block-fetch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=_fetch, args=(self._queue,), name="block-fetch", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # readers build their blocks themselves; the next request tries again
+                    logger.warning("fetching ahead: %s", error)
+                    return
+                self._thread = thread
                 weakref.finalize(self, _stop, self._queue)
 
 

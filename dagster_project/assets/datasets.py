@@ -11,7 +11,9 @@ import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.quarantine import Quarantine, quarantine_assets
+from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DefinitionError
+from dagster_project.lake_asset import PACE_SECONDS
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
@@ -77,6 +79,8 @@ class DatasetDeclaration:
         owners: in Dagster's form, e.g. `team:data`.
         visibility: who may see its rows, and whether they are test data.
         quarantine: how it is scanned and released, where it is not trusted.
+        keeping: how long its bytes and increments are kept.
+        seconds_between_runs: least time between two runs that its sensor asks for.
     """
 
     name: str
@@ -96,6 +100,8 @@ class DatasetDeclaration:
     owners: tuple[str, ...] = ()
     visibility: Visibility = PUBLIC
     quarantine: Quarantine | None = None
+    keeping: Keeping = field(default_factory=Keeping)
+    seconds_between_runs: int = PACE_SECONDS
 
 
 def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
@@ -136,7 +142,10 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         raise DefinitionError(f"dataset {name}: names that end in _quarantine are those of what waits; choose another")
     landing: list[dg.AssetsDefinition] = []
     if declared.quarantine is not None:
-        landing = quarantine_assets(name, declared.quarantine, intake, declared.owners, declared.visibility)
+        shown = Presentation(
+            owners=declared.owners, visibility=declared.visibility, pace_seconds=declared.seconds_between_runs
+        )
+        landing = quarantine_assets(name, declared.quarantine, intake, shown, declared.keeping)
     chain: list[Link] = [
         *([] if landing else [(documents, {}, intake, "sources")]),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
@@ -160,7 +169,10 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         if "policy" in config and step.partition("_")[0] == "verdicts":
             place = f"variants: {{{step.partition('_')[2]}: ..}}" if "_" in step else "policy:"
             raise DefinitionError(f"dataset {name}: steps: {step}: a policy stands beside steps; write {place} there")
-    entered = {f"verdicts_{variant}" if variant else "verdicts": policy for variant, policy in policies.items()}
+    upkeep = {
+        f"verdicts_{variant}" if variant else "verdicts": _entering(policy) for variant, policy in policies.items()
+    }
+    upkeep |= {} if landing else {documents.name: Upkeep(keeping=declared.keeping)}
     return landing + [
         step_asset(
             made,
@@ -175,8 +187,9 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
                 domain=domain,
                 samples=_shown(declared, made, bool(actions)),
                 visibility=declared.visibility,
+                pace_seconds=declared.seconds_between_runs,
             ),
-            upkeep=_entering(entered[made.name]) if made.name in entered else None,
+            upkeep=upkeep.get(made.name),
         )
         for made, inputs, config, domain in chain
     ]

@@ -8,12 +8,12 @@ They belong to no bare `headrace run` and not to the job `everything`; the job `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
 
-from dagster_project.deletion.retention import TASKS
+from dagster_project.deletion.retention import TASKS, Keeping, task_of
 from spark_jobs.lake.run.maintenance import Done, run_task
 from spark_jobs.lake.run.materialize import Lake
 
@@ -24,21 +24,24 @@ _CONFIG = {
 }
 
 
-def maintenance_assets() -> dg.AssetsDefinition:
+def maintenance_assets(keeping: Mapping[str, Keeping]) -> dg.AssetsDefinition:
     """An asset for each task of maintenance, all of one step, which runs those that were selected one after another.
 
     What fails of one task or table stops no other: the step tells all that was done, and fails at its end.
+
+    Args:
+        keeping: how long each dataset keeps what landed.
     """
 
     def maintained(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
         lake: Lake = context.resources.lake.open(context.run.run_id)
         config = context.op_execution_context.op_config
         failed: list[str] = []
-        for name, task in TASKS.items():
+        for name in TASKS:
             key = dg.AssetKey([MAINTENANCE, name])
             if key not in context.selected_asset_keys:
                 continue
-            done = list(run_task(name, task, lake, config["days"], config["dry_run"]))
+            done = list(run_task(name, task_of(name, keeping), lake, config["days"], config["dry_run"]))
             faults = [f"{name}: {one.table}: {one.text}" for one in done if one.error is not None]
             for fault in faults:
                 context.log.error(fault)

@@ -7,11 +7,11 @@ the jobs (`everything`, and that of the namespace) and by themselves in the UI, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from dagster_project.deletion.retention import declared_retention
+from dagster_project.deletion.retention import Keeping, retentions
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from dagster_project.resources import LakeResource
 
@@ -28,15 +28,19 @@ _CHECKS = {
 }
 
 
-def status_checks(keys: Collection[dg.AssetKey], thresholds: Thresholds) -> Iterator[dg.AssetChecksDefinition]:
+def status_checks(
+    keys: Collection[dg.AssetKey], thresholds: Thresholds, keeping: Mapping[str, Keeping]
+) -> Iterator[dg.AssetChecksDefinition]:
     """The checks of each dataset and corpus, at its tables that a threshold is about."""
     namespaces = sorted({key.path[0] for key in keys if key.path[-1] in ("arrivals", "increments")})
     for namespace in namespaces:
         tables = {key.path[1] for key in keys if key.path[0] == namespace and len(key.path) == 2}
-        yield _checks(namespace, sorted(tables & _CHECKS.keys()), thresholds)
+        yield _checks(namespace, sorted(tables & _CHECKS.keys()), thresholds, keeping)
 
 
-def _checks(namespace: str, tables: Sequence[str], thresholds: Thresholds) -> dg.AssetChecksDefinition:
+def _checks(
+    namespace: str, tables: Sequence[str], thresholds: Thresholds, keeping: Mapping[str, Keeping]
+) -> dg.AssetChecksDefinition:
     specs = {
         table: dg.AssetCheckSpec(_CHECKS[table][0], asset=[namespace, table], description=_CHECKS[table][2])
         for table in tables
@@ -44,7 +48,7 @@ def _checks(namespace: str, tables: Sequence[str], thresholds: Thresholds) -> dg
 
     def look(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         lake: LakeResource = context.resources.lake
-        kept = declared_retention()
+        kept = retentions(keeping)
         (status,) = lake_status(lake.open("").catalogue, thresholds, (namespace,), retention=kept) or (None,)
         for table, spec in specs.items():
             if spec.key not in context.selected_asset_check_keys:

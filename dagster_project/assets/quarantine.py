@@ -22,7 +22,7 @@ import dagster as dg
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
-from blender_service.auth.visibility import Visibility
+from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
@@ -37,7 +37,6 @@ from spark_jobs.lake.run.decisions import RELEASE, increments_of
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.released import released
 
-_RULES: dict[str, ReleaseRules] = {}  # by dataset, as they were declared last
 _NAME_LENGTH = 30  # so that the quarantine's is a name too
 _JUDGED = ("malware_count", "secret_count", "personal_data_count", "fixture_count", "licence_allowed", "source_trust")
 
@@ -100,7 +99,7 @@ def quarantine_of_yaml(
 
 
 def quarantine_assets(
-    name: str, declared: Quarantine, intake: Mapping[str, Any], owners: tuple[str, ...], visibility: Visibility
+    name: str, declared: Quarantine, intake: Mapping[str, Any], presentation: Presentation, keeping: Keeping
 ) -> list[dg.AssetsDefinition]:
     """The assets that land, scan and release a dataset.
 
@@ -108,20 +107,20 @@ def quarantine_assets(
         name: of the dataset.
         declared: how it is scanned and released.
         intake: config of the step `documents`.
-        owners: of the assets.
-        visibility: who may see what is released.
+        presentation: owners, pace, and who may see what is released.
+        keeping: how long what landed is kept.
     """
     held = quarantine_of(name)
-    shown = functools.partial(Presentation, owners=owners, visibility=visibility)
+    shown = functools.partial(dataclasses.replace, presentation)
     landed = {table: f"{held}.{table}" for table in ("documents", "repositories", "provenance", "arrivals")}
     carried = dataclasses.replace(released, gate="person" if declared.rules is None else "policy")
     inputs = {f"landed_{table}".removesuffix("_documents"): source for table, source in landed.items()}
-    apply = None
-    if declared.rules is not None:
-        _RULES[name] = declared.rules
-        apply = Upkeep(published=lambda lake: apply_rules(lake.catalogue, name))
-    else:
-        _RULES.pop(name, None)
+    apply, rules = None, declared.rules
+    if rules is not None:
+        apply = Upkeep(
+            published=lambda lake: apply_rules(lake.catalogue, name, rules),
+            planned=lambda catalogue: apply_rules(catalogue, name, rules),
+        )
     return [
         step_asset(
             documents,
@@ -130,6 +129,7 @@ def quarantine_assets(
             bind_config(documents.config, f"{name}/documents", intake),
             clock=landed["arrivals"],
             presentation=shown(domain="sources"),
+            upkeep=Upkeep(keeping=keeping),
         ),
         step_asset(
             scans,
@@ -166,13 +166,12 @@ def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> dict[int, 
     return found
 
 
-def apply_rules(catalogue: Catalog, dataset: str) -> None:
+def apply_rules(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> None:
     """Release, with a row of `system.audit` each, the increments that a dataset's rules release.
 
     Called after the scans, and before a run from the terminal is planned, since rules may have changed.
     """
-    rules = _RULES.get(dataset)
-    if rules is None or not passing(catalogue, dataset, rules):
+    if not passing(catalogue, dataset, rules):
         return
     with table_leases(catalogue, [f"{dataset}.documents"]):  # a person may decide meanwhile, so look once more
         for increment, (version, said) in passing(catalogue, dataset, rules).items():

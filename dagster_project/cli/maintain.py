@@ -8,7 +8,7 @@ import click
 
 from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import load_definitions, open_lake, project_folder
-from dagster_project.deletion.retention import DECLARED_TASKS, TASKS
+from dagster_project.deletion.retention import DECLARED_TASKS, TASKS, task_of
 from dagster_project.exceptions import CommandError, DefinitionError, RunFailedError
 from spark_jobs.lake.run.maintenance import Done, Task, run_task
 from spark_jobs.lake.run.materialize import Lake
@@ -30,7 +30,7 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
     lake = open_lake()
     failed: dict[str, list[Done]] = {}
     for name in tasks or TASKS:
-        task = _with_declarations(TASKS[name]) if name in DECLARED_TASKS else TASKS[name]
+        task = _with_declarations(name) if name in DECLARED_TASKS else TASKS[name]
         looked = changed = 0
         for done in run_task(name, task, lake, days, dry_run):
             looked, changed = looked + 1, changed + bool(done.count)
@@ -52,15 +52,17 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
         ) from errors[0]
 
 
-def _with_declarations(task: Task) -> Task:
-    """The task for what the project's datasets declare; nothing is declared where there is no project."""
+def _with_declarations(name: str) -> Task:
+    """A task for what the project's datasets declare; nothing is declared where there is no project."""
 
     def declared(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
         try:
             project_folder()
         except CommandError:
             return
-        load_definitions()
-        yield from task(lake, days, dry_run)
+        from dagster_project.lake_asset import assets_of, keeping_by_dataset
+
+        keeping = keeping_by_dataset(assets_of(load_definitions()))
+        yield from task_of(name, keeping)(lake, days, dry_run)
 
     return declared

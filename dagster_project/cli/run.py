@@ -185,8 +185,7 @@ def execute(
     dagster_home()
     import dagster as dg
 
-    from dagster_project.assets.quarantine import apply_rules
-    from dagster_project.lake_asset import FETCHED
+    from dagster_project.lake_asset import FETCHED, declared_assets
     from dagster_project.mistakes import refuse_mistakes
     from dagster_project.restrictions import record_visibility
     from dagster_project.run_plan import Failures, idle_steps, plan_runs, without_partition
@@ -198,10 +197,11 @@ def execute(
     graph = definitions.resolve_asset_graph()
     ledger = Ledger.fresh(catalogue)
     refuse_mistakes(graph, keys, ledger, record_visibility(catalogue, graph))
-    for space in sorted({key.path[0] for key in keys if is_quarantine(key.path[0])}):
-        apply_rules(catalogue, space.removesuffix(SUFFIX))
+    for one in declared_assets(graph, keys):
+        if one.upkeep is not None and one.upkeep.planned is not None:
+            one.upkeep.planned(catalogue)
     ledger.refresh()
-    unanswered = [line for key in keys for line in _fetch(ledger, ".".join(key.path))]
+    unanswered = [line for key in keys for line in _fetch(graph, ledger, ".".join(key.path))]
     tags = {**tags, FETCHED: "true"}
     for line in unanswered:
         show(line)
@@ -253,13 +253,14 @@ def _left_lines(failed: Failures, due: Sequence[PlannedStep], lines: Sequence[St
                 yield StepLine(table, 0, 0.0, "left", cause, partition=step.partition)
 
 
-def _fetch(ledger: Ledger, table: str) -> Iterator[StepLine]:
+def _fetch(graph: BaseAssetGraph[Any], ledger: Ledger, table: str) -> Iterator[StepLine]:
     """Ask the source of a table, if it is far away, so that the plan knows what is new; a failed line if that fails."""
+    from dagster_project.lake_asset import declared_source
     from dagster_project.run_plan import fetch_source
 
     started = time.monotonic()
     try:
-        fetch_source(ledger, table)
+        fetch_source(ledger, declared_source(graph, table))
     except SparkJobsError as error:
         why = " ".join(str(error).split()).removeprefix(f"{table}: ")
         yield StepLine(table, 0, time.monotonic() - started, "failed", why)

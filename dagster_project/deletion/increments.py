@@ -14,7 +14,7 @@ is computed anew by their next run, as of any increment that got other rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -179,7 +179,8 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
         if failed := [one.failure for one in done if one.failure]:
             raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
     held = [f"{plan.dataset}.fetched", *(table for space in plan.spaces for table in tables_in(catalogue, space))]
-    with table_leases(catalogue, held, lake.wait_seconds):  # not beside a run that reads or writes them
+    with table_leases(catalogue, held, lake.wait_seconds) as leases:  # not beside a run that reads or writes them
+        lake = replace(lake, leases=leases)
         lake.ledger.refresh()
         gone = Gone.of(_arrivals(catalogue, plan.spaces[0]), plan.number)
         for space in plan.spaces:
@@ -203,19 +204,20 @@ def _emptied(lake: Lake, space: str, number: int, gone: Gone) -> Iterator[str]:
         rows = head.scan(EqualTo("increment", number)).to_arrow()
         told = tombstones(rows.to_pylist(), _documents(catalogue, space, number))
         made = pa.Table.from_pylist(told, schema=head.schema().as_arrow())
-        replace_increment(ledger, former, made, **deletion_of(former), **run)
+        replace_increment(ledger, former, made, lake.leases, **deletion_of(former), **run)
         yield f"{seen}: {len(told):,} rows say that increment {number} was deleted"
     for table, count in _tables(ledger, (space,), number):
         if table != seen and count:
             row = ledger.increments_there(table)[number]
-            replace_increment(ledger, row, None, **deletion_of(row), **run)
+            replace_increment(ledger, row, None, lake.leases, **deletion_of(row), **run)
             yield f"{table}: {count:,} rows deleted"
     for other, row in ledger.increments(seen).items():
         if other in gone.later and other != number:
             rows = catalogue.load_table(seen).scan(EqualTo("increment", other)).to_arrow()
             told_rows = gone.told(rows)
             if not told_rows.equals(rows):
-                replace_increment(ledger, row, told_rows.sort_by("location"), inputs=row.inputs, run_id=lake.run_id)
+                kept = {"inputs": row.inputs, "run_id": lake.run_id}
+                replace_increment(ledger, row, told_rows.sort_by("location"), lake.leases, **kept)
 
 
 def _expired(lake: Lake, table: str, number: int) -> Iterator[str]:

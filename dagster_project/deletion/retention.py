@@ -4,16 +4,18 @@
     retention: {days: 365, then: report}                   increments that landed so long ago are named by the status
     retention: {days: 365, then: delete}                   or deleted for good, as by `headrace dataset delete`
 
-The declarations are those of the project that is loaded, and nowhere in the lake: what is deleted must not depend on
-what somebody declared before.
+The declarations are those of the project that is loaded (`lake_asset.keeping_by_dataset`), and nowhere in the lake:
+what is deleted must not depend on what somebody declared before.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -65,9 +67,6 @@ class Keeping:
     retention: Retention | None = None
 
 
-_DECLARED: dict[str, Keeping] = {}  # by dataset, as they were declared last
-
-
 def keeping_of(name: str, attributes: Mapping[str, Any]) -> Keeping:
     """What the attributes of a dataset's declaration say of it.
 
@@ -83,19 +82,9 @@ def keeping_of(name: str, attributes: Mapping[str, Any]) -> Keeping:
     )
 
 
-def declare_keeping(name: str, keeping: Keeping) -> None:
-    """Know what a dataset declares, for the tasks and checks of the project that is loaded."""
-    _DECLARED[name] = keeping
-
-
-def declared_freezing() -> dict[str, Freezing]:
-    """When and where kept bytes of each dataset of the loaded project move, where it says so."""
-    return {name: one.freezing for name, one in _DECLARED.items() if one.freezing is not None}
-
-
-def declared_retention() -> dict[str, Retention]:
-    """How long each dataset of the loaded project keeps its increments, where it says so."""
-    return {name: one.retention for name, one in _DECLARED.items() if one.retention is not None}
+def retentions(keeping: Mapping[str, Keeping]) -> dict[str, Retention]:
+    """How long each dataset keeps its increments, where it says so."""
+    return {name: one.retention for name, one in keeping.items() if one.retention is not None}
 
 
 def overdue(ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[int, datetime]:
@@ -108,11 +97,14 @@ def overdue(ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[in
     return dict(sorted(found.items()))
 
 
-def freeze_old(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+def freeze_old(
+    lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping] = MappingProxyType({})
+) -> Iterator[Done]:
     """Moves the kept bytes of datasets that declare `freeze_after` to their cold folder, once they are that old."""
     require_own(lake.catalogue)
-    for name, freezing in sorted(declared_freezing().items()):
-        yield _frozen(lake, name, freezing, dry_run)
+    for name, kept in sorted(keeping.items()):
+        if kept.freezing is not None:
+            yield _frozen(lake, name, kept.freezing, dry_run)
 
 
 @maintenance.alone
@@ -129,9 +121,11 @@ def _frozen(lake: Lake, name: str, freezing: Freezing, dry_run: bool) -> Done:
     return Done(name, count, f"{count:,} objects {'to move' if dry_run else 'moved'} to {freezing.to}")
 
 
-def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+def keep_retention(
+    lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping] = MappingProxyType({})
+) -> Iterator[Done]:
     """Deletes increments for good that datasets with `retention: {then: delete}` do not keep any longer."""
-    for name, retention in sorted(declared_retention().items()):
+    for name, retention in sorted(retentions(keeping).items()):
         lake.ledger.refresh()
         for number, at in overdue(lake.ledger, name, retention.days, datetime.now(UTC)).items():
             told = f"increment {number}, landed {at:%Y-%m-%d}"
@@ -153,5 +147,11 @@ def _deleted(lake: Lake, name: str, number: int, days: float, told: str) -> Done
 
 
 # Retention comes first: a cold store that does not answer keeps nothing that is to go.
-DECLARED_TASKS: dict[str, Task] = {"retention": keep_retention, "freezing": freeze_old}
-TASKS: dict[str, Task] = {**maintenance.TASKS, **DECLARED_TASKS}
+DECLARED_TASKS: dict[str, Callable[..., Iterator[Done]]] = {"retention": keep_retention, "freezing": freeze_old}
+TASKS: dict[str, Callable[..., Iterator[Done]]] = {**maintenance.TASKS, **DECLARED_TASKS}
+
+
+def task_of(name: str, keeping: Mapping[str, Keeping]) -> Task:
+    """A task of maintenance, for what datasets declare."""
+    task = TASKS[name]
+    return partial(task, keeping=keeping) if task in DECLARED_TASKS.values() else task

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from spark_jobs.code.order.policy import Policy
+from spark_jobs.filters.languages.codes import require_codes
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.spark_sql import DataFrame, F
@@ -29,6 +30,13 @@ class OrderedConfig(ConfigModel):
         "dependencies_first; for languages whose packages are directories that cannot import each other in a circle",
     )
     seed: int = Field(0, ge=0, lt=1 << 63, description="of the policy random")
+
+    @field_validator("two_level_languages")
+    @classmethod
+    def _names_of_languages(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse a language by a word that no document has."""
+        require_codes(given)
+        return given
 
 
 ORDERED = Table(

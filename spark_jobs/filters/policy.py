@@ -31,6 +31,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean, nearest
+from spark_jobs.filters.languages.codes import require_codes
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.documents import DOCUMENTS
@@ -76,6 +77,20 @@ class Rule(BaseModel):
             raise ValueError(
                 f"rule {self.rule} has {' and '.join(given) or 'no condition'}; write one of {', '.join(_CONDITIONS)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _codes_of_languages(self) -> Rule:
+        """Refuse a language by a word that no document has."""
+        named = {"languages": self.languages}
+        if self.source in ((LANGUAGES, "language"), (LANGUAGES, "second_language"), ("documents", "language")):
+            equals = (self.equals,) if isinstance(self.equals, str) and self.equals != PRESENT else ()
+            named |= {"is": equals, "not_in": self.not_in or ()}
+        for field, given in named.items():
+            try:
+                require_codes(given)
+            except ValueError as error:
+                raise ValueError(f"rule {self.rule}: {field}: {error}") from error
         return self
 
     @model_serializer(mode="wrap")

@@ -38,7 +38,14 @@ from pyiceberg.table.update import (
 
 from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.declare.tables import Check, Table, spark_schema
-from spark_jobs.lake.files.write import Target, Written, discard, publish, require_passed, write_to_branch
+from spark_jobs.lake.files.write import (
+    Target,
+    Written,
+    branch_of_a_writer,
+    publish,
+    require_passed,
+    write_to_branch,
+)
 from spark_jobs.lake.ledger.data_version import DataVersion, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.materialization import Materialization, Place
@@ -141,7 +148,8 @@ def excise(lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collec
         LeaseError: another writer holds the table.
         StepRunError: Spark failed; the snapshot is served as it was.
     """
-    with catalogue_errors(), table_leases(lake.catalogue, [identifier], lake.wait_seconds):
+    with catalogue_errors(), table_leases(lake.catalogue, [identifier], lake.wait_seconds) as leases:
+        lake = replace(lake, leases=leases)
         table = load_table(lake.catalogue, identifier)
         if table is None or table.current_snapshot() is None:
             raise InputError(
@@ -219,10 +227,13 @@ def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
             for number in before
             if number >= first
         ]
-        publish(lake.catalogue, written, replace(recorded[-1], inputs=excisions_in(recorded[-1].inputs)), changed)
+        stored = replace(recorded[-1], inputs=excisions_in(recorded[-1].inputs))
+        with branch_of_a_writer(lake.catalogue, identifier, written.branch):
+            publish(lake.catalogue, written, stored, changed, lake.leases)
         lake.ledger.record(recorded)
     else:
-        _publish_beside_main(lake.catalogue, written, head, changed)
+        with branch_of_a_writer(lake.catalogue, identifier, written.branch):
+            _publish_beside_main(lake, written, head, changed)
     return Succeeded(
         properties_at(table, head.snapshot).get(GENERATION_PROPERTY, ""),
         holding.ordinals,
@@ -258,29 +269,25 @@ def _rewrite(
         padding_id=int(properties_at(table, base)["headrace.padding-id"]),
     )
     spark = lake.session()
-    written: Written | None = None
     try:
         pinned = spark.read.option("versionAsOf", str(base.snapshot_id)).table(spark_identifier(identifier))
         frame = _rewritten(pinned.where(predicate), holding.runs, change)
         written = write_to_branch(spark, lake.catalogue, table, target, frame, {**own, **stamp(table, base)}, base=base)
-        require_passed(written)
-        ordinal_runs(identifier, lake.catalogue.load_table(identifier), written.snapshot_id)
-        versions = _versions(spark, identifier, written, declared, predicate, before) if before else {}
+        with branch_of_a_writer(lake.catalogue, identifier, written.branch):
+            require_passed(written)
+            ordinal_runs(identifier, lake.catalogue.load_table(identifier), written.snapshot_id)
+            versions = _versions(spark, identifier, written, declared, predicate, before) if before else {}
     except (PySparkException, Py4JError, OSError) as error:
-        if written is not None:
-            discard(lake.catalogue, written)
         raise StepRunError(f"{identifier}: {failure_line(error)}") from error
-    except Exception:  # of any kind: the branch that was written must not stay
-        if written is not None:
-            discard(lake.catalogue, written)
-        raise
     return written, versions
 
 
-def _publish_beside_main(catalogue: Catalog, written: Written, head: ServedHead, properties: Mapping[str, str]) -> None:
+def _publish_beside_main(lake: Lake, written: Written, head: ServedHead, properties: Mapping[str, str]) -> None:
     """Point the tags of a snapshot beside main to its successor, in one commit; a snapshot without a tag gets one."""
 
     def requirements(now: IcebergTable) -> tuple[TableRequirement, ...]:
+        if lake.leases is not None:
+            lake.leases.require(written.identifier)
         return (
             AssertTableUUID(uuid=now.metadata.table_uuid),
             AssertRefSnapshotId(ref=written.branch, snapshot_id=written.snapshot_id),
@@ -294,7 +301,7 @@ def _publish_beside_main(catalogue: Catalog, written: Written, head: ServedHead,
             SetPropertiesUpdate(updates=dict(properties)),
         )
 
-    commit(catalogue, written.identifier, requirements, updates)
+    commit(lake.catalogue, written.identifier, requirements, updates)
 
 
 def excised_table(dataset: str, window_tokens: int) -> Table:

@@ -173,7 +173,8 @@ def _line_bytes(stream: Stream, number: int) -> tuple[int, int]:
 def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) -> DataFrame:
     """Read what landed once more, on the executors; one row is a file whose bytes are missing or others.
 
-    Of a file that is referenced only its newest version can be there still; copies of all versions are read.
+    Of a file that is referenced only its newest version can be there still; copies of all versions are read. The row of
+    a git repository itself is not of a file: its hash is that of its refs.
 
     Args:
         arrivals: of the dataset, with `increment`.
@@ -189,7 +190,8 @@ def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) ->
     columns = ("location", "object", "content_sha256")
     kept = arrivals.where("object IS NOT NULL AND content_sha256 IS NOT NULL").select(*columns).distinct()
     said = F.struct("status", "reason", *columns[1:])
-    latest = arrivals.groupBy("location").agg(F.max_by(said, "increment").alias("last"))
+    files = arrivals.where("path IS NOT NULL OR repository IS NULL")
+    latest = files.groupBy("location").agg(F.max_by(said, "increment").alias("last"))
     there = latest.select("location", "last.*").where(
         "status IN ('landed', 'unchanged', 'returned') AND object IS NULL AND content_sha256 IS NOT NULL "
         "AND NOT reason <=> 'deleted'"

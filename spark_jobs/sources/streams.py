@@ -14,12 +14,13 @@ import hashlib
 import io
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.exceptions import StepRunError
+from spark_jobs.exceptions import ConfigError, StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.jars import installed_jars
@@ -27,7 +28,7 @@ from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.file_trees import absolute
-from spark_jobs.sources.source_config import StreamSource
+from spark_jobs.sources.source_config import KafkaTopic, StreamSource
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -38,6 +39,10 @@ _log = logging.getLogger(__name__)
 _PAGE_BYTES = 32 << 20
 _PAGE_RECORDS = 20_000
 _LOOKED_SECONDS = 1
+_LOGINS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
 _READING = 0  # a stream has one reading, which never ends
 
 
@@ -71,7 +76,7 @@ def follow(
 
     store = Checkpoints(catalogue, dataset)
     inbox = _Inbox(dataset, source, store, objects, state)
-    with table_leases(catalogue, [f"{dataset}.fetched"], 0):
+    with table_leases(catalogue, [f"{dataset}.fetched"], 0) as leases:
         writer = _records(spark, source).writeStream.option("checkpointLocation", str(state)).foreachBatch(inbox.take)
         begun = writer.trigger(availableNow=True) if once else writer
         query, restarted = begun.start(), source.kafka is None
@@ -92,6 +97,8 @@ def follow(
                 if waiting == 0:
                     since = time.monotonic()
                 elif waiting >= source.seal_records or age >= source.seal_seconds or ended:
+                    if leases is not None:
+                        leases.require(f"{dataset}.fetched")
                     sealed, since = inbox.records, time.monotonic()
                     seal()
                 if ended and inbox.records == sealed:
@@ -172,11 +179,56 @@ def _records(spark: SparkSession, source: StreamSource) -> DataFrame:
     if source.kafka is None:
         read = spark.readStream.option("maxFilesPerTrigger", source.files).option("recursiveFileLookup", "true")
         return read.text(absolute(source.path or ""))
-    options = {
-        "kafka.bootstrap.servers": source.kafka.servers,
-        "subscribe": source.kafka.topic,
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(source.kafka.messages),
-    }
-    messages = spark.readStream.format("kafka").options(**options).load()
+    messages = spark.readStream.format("kafka").options(**kafka_options(source.kafka)).load()
     return messages.selectExpr("CAST(value AS STRING) AS value")
+
+
+def kafka_options(topic: KafkaTopic) -> dict[str, str]:
+    """Options of Spark's reader of Kafka; those with `kafka.` before them go to Kafka's client.
+
+    Certificates are files, which the client reads. What is secret is under names that Spark and the client never log
+    (`spark.redaction.regex`; `sasl.jaas.config` and `ssl.key.password` are of the client's type for passwords).
+
+    Raises:
+        ConfigError: an environment variable is not set, or a file cannot be read.
+    """
+    options = {
+        "kafka.bootstrap.servers": topic.servers,
+        "subscribe": topic.topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(topic.messages),
+    }
+    security = topic.security
+    if security is None:
+        return options
+    options["kafka.security.protocol"] = security.protocol
+    for kind, field, file in (("truststore", "ca", security.ca), ("keystore", "certificate", security.certificate)):
+        if file is not None:
+            path = absolute(file)
+            if not os.access(path, os.R_OK):
+                raise ConfigError(f"source.kafka.security.{field}: {file} cannot be read; correct the path")
+            options |= {f"kafka.ssl.{kind}.type": "PEM", f"kafka.ssl.{kind}.location": path}
+    if security.key_password is not None:
+        options["kafka.ssl.key.password"] = _secret("key_password", security.key_password)
+    if security.login is not None:
+        login = security.login
+        user, password = (_secret(f"login.{name}", getattr(login, name)) for name in ("user", "password"))
+        options["kafka.sasl.mechanism"] = login.mechanism
+        module = _LOGINS[login.mechanism.partition("-")[0]]
+        options["kafka.sasl.jaas.config"] = f"{module} required username={_quoted(user)} password={_quoted(password)};"
+    return options
+
+
+def _secret(field: str, variable: str) -> str:
+    value = os.environ.get(variable)
+    if not value:
+        raise ConfigError(
+            f"source.kafka.security.{field}: the environment variable {variable} is not set; set it, and run again"
+        )
+    return value
+
+
+def _quoted(value: str) -> str:
+    """A value of a JAAS config, whose text Java's StreamTokenizer reads."""
+    escaped = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
+    return '"' + "".join(escaped.get(one, one) for one in value) + '"'

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from dagster_project import components
@@ -14,6 +15,7 @@ from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
 from dagster_project.lake_asset import older_input
+from dagster_project.resources import LakeResource
 from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -333,7 +335,8 @@ def test_two_of_one_name_are_refused_with_both_files(declare: WriteDefs, other: 
 
 def test_an_input_of_an_earlier_version_says_what_to_run(tmp_path: Path) -> None:
     """Its table lacks a column: one of a source grows when its dataset runs, another one is made anew."""
-    dataset_assets(DatasetDeclaration("notes", {"kind": "files", "path": "/nowhere"}))
+    made = dataset_assets(DatasetDeclaration("notes", {"kind": "files", "path": "/nowhere"}))
+    graph = dg.Definitions(assets=made, resources={"lake": LakeResource()}).resolve_asset_graph()
     catalogue = open_catalogue(settings_at(tmp_path))
 
     def without(table: Table, name: str) -> Table:
@@ -345,13 +348,13 @@ def test_an_input_of_an_earlier_version_says_what_to_run(tmp_path: Path) -> None
     older = "of an earlier version of headrace, has no column"
     ledger = Ledger(catalogue)
     unresolved = StepRunError("a column with name `doc_id` cannot be resolved, nor one with name `a`.`language`")
-    said = [older_input(ledger, [f"notes.{name}", "notes.nothing"], unresolved) for name in inputs]
+    said = [older_input(graph, ledger, [f"notes.{name}", "notes.nothing"], unresolved) for name in inputs]
     assert said == [
         f"notes.arrivals, {older} doc_id; run first: headrace run notes",
         f"notes.texts, {older} language; run first: headrace table drop notes.texts, then headrace run notes",
         "",
     ]
-    assert older_input(ledger, [f"notes.{name}" for name in inputs], StepRunError("the disk is full")) == ""
+    assert older_input(graph, ledger, [f"notes.{name}" for name in inputs], StepRunError("the disk is full")) == ""
 
 
 def test_a_fault_in_a_users_component_is_named_with_its_file(

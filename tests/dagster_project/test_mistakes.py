@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from dagster_project.cli import run_command
-from dagster_project.lake_asset import declared_assets
+from dagster_project.lake_asset import declared_asset
 from dagster_project.metadata import Samples
+from dagster_project.resources import LakeResource
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.registry import record_policy
@@ -95,11 +97,17 @@ def test_a_table_of_ones_own_shows_what_its_inputs_show() -> None:
     columns = (Column("doc_id!", "string", "identity"), Column("content", "string", "text"))
     schema = Table(name="t", comment="c", columns=columns, key=("doc_id",), sampled=("content",))
 
+    every: list[dg.AssetsDefinition] = []
+
     def shown(table: str, samples: Samples | None, *inputs: str) -> Samples:
         made = table_asset(
             table=table, schema=schema, inputs={"rows": inputs}, presentation=Presentation(samples=samples)
         )(lambda rows: rows)
-        return declared_assets([made.key])[0].samples
+        every.append(made)
+        graph = dg.Definitions(assets=every, resources={"lake": LakeResource()}).resolve_asset_graph()
+        found = declared_asset(graph, table)
+        assert found is not None
+        return found.samples(graph)
 
     assert shown("a_text.texts", Samples.TEXT, "elsewhere.rows") is Samples.TEXT
     assert shown("a_none.texts", Samples.NONE, "elsewhere.rows") is Samples.NONE

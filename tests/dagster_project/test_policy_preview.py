@@ -253,7 +253,10 @@ def test_the_commands_add_show_preview_and_compare(
     status, said = run("compare", "notes", "own", str(tmp_path / "own.yaml"))
     assert status == 0 and "both" in said
     for words, message in (
-        (("preview", "notes", "gopher"), "there is no scorer 'heuristics'"),
+        (
+            ("preview", "notes", "gopher"),
+            "there is no scorer 'heuristics' in notes; add to attributes of its declaration `scorers: {heuristics: {}}",
+        ),
         (("preview", "nots", "own"), "did you mean 'notes'?"),
         (("preview", "notes", "own", "--set", "x"), "write RULE=VALUE"),
         (("preview", "notes", "own", "--rule", "too_few"), "there is no rule 'too_few'; did you mean 'too_few_words'?"),

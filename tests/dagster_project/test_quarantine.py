@@ -26,6 +26,7 @@ from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from dagster_project.restrictions import note_read, record_visibility, refuse_forbidden_reads
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.exceptions import InputError, LeaseError
+from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scans.release_rules import ReleaseRules
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
@@ -290,9 +291,33 @@ def test_nothing_is_fetched_around_a_quarantine(
     binding = Binding(fetching, space, {}, config, clock=f"{space}.arrivals")
     with pytest.raises(InputError, match=r"holds what landed in quarantine|is that of web"):
         materialize(opened, binding)
-    monkeypatch.setattr("dagster_project.run_plan.declared_source", lambda _: binding)
-    (line,) = _fetch(Ledger.fresh(lake), f"{space}.documents")
+    monkeypatch.setattr("dagster_project.lake_asset.declared_source", lambda *_: binding)
+    (line,) = _fetch(dg.Definitions().resolve_asset_graph(), Ledger.fresh(lake), f"{space}.documents")
     assert line.status == "failed"
+
+
+def data_file(lake: Catalog) -> str:
+    """A data file of a table in quarantine."""
+    file = next(iter(lake.load_table("web_quarantine.documents").scan().plan_files())).file.file_path
+    return file.removeprefix("file://")
+
+
+def test_a_file_that_waits_is_no_benchmark(declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said) -> None:
+    """Neither by a link to its folder, nor where it came from, until it is released; the registry stays as it was."""
+    declare("web", dataset())
+    (tmp_path / "link").symlink_to(Path(data_file(lake)).parent)
+    (tmp_path / "items.jsonl").write_text('{"question": "which wheel turns the mill"}\n')
+    sha256 = hashlib.sha256((tmp_path / "items.jsonl").read_bytes()).hexdigest()
+    publish(lake, "web_quarantine", SEEN, 1, [{"location": "/a", "status": "landed", "content_sha256": sha256}])
+    add = ["evals", "add", "bench", "--columns", "question,content", "--from"]
+    for file in (tmp_path / "link" / Path(data_file(lake)).name, tmp_path / "items.jsonl"):
+        assert run_command([*add, str(file)]) == 2
+        assert "is of web_quarantine" in capfd.readouterr().err
+    assert entries(lake, "eval_set") == []
+    assert run_command(["quarantine", "release", "web", "--increment", "1", "--reason", "looked at"]) == 0
+    add[4] = "question"
+    assert run_command([*add, str(tmp_path / "items.jsonl")]) == 0, capfd.readouterr().err
+    assert len(entries(lake, "eval_set")) == 1
 
 
 def test_commands_show_nothing_of_it(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
@@ -307,6 +332,7 @@ def test_commands_show_nothing_of_it(declare: WriteDefs, lake: Catalog, capfd: S
         ["trace", "web_quarantine.documents", "0", "0"],
         ["doc", "why", doc_id],
         ["excise", "--increment", "web:1", "--yes"],
+        ["evals", "add", "theirs", "--from", data_file(lake), "--columns", "content"],
     ):
         assert run_command(arguments) == 2, arguments
         out, err = capfd.readouterr()
@@ -337,27 +363,21 @@ def test_status_says_what_waits(lake: Catalog) -> None:
     assert [alert.name for alert in one.alerts] == ["waiting"]
 
 
-def test_rules_release_what_nobody_decided(declare: WriteDefs, lake: Catalog) -> None:
+def test_rules_release_what_nobody_decided(lake: Catalog) -> None:
     """Never what a person refused, nor what is not scanned."""
     land(lake, 2, ["four"], scanned=False)
     assert passing(lake, "web", ReleaseRules(malware=0)).keys() == {0}
     assert passing(lake, "web", ReleaseRules()).keys() == {0, 1}
     decide(lake, "web", [0], REFUSE, "no")
     assert passing(lake, "web", ReleaseRules()).keys() == {1}
-    declare("web", dataset(more="trust: quarantine\n  release: {policy: {}}"))
-    load_definitions()
-    apply_rules(lake, "web")
-    apply_rules(lake, "web")
+    apply_rules(lake, "web", ReleaseRules())
+    apply_rules(lake, "web", ReleaseRules())
     assert states(lake) == {0: REFUSE, 1: RELEASE, 2: "waits"}
     assert acts(lake)[1:] == [("release", "web", 1, "rules: no rule asks anything")]
 
 
-def test_rules_and_people_do_not_decide_at_once(
-    declare: WriteDefs, lake: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_and_people_do_not_decide_at_once(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a person refuses while rules look is not released by them: they look again while nobody else decides."""
-    declare("web", dataset(more="trust: quarantine\n  release: {policy: {}}"))
-    load_definitions()
     looks = []
 
     def looked(*given: Any) -> Any:
@@ -371,7 +391,7 @@ def test_rules_and_people_do_not_decide_at_once(
         return found
 
     monkeypatch.setattr(quarantine, "passing", looked)
-    apply_rules(lake, "web")
+    apply_rules(lake, "web", ReleaseRules())
     assert states(lake) == {0: REFUSE, 1: RELEASE} and looks == [{0, 1}, {1}]
 
 

@@ -29,6 +29,7 @@ SEEN = Table(
         Column("location!", "string", "file"),
         Column("status!", "string", "landed"),
         Column("reason", "string", "why"),
+        Column("content_sha256", "string", "hash of the bytes"),
     ),
     partition=("increment",),
 )

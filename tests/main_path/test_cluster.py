@@ -76,6 +76,7 @@ DRIVER = """
 import functools, json, sys
 from pathlib import Path
 
+import dagster as dg
 import own_tables
 from dagster_project.lake_asset import declared_binding
 from spark_jobs.exceptions import SparkJobsError
@@ -103,7 +104,8 @@ def tell(values):
     sys.stdin.readline()
 
 
-for binding in [source("code", sys.argv[2]), declared_binding("mine.counted", None, catalogue)]:
+graph = dg.load_definitions_from_module(own_tables).resolve_asset_graph()
+for binding in [source("code", sys.argv[2]), declared_binding("mine.counted", graph, catalogue)]:
     outcome = materialize(lake, binding)[0]
     partitions = int(session().conf.get("spark.sql.shuffle.partitions"))
     tell({"table": outcome.identifier, "version": str(outcome.version), "partitions": partitions})

@@ -82,8 +82,7 @@ def _require_reason(name: str, yes: bool, reason: str | None) -> None:
 def verify_dataset(name: str, as_json: bool) -> None:
     """Read what landed and all rows again; compare hashes with `arrivals`, and data versions with the ledger."""
     from dagster_project.inspect.documents.landed_source import landed_faults
-    from spark_jobs.exceptions import StepRunError
-    from spark_jobs.lake.files.audit import changed_places
+    from dagster_project.inspect.lake.verification import AS_RECORDED, BY_COMMANDS, verified
     from spark_jobs.lake.session.session import start_session
 
     dataset_file(name)
@@ -91,32 +90,22 @@ def verify_dataset(name: str, as_json: bool) -> None:
     catalogue = open_catalogue(settings)
     ledger = Ledger.fresh(catalogue)
     spaces = (name, quarantine_of(name))
-    tables = {one: ledger.places(one) for space in spaces for one in tables_in(catalogue, space)}
+    tables = [one for space in spaces for one in tables_in(catalogue, space)]
     if not tables:
         raise CommandError(f"dataset {name} has no tables yet; fill it: headrace run {name}")
     spark = start_session(settings)
     lines = []
-    for identifier, places in tables.items():
-        table, fault = ledger.table(identifier), ""
-        try:
-            expected = {place: row.data_version for place, row in places.items()}
-            changed = changed_places(spark, identifier, table, expected) if table is not None else {}
-            fault = "; ".join(
-                f"increment {place or 'all'}: {found.count:,} rows of another version"
-                for place, found in changed.items()
-            )
-        except StepRunError as error:
-            fault = " ".join(str(error).split())
-        rows = sum(row.row_count for row in places.values())
-        lines.append({"table": identifier, "rows": rows, "verdict": fault or "as recorded"})
+    for identifier in tables:
+        rows, verdict = verified(spark, ledger, identifier)
+        lines.append({"table": identifier, "rows": rows, "verdict": verdict})
         if not as_json:
-            click.echo(f"{identifier:<36} {rows:>12,} rows  {fault or 'as recorded'}")
+            click.echo(f"{identifier:<36} {rows:>12,} rows  {verdict}")
     faults = landed_faults(spark, catalogue, ledger, name)
     if as_json:
         click.echo(json.dumps([*lines, *({"location": where, "verdict": fault} for where, fault in faults)], indent=2))
     else:
         click.echo("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
-    bad = [line["table"] for line in lines if line["verdict"] != "as recorded"]
+    bad = [line["table"] for line in lines if line["verdict"] not in (AS_RECORDED, BY_COMMANDS)]
     if bad:
         raise CheckFailedError(
             f"{len(bad)} of {len(lines)} tables are not as recorded, first {bad[0]}; compute them anew: "
@@ -146,8 +135,9 @@ def follow_dataset(name: str, once: bool) -> None:
     from spark_jobs.sources.streams import follow, follower_state, session_settings
 
     dataset_file(name)
-    load_definitions()
-    binding = declared_source(f"{quarantine_of(name)}.documents") or declared_source(f"{name}.documents")
+    graph = load_definitions().resolve_asset_graph()
+    sources = (declared_source(graph, f"{space}.documents") for space in (quarantine_of(name), name))
+    binding = next(filter(None, sources), None)
     config = binding.config if binding is not None else None
     if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
         raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")

@@ -8,7 +8,6 @@ import click
 
 from dagster_project.cli.declared import complete_names, dataset_file
 from dagster_project.cli.project import load_definitions
-from dagster_project.deletion.retention import declared_freezing
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -30,8 +29,10 @@ def freeze(name: str, cold: str | None, days: float | None, thaw: bool) -> None:
     `freeze_after` declares is done by headrace maintain, too.
     """
     dataset_file(name)
-    load_definitions()  # they resolve what YAML says, such as {{ project_root }}
-    declared = declared_freezing().get(name)
+    from dagster_project.lake_asset import assets_of, keeping_by_dataset
+
+    keeping = keeping_by_dataset(assets_of(load_definitions()))  # they resolve what YAML says: {{ project_root }}
+    declared = keeping[name].freezing
     if declared is not None:
         cold, days = cold or declared.to, declared.days if days is None else days
     catalogue = open_catalogue(load_settings())

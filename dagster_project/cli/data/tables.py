@@ -238,17 +238,16 @@ def _hidden_columns(identifier: str) -> list[str]:
     Raises:
         CommandError: no row may be shown, or the table is not declared any more.
     """
-    import dagster as dg
-
-    from dagster_project.lake_asset import declared_assets
+    from dagster_project.lake_asset import declared_asset
     from dagster_project.metadata import Samples
 
     if identifier.startswith(f"{_SYSTEM}."):
         return []
-    graph, key = load_definitions().resolve_asset_graph(), dg.AssetKey(identifier.split("."))
-    if not graph.has(key) or not declared_assets([key]):
+    graph = load_definitions().resolve_asset_graph()
+    asset = declared_asset(graph, identifier)
+    if asset is None:
         raise CommandError(f"{identifier}: nothing declares it any more, so which columns hold texts is not known")
-    asset = declared_assets([key])[0]
-    if asset.samples is Samples.NONE:
+    samples = asset.samples(graph)
+    if samples is Samples.NONE:
         raise CommandError(f"{identifier}: its declaration says `samples: none`, so no row is shown; change it to ids")
-    return list(asset.declared(identifier).sampled) if asset.samples is Samples.IDS else []
+    return list(asset.declared(identifier).sampled) if samples is Samples.IDS else []

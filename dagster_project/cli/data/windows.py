@@ -74,6 +74,7 @@ def _source_place(found: Traced) -> tuple[str, str]:
 @click.option("--table", "tables", multiple=True, help="packed table; by default all; may be repeated")
 @click.option("--with-duplicates", is_flag=True, help="also remove their duplicates, as corpora found them")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("--reason", help="why; it is kept in system.audit")
 @click.option("--yes", is_flag=True, help="do not ask")
 def excise(
     doc_ids: tuple[str, ...],
@@ -82,6 +83,7 @@ def excise(
     tables: tuple[str, ...],
     with_duplicates: bool,
     as_json: bool,
+    reason: str | None,
     yes: bool,
 ) -> None:
     """Remove documents from packed tables for good; every row keeps its ordinal, padding replaces their tokens.
@@ -95,6 +97,7 @@ def excise(
         excision_lines,
         known_duplicates,
     )
+    from spark_jobs.lake.ledger.acts import EXCISE, note_act
     from spark_jobs.lake.run.excisions import record_excisions
 
     run_id = run_id_of("excise")
@@ -112,6 +115,9 @@ def excise(
         wanted |= duplicates.keys()
     if not yes:
         click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
+    # `system.excisions` names the documents by the run.
+    why = f"{reason or 'no reason given'}; {len(wanted):,} documents, run {run_id}"
+    note_act(catalogue, EXCISE, ",".join(sorted(tables)) or "all packed tables", why=why)
     if not tables:
         record_excisions(catalogue, None, wanted, run_id)
     done = excise_documents(lake, tables, wanted)

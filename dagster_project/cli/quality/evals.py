@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 
 from dagster_project.cli.output import print_rows
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.declare.quarantined import SUFFIX
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
@@ -29,11 +31,18 @@ def evals() -> None:
 @click.option("--version", default="1", show_default=True, help="a name and version never mean another content")
 def add(name: str, file: Path, columns: str, version: str) -> None:
     """Enter the items of a benchmark's FILE into the registry as NAME."""
+    from dagster_project.inspect.lake.quarantined_files import quarantine_of_file
     from spark_jobs.filters.contamination.eval_set import encode, read_eval_set
     from spark_jobs.filters.registry import record
 
+    catalogue = open_catalogue(load_settings())
+    if held := quarantine_of_file(catalogue, file):
+        raise CommandError(
+            f"evals add {name}: {file} is of {held}, and everybody may read the registry; release it first: "
+            f"headrace quarantine show {held.removesuffix(SUFFIX)}"
+        )
     found = read_eval_set(name, file, [one.strip() for one in columns.split(",") if one.strip()])
-    entry = record(open_catalogue(load_settings()), "eval_set", name, version, encode(found.items))
+    entry = record(catalogue, "eval_set", name, version, encode(found.items))
     click.echo(f"{found}; hash {entry.content_hash[:16]}")
     click.echo(
         f"From its next run on every corpus searches for {entry.label} and packs nothing that holds it. What is packed "

@@ -163,9 +163,9 @@ def compare(dataset: str, first: str, second: str, as_json: bool) -> None:
 
 def declared_columns(dataset: str) -> Columns:
     """Types of the columns that the project declares for a dataset, by table."""
-    from dagster_project.lake_asset import declared_assets
+    from dagster_project.lake_asset import assets_of
 
-    assets = declared_assets(load_definitions().resolve_asset_graph().get_all_asset_keys())
+    assets = assets_of(load_definitions())
     tables = [table for one in assets if one.namespace == dataset for table in one.step.tables]
     return {table.name: {column.name: column.type for column in table.columns} for table in tables}
 

@@ -38,6 +38,7 @@ from spark_jobs.lake.declare.tables import type_text
 from spark_jobs.lake.files.lookups import parts, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import load_table, tables_in
+from spark_jobs.registry import scorer_names
 
 BYTES_PER_TOKEN = 4.0
 """Where no corpus has counted tokens of the dataset: about what byte-level BPE of 32,000 to 50,000 entries makes of
@@ -202,11 +203,20 @@ def read_documents(
 
 
 def _refuse_uncomputed(dataset: str, policy: Policy, there: Columns, declared: Columns) -> None:
-    """Refuse a policy that reads what is declared and was not computed yet.
+    """Refuse a policy that reads what is declared and was not computed yet, or what a scorer would measure.
 
     Raises:
-        CommandError: says what to run.
+        CommandError: says what to run, or which lines to add to the declaration.
     """
+    lacking = [table for table in policy.tables if table in scorer_names() and table not in {*there, *declared}]
+    if lacking:
+        lines = ", ".join(f"{name}: {{}}" for name in lacking)
+        tables = " ".join(f"{dataset}.{name}" for name in lacking)
+        names = " and no ".join(map(repr, lacking))
+        raise CommandError(
+            f"policy {policy.label}: there is no scorer {names} in {dataset}; add to attributes of its declaration "
+            f"`scorers: {{{lines}}}`, or to `scorers` where that is there, then: headrace run {tables}"
+        )
     for table, column in (rule.source for rule in policy.rules):
         if column not in there.get(table, ()) and column in declared.get(table, ()):
             name = f"{dataset}.{table}"

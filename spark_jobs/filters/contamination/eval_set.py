@@ -10,7 +10,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -82,7 +82,7 @@ def read_eval_set(name: str, path: Path, columns: Iterable[str]) -> EvalSet:
         raise InputError(f"eval set {name}: no column named; name those that hold items, such as question,answer")
     found, row_count, empty_count, text_count = dict[tuple[str, str], str](), 0, 0, 0
     known: dict[str, None] = {}
-    for row in _rows(name, path):
+    for row in _rows(name, path, columns):
         row_count += 1
         known |= dict.fromkeys(row)
         for column in columns:
@@ -147,7 +147,7 @@ def _text(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode()  # JSON can hold half a surrogate pair, UTF-8 cannot
 
 
-def _rows(name: str, path: Path) -> Iterator[dict[str, Any]]:
+def _rows(name: str, path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows of a file as mappings; every fault of it is an InputError."""
     endings = [ending.lower() for ending in path.suffixes]
     if endings and endings[-1] in _PACKED:
@@ -166,7 +166,7 @@ def _rows(name: str, path: Path) -> Iterator[dict[str, Any]]:
             )
         with pa.input_stream(path, compression="detect") as stream:
             text = stream.read().decode("utf-8-sig")
-        yield from _csv_rows(text, _DELIMITERS[kind]) if kind in _DELIMITERS else _json_rows(text)
+        yield from _csv_rows(text, _DELIMITERS[kind]) if kind in _DELIMITERS else _json_rows(text, columns)
     except (OSError, ValueError, RecursionError, csv.Error, pa.ArrowException) as error:
         raise InputError(f"eval set {name}: cannot read {path}: {str(error).splitlines()[0]}") from error
 
@@ -179,16 +179,62 @@ def _csv_rows(text: str, delimiter: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _json_rows(text: str) -> Iterator[dict[str, Any]]:
-    """Objects of a JSON array, or one on each line; blank lines are none."""
-    if text.lstrip().startswith("["):
-        rows = json.loads(text)
+def _json_rows(text: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Objects of a JSON array, or of the array in a JSON object, or one on each line that is not blank.
+
+    Of BIG-Bench-Hard `{"canary": "..", "examples": [{"input": .., "target": ..}, ..]}` the examples are the rows.
+    """
+    whole = _whole(text)
+    rows: Iterable[Any]
+    if isinstance(whole, dict):
+        rows = [whole] if any(column in whole for column in columns) else _inner_rows(whole, columns)
+    elif whole is not None:
+        rows = whole
     else:
         rows = (_parsed(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(f"record {number} is a JSON {type(row).__name__}, not an object")
         yield row
+
+
+def _whole(text: str) -> list[Any] | dict[str, Any] | None:
+    """The array or object that a text is; None where it is several values, as lines are, or no JSON.
+
+    Raises:
+        ValueError: an array that is not whole.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        if text.lstrip().startswith("["):
+            raise
+        return None
+    return found if isinstance(found, list | dict) else None
+
+
+def _inner_rows(given: dict[str, Any], columns: Sequence[str]) -> list[Any]:
+    """The one list of objects in an object that has the columns; the object itself where there is no list.
+
+    Raises:
+        ValueError: there are several.
+    """
+    every = _lists_of_objects(given)
+    lists = {path: rows for path, rows in every.items() if any(one.keys() & set(columns) for one in rows)} or every
+    if len(lists) > 1:
+        raise ValueError(f"it has lists of objects under {', '.join(sorted(lists))}; give a file with one of them")
+    return next(iter(lists.values()), [given])
+
+
+def _lists_of_objects(given: Mapping[str, Any], prefix: str = "") -> dict[str, list[Any]]:
+    """The lists of objects in an object, and in objects in it, by path."""
+    found: dict[str, list[Any]] = {}
+    for key, value in given.items():
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            found[f"{prefix}{key}"] = value
+        elif isinstance(value, dict):
+            found |= _lists_of_objects(value, f"{prefix}{key}.")
+    return found
 
 
 def _parsed(number: int, line: str) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.filters.languages.codes import code_of
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Column
@@ -75,7 +76,8 @@ def listed(given: dict[str, Any]) -> list[str]:
     found = {word.strip() for word in given["words"]}
     for language in given["languages"]:
         if language not in LISTS:
-            near = did_you_mean(str(language), LISTS)
+            code = code_of(str(language))
+            near = f"; write {code}" if code in LISTS else did_you_mean(str(language), LISTS)
             raise ConfigError(f"profanity: there is no list {language!r}{near}")
         found |= {word for word in _installed(language) if _is_plain(word)}
     if given["file"] is not None:

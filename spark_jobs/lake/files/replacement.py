@@ -6,38 +6,56 @@ replaced here is what a deletion leaves; nothing is computed, so nothing is audi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from spark_jobs.lake.files.data_files import file_schema
-from spark_jobs.lake.files.write import Written, branch_at_head, publish
+from spark_jobs.lake.files.write import Written, branch_at_head, branch_of_a_writer, publish
 from spark_jobs.lake.ledger.data_version import DataVersion
-from spark_jobs.lake.ledger.lease import writer_branch
+from spark_jobs.lake.ledger.lease import Leases, writer_branch
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 
 _BATCH_ROWS = 1 << 16
 
 
-def replace_increment(ledger: Ledger, former: Materialization, rows: pa.Table | None, **facts: Any) -> None:
+def replace_increment(
+    ledger: Ledger, former: Materialization, rows: pa.Table | None, leases: Leases | None, **facts: Any
+) -> None:
     """Replace the rows of an increment; called under the lease of its table.
 
     Args:
         ledger: of the lake.
         former: the valid row of the ledger, which names table and increment; it has rows.
         rows: what is there instead, with all columns; None for nothing.
+        leases: of the table, among others; None where the catalogue has none.
         facts: fields of the new row of the ledger that differ from the former ones, beside those that follow from rows.
 
     Raises:
         LeaseError: somebody else wrote the table meanwhile; nothing was published.
     """
-    catalogue = ledger.catalogue
     ledger.settle([former.table])
     branch = writer_branch()
+    with branch_of_a_writer(ledger.catalogue, former.table, branch):
+        row = _replaced(ledger.catalogue, branch, former, rows, leases, facts)
+    ledger.record([row])
+
+
+def _replaced(
+    catalogue: Catalog,
+    branch: str,
+    former: Materialization,
+    rows: pa.Table | None,
+    leases: Leases | None,
+    facts: Mapping[str, Any],
+) -> Materialization:
+    """Write and publish what replaces an increment; gives its row of the ledger."""
     table, base = branch_at_head(catalogue, former.table, branch)
     summary = {"headrace.step": "delete", "headrace.place": former.place}
     table.delete(EqualTo("increment", former.increment), snapshot_properties=summary, branch=branch)
@@ -60,8 +78,8 @@ def replace_increment(ledger: Ledger, former: Materialization, rows: pa.Table | 
     )
     place = (row.snapshot_id, row.sequence_number, row.table_uuid)
     written = Written(former.table, branch, base, *place, version, version.count, files_bytes, ())
-    publish(catalogue, written, replace(row, inputs=facts.get("inputs", {})), {})
-    ledger.record([row])
+    publish(catalogue, written, replace(row, inputs=facts.get("inputs", {})), {}, leases)
+    return row
 
 
 def version_of_rows(rows: pa.Table, schema: pa.Schema) -> DataVersion:

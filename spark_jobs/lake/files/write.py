@@ -6,13 +6,15 @@
     publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the
                                     branch is dropped, the ledger row is put into the table's properties
 
-A failed audit, an exception or a `kill -9` leaves main as it was. The next writer removes the branches of dead ones.
+A failed audit, an exception or a `kill -9` leaves main as it was. A writer that fails removes its branch, the next one
+those of processes that are gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -44,7 +46,7 @@ from spark_jobs.lake.files.audit import (
 )
 from spark_jobs.lake.files.data_files import file_rules, write_data_files
 from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_columns, row_hash, version_of
-from spark_jobs.lake.ledger.lease import is_abandoned, writer_branch
+from spark_jobs.lake.ledger.lease import Leases, is_abandoned, writer_branch
 from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
 from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.session.catalogue import commit, remove_ref, spark_identifier
@@ -141,12 +143,37 @@ def write_to_branch(
     Raises:
         TableMismatchError: the rows are not of the table's columns.
     """
-    identifier, declared, place = target.identifier, target.declared, target.place
-    rows = conform(frame, spark_schema(declared), identifier)
+    identifier = target.identifier
+    rows = conform(frame, spark_schema(target.declared), identifier)
     branch = writer_branch()
     base = base or table.current_snapshot()
-    _start_branch(spark, catalogue, table, identifier, branch, base)
+    with branch_of_a_writer(catalogue, identifier, branch):
+        _start_branch(spark, catalogue, table, identifier, branch, base)
+        return _fill_branch(spark, catalogue, target, rows, branch, summary, made, base)
 
+
+@contextlib.contextmanager
+def branch_of_a_writer(catalogue: Catalog, identifier: str, branch: str) -> Iterator[None]:
+    """Remove a branch where what writes to it fails; only the writer knows that nobody writes there any more."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # should the catalogue be away, the branch goes once the process is gone
+            remove_ref(catalogue, identifier, branch)
+        raise
+
+
+def _fill_branch(
+    spark: SparkSession,
+    catalogue: Catalog,
+    target: Target,
+    rows: DataFrame,
+    branch: str,
+    summary: Mapping[str, str],
+    made: ArrowRows | None,
+    base: Snapshot | None,
+) -> Written:
+    identifier, declared, place = target.identifier, target.declared, target.place
     properties = {**summary, _BRANCH_SUMMARY: branch}
     tallied = None if made is None else _write_by_workers(catalogue, made, target, branch, properties)
     version, counts = tallied or _write_by_spark(rows, target, branch, properties)
@@ -258,7 +285,7 @@ def _start_branch(
     base: Snapshot | None,
 ) -> None:
     """Make a branch at a snapshot, and remove the branches of writers that are gone."""
-    stale = [name for name in table.refs() if is_abandoned(catalogue, name)]
+    stale = [name for name in table.refs() if is_abandoned(name)]
     for name in stale:
         _log.info("%s: removing branch %s of a run that did not end", identifier, name)
     if base is None and spark is not None:  # a branch of an empty table needs an empty snapshot, which only Spark makes
@@ -297,15 +324,23 @@ def _read_again(landed: DataFrame, checks: Mapping[str, Column], added: int) -> 
     return version, counts
 
 
-def publish(catalogue: Catalog, written: Written, stored: Materialization, properties: Mapping[str, str]) -> None:
+def publish(
+    catalogue: Catalog,
+    written: Written,
+    stored: Materialization,
+    properties: Mapping[str, str],
+    leases: Leases | None,
+) -> None:
     """Make a written snapshot the head of main and store its ledger row in the table's properties, in one commit.
 
     Raises:
-        LeaseError: main is no longer where the writer found it.
+        LeaseError: the lease was taken over, or main is no longer where the writer found it.
     """
     values = {LAST_PROPERTY: stored.to_json(), **properties}
 
     def requirements(table: IcebergTable) -> tuple[AssertTableUUID | AssertRefSnapshotId, ...]:
+        if leases is not None:
+            leases.require(written.identifier)
         return (
             AssertTableUUID(uuid=table.metadata.table_uuid),
             AssertRefSnapshotId(ref="main", snapshot_id=written.base_snapshot_id),

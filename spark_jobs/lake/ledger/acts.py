@@ -4,6 +4,7 @@
     release   an increment of a quarantined dataset goes on
     refuse    it does not, until it is released
     delete    a dataset, or an increment of one, was deleted
+    excise    documents were taken out of packed tables
 
 Releases and refusals are also what `lake.run.decisions` reads: the newest of an increment counts.
 """
@@ -22,14 +23,15 @@ from spark_jobs.lake.session.settings import user_name
 from spark_jobs.lake.session.tidiness import tidy
 
 AUDIT_TABLE = "system.audit"
+EXCISE = "excise"
 AUDIT = Table(
     name="audit",
     comment="One row per act that somebody may ask about later: looks at restricted rows, releases, deletions.",
     columns=(
         Column("at!", "timestamptz", "when"),
         Column("who!", "string", "user of the operating system; of a release by rules, `policy`"),
-        Column("act!", "string", "read, release, refuse or delete"),
-        Column("subject!", "string", "what it was about: namespaces, joined by commas, or a dataset"),
+        Column("act!", "string", "read, release, refuse, delete or excise"),
+        Column("subject!", "string", "what it was about: namespaces or tables, joined by commas, or a dataset"),
         Column("how!", "string", "the command line"),
         Column("increment", "int", "the increment that was decided about; null for the whole"),
         Column("version", "string", "data version of its documents, for which alone the decision holds"),

@@ -6,10 +6,10 @@ as the holder's process is gone, if that can be looked up (`process.py`), so nob
 from another machine or container, the lease must expire first. `host` is the name of the host and what its pids mean
 something in, `dagster-code a62a442d-..:4026531836`; rows of an earlier version have the name alone, so they expire.
 
-The lease only saves work. What makes two writers safe is the commit that publishes, which demands that main is where
-the writer found it. Catalogues without a database of their own (REST) have no leases and rely on that commit alone.
-There two writers work side by side, each on a branch whose name tells its process, and a branch is removed only if its
-process is known to be gone.
+A writer whose lease was taken over meanwhile, as after a pause of its machine, stops before it publishes: the commit
+that publishes asks for the lease once more (`Leases.require`), and demands that main is where the writer found it.
+Catalogues without a database of their own (REST) have no leases and rely on that demand alone. Each writer has a branch
+whose name tells its process, and a branch is removed only if its process is known to be gone.
 """
 
 from __future__ import annotations
@@ -22,11 +22,25 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table, delete, insert, select, update
-from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    delete,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger.process import Process, this_process
@@ -54,8 +68,10 @@ _LEASES = Table(
 
 
 @contextlib.contextmanager
-def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WAIT_SECONDS) -> Iterator[Leases | None]:
     """Hold the leases of some tables, taken in the order of their names so that two writers cannot block each other.
+
+    Gives what tells later whether they are held still; None where the catalogue has no leases.
 
     Raises:
         LeaseError: another writer held one of them for longer than `wait_seconds`.
@@ -63,21 +79,60 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
     """
     require_own(catalogue, tables)
     if not isinstance(catalogue, SqlCatalog):
-        yield
+        yield None
         return
     engine = catalogue.engine
     _make_table(engine)
-    holder = uuid.uuid4().hex
+    leases = Leases(engine, uuid.uuid4().hex)
     with contextlib.ExitStack() as held:
         for table in sorted(tables):
-            _take(engine, table, holder, wait_seconds)
-            held.callback(_release, engine, table, holder)
+            _take(engine, table, leases.holder, wait_seconds)
+            held.callback(_release, engine, table, leases.holder)
         stop = threading.Event()
-        renewal = threading.Thread(target=_renew, args=(engine, holder, stop), name="lease-renewal", daemon=True)
+        renewal = threading.Thread(target=leases.keep, args=(stop,), name="lease-renewal", daemon=True)
         renewal.start()
         held.callback(renewal.join)
         held.callback(stop.set)
-        yield
+        yield leases
+
+
+@dataclass(frozen=True)
+class Leases:
+    """The leases that one writer holds, as it believes.
+
+    Attributes:
+        engine: of the catalogue's database.
+        holder: what the rows call the writer.
+    """
+
+    engine: Engine
+    holder: str
+
+    def keep(self, stop: threading.Event) -> None:
+        """Push the expiry of all of them ahead until told to stop."""
+        while not stop.wait(LEASE_SECONDS / 6):
+            try:
+                self._renew(_LEASES.c.holder == self.holder)
+            except Exception as error:  # noqa: BLE001 (of any class: the next renewal comes long before the lease ends)
+                _log.warning("lease not renewed: %s", (str(error) or type(error).__name__).splitlines()[0])
+
+    def require(self, table: str) -> None:
+        """Refuse a table whose lease another writer took over; else push its expiry ahead.
+
+        Raises:
+            LeaseError: the lease is lost.
+        """
+        if not self._renew(_LEASES.c.holder == self.holder, _LEASES.c.table_name == table):
+            raise LeaseError(
+                f"{table}: this run was away for longer than its lease, {LEASE_SECONDS} s, so another may write the "
+                "table; nothing was published, run again"
+            )
+
+    def _renew(self, *which: ColumnElement[bool]) -> int:
+        """Push the expiry of some rows ahead; gives how many there are."""
+        with self.engine.begin() as connection:
+            expires = int(time.time()) + LEASE_SECONDS
+            return connection.execute(update(_LEASES).where(*which).values(expires=expires)).rowcount
 
 
 def writer_branch() -> str:
@@ -87,18 +142,18 @@ def writer_branch() -> str:
     return _BRANCH_PREFIX + "_".join(facts)
 
 
-def is_abandoned(catalogue: Catalog, name: str) -> bool:
+def is_abandoned(name: str) -> bool:
     """Whether a branch was left by a writer that is gone, so that it can be removed.
 
-    The caller holds the lease of the table, so every other writer's branch is abandoned. In a catalogue without leases
-    the process named by the branch is looked up; where it cannot be, a branch counts as abandoned after a week. Names
-    made by earlier versions of headrace name no process; such branches count as abandoned.
+    The process named by the branch is looked up; where it cannot be, a branch counts as abandoned after a week: a lease
+    that expired tells nothing, since a writer that was away for a while still writes. Names made by earlier versions of
+    headrace name no process; such branches count as abandoned.
     """
     found = _BRANCH.fullmatch(name)
     if found is None:  # a branch that a user made
         return False
     scope, pid, started, since = found.groups()
-    if isinstance(catalogue, SqlCatalog) or scope is None:
+    if scope is None:
         return True
     me = this_process()
     alive = Process("", me.scope if scope == _digest(me.scope) else "", int(pid), int(started)).lives()
@@ -167,14 +222,3 @@ def _clear_dead(engine: Engine, table: str) -> str | None:
 def _release(engine: Engine, table: str, holder: str) -> None:
     with engine.begin() as connection:
         connection.execute(delete(_LEASES).where(_LEASES.c.table_name == table, _LEASES.c.holder == holder))
-
-
-def _renew(engine: Engine, holder: str, stop: threading.Event) -> None:
-    """Push the expiry of all leases of a holder ahead until told to stop."""
-    while not stop.wait(LEASE_SECONDS / 6):
-        try:
-            with engine.begin() as connection:
-                expires = int(time.time()) + LEASE_SECONDS
-                connection.execute(update(_LEASES).where(_LEASES.c.holder == holder).values(expires=expires))
-        except SQLAlchemyError as error:  # busy, or restarted: the next renewal comes long before the lease ends
-            _log.warning("lease not renewed: %s", str(error).splitlines()[0])

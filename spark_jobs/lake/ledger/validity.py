@@ -55,6 +55,11 @@ def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Ma
     return list(found.values())
 
 
+def is_of_a_step(table: IcebergTable) -> bool:
+    """Whether a step computes a table, so that the ledger knows its rows; to others commands append."""
+    return table.properties.get(SCOPE_PROPERTY, Scope.WHOLE.value) in _OF_STEPS
+
+
 def refuse_foreign(
     identifier: str,
     table: IcebergTable,
@@ -68,7 +73,7 @@ def refuse_foreign(
     Raises:
         TableMismatchError: the message says how to go back.
     """
-    if table.properties.get(SCOPE_PROPERTY, Scope.WHOLE.value) not in _OF_STEPS:
+    if not is_of_a_step(table):
         return
     chain = _chain(table)
     newest = max((row.sequence_number for row in rows), default=0)

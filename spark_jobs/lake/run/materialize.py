@@ -25,7 +25,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.exceptions import CheckResult, SparkJobsError, StepRunError, TableMismatchError
+from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import Output, Scope
 from spark_jobs.lake.files.audit import Evidence
 from spark_jobs.lake.files.data_files import with_constant
@@ -40,7 +40,7 @@ from spark_jobs.lake.files.write import (
     write_to_branch,
 )
 from spark_jobs.lake.ledger.data_version import DataVersion
-from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
+from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
@@ -72,7 +72,7 @@ class Lake:
 
     Where `rollout` is set, steps are tried on some shards before they are computed. Where `fetches` is not, the run has
     asked its sources already. Where it `gathers`, what was computed is written to the ledger when whoever opened the
-    lake asks for that (`Ledger.write`), for all steps of a run together.
+    lake asks for that (`Ledger.write`), for all steps of a run together. `leases` are those of who writes with it.
     """
 
     catalogue: Catalog
@@ -83,6 +83,7 @@ class Lake:
     rollout: Rollout | None = None
     fetches: bool = True
     gathers: bool = False
+    leases: Leases | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     Raises:
         AuditError: a blocking check failed; its table and all after it are as they were.
         InputError: an input has not been materialized.
-        LeaseError: another writer held a table for too long.
+        LeaseError: another writer held a table for too long, or took it over meanwhile.
         RolloutError: a trial on some shards moved too far.
         StepRunError: Spark failed.
         CatalogueError: the catalogue's database failed.
@@ -139,7 +140,8 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     if first_surplus_increment(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
         _make_clock(lake, binding)
         return _outcomes(lake, binding, [], {}, 0.0)
-    with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
+    with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds) as leases:
+        lake = replace(lake, leases=leases)
         lake.ledger.refresh()
         lake.ledger.settle(binding.tables)
         since = first_surplus_increment(lake.ledger, binding)
@@ -188,10 +190,14 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     core_seconds = metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]")
     properties, written = _write(lake, binding, task, generation)
     spent = core_seconds()
-    rows = [
-        _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)
-        for one in written
-    ]
+    try:
+        rows = [
+            _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)
+            for one in written
+        ]
+    except LeaseError:
+        _discard_all(lake, written)
+        raise
     lake.ledger.gather(rows)
     for row in rows:
         _log.info("%s[%s]: %d rows in %.1f s", row.table, row.place, row.row_count, row.seconds)
@@ -309,7 +315,7 @@ def _publish(
     # intake or a frozen table are few, and nothing else says what it took in, or whether it must be computed anew.
     kept = binding.step.scope in (Scope.INTAKE, Scope.FROZEN)
     stored = facts if kept else replace(facts, inputs=excisions_in(facts.inputs))
-    publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {})
+    publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {}, lake.leases)
     return facts
 
 

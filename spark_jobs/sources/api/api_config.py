@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAGE_MARK = "#page:"
 """What stands in the location of a page between the address of its list and its number."""
 
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _SECRETIVE = re.compile(
     r"authorization|cookie|token|secret|passw|passphrase|pwd|credential|(api|access|private|subscription)_?key"
 )
@@ -83,14 +83,14 @@ class BearerAuth(_Model):
     """A token in the header Authorization."""
 
     kind: Literal["bearer"] = "bearer"
-    token: str = Field(pattern=_VARIABLE, description="environment variable of the token")
+    token: str = Field(pattern=VARIABLE, description="environment variable of the token")
 
 
 class KeyAuth(_Model):
     """A key in a header or a parameter."""
 
     kind: Literal["key"] = "key"
-    key: str = Field(pattern=_VARIABLE, description="environment variable of the key")
+    key: str = Field(pattern=VARIABLE, description="environment variable of the key")
     name: str = Field("X-Api-Key", min_length=1, description="header or parameter that carries it")
     place: Literal["header", "query"] = Field("header", description="where it goes")
 
@@ -99,8 +99,8 @@ class BasicAuth(_Model):
     """A user and a password."""
 
     kind: Literal["basic"] = "basic"
-    user: str = Field(pattern=_VARIABLE, description="environment variable of the user's name")
-    password: str = Field(pattern=_VARIABLE, description="environment variable of the password")
+    user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
+    password: str = Field(pattern=VARIABLE, description="environment variable of the password")
 
 
 class OAuth2Auth(_Model):
@@ -108,8 +108,8 @@ class OAuth2Auth(_Model):
 
     kind: Literal["oauth2"] = "oauth2"
     token_url: str = Field(pattern=r"^https?://", description="where tokens are given out")
-    client_id: str = Field(pattern=_VARIABLE, description="environment variable of the client's id")
-    client_secret: str = Field(pattern=_VARIABLE, description="environment variable of the client's secret")
+    client_id: str = Field(pattern=VARIABLE, description="environment variable of the client's id")
+    client_secret: str = Field(pattern=VARIABLE, description="environment variable of the client's secret")
     scope: str | None = Field(None, min_length=1, description="scope that is asked for")
 
 

@@ -111,6 +111,11 @@ DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""
 
 
+def code_language_names() -> frozenset[str]:
+    """Names of all languages of code, markup and data that a file's name can tell."""
+    return frozenset(one.name for one in (*_BY_EXTENSION.values(), *_BY_NAME.values()) if one.name)
+
+
 def language_of(path: str) -> Language | None:
     """The language of a file by its name, or None where the extension is unknown or missing."""
     name = posixpath.basename(path).lower()

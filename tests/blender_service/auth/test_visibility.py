@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from blender_service.client.channel import Identity, open_channel
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
 from tests.blender_service.packed_tables import PackedFixture
+from tests.waiting import until
 
 ONE, BOTH = Visibility("restricted", frozenset({"one"})), Visibility("restricted", frozenset({"one", "two"}))
 OTHER, DEVICE = Visibility("restricted", frozenset({"three"})), Visibility("on_device")
@@ -101,6 +103,25 @@ def test_what_was_read_stays_in_force(lake: Catalog, monkeypatch: pytest.MonkeyP
         while (known.get(), known.generation) != expected and time.monotonic() < deadline:
             time.sleep(0.01)
         assert (known.get(), known.generation) == expected
+
+
+def test_a_thread_that_cannot_start_is_tried_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the machine has no more threads for a while: what was read stays in force, and later it is read anew."""
+    clock, answer = [0.0], [{"mails": ONE}]
+    known = KnownVisibility(lake, lambda: clock[0])
+    monkeypatch.setattr(visibility, "recorded_visibility", lambda _: answer[0])
+    assert known.get() == {"mails": ONE}
+    answer[0] = {"mails": BOTH}
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        for clock[0] in (40.0, 80.0):
+            assert known.get() == {"mails": ONE}
+    clock[0] = 120.0
+    until(lambda: known.get() == {"mails": BOTH})
 
 
 def test_of_two_rows_the_narrowest_holds(lake: Catalog) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.expressions import EqualTo
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
 from dagster_project.inspect.documents.trace import Tracer, file_bytes
 from dagster_project.inspect.lake.dependent_blends import dependent_blends, effect_of_repacking
+from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.run.excisions import EXCISIONS, excised_documents, record_excisions
 from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, make, pack
 
@@ -35,6 +38,9 @@ def here(lake: TracedLake, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("HEADRACE_DEBUG", "")
     monkeypatch.setenv("COLUMNS", "200")
+
+
+EXCISED = EqualTo("act", "excise")
 
 
 def printed(capfd: Said, *arguments: str) -> str:
@@ -164,9 +170,15 @@ def test_a_document_that_no_table_holds_is_kept_out_of_those_to_come(lake: Trace
     """`excise` lists it for all packed tables, or for the one that is named, and says that none holds it."""
     everywhere, here = "0" * 31 + "e", "0" * 31 + "f"
     assert f"{PACKED}: holds none of them" in printed(capfd, "excise", "--yes", "--table", PACKED, here)
-    assert "in no packed table" in printed(capfd, "excise", "--yes", everywhere)
+    assert "in no packed table" in printed(capfd, "excise", "--yes", "--reason", "asked to", everywhere)
     assert excised_documents(lake.catalogue, None) == {everywhere}
     assert excised_documents(lake.catalogue, PACKED) == {everywhere, here}
+    rows = read_rows(lake.catalogue, AUDIT_TABLE, ("subject", "why"), EXCISED)
+    said = [(row["subject"], row["why"]) for row in rows]
+    assert [(subject, why.partition(",")[0]) for subject, why in sorted(said)] == [
+        ("all packed tables", "asked to; 1 documents"),
+        (PACKED, "no reason given; 1 documents"),
+    ]
 
 
 def test_windows_of_an_older_generation_are_found(tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch) -> None:

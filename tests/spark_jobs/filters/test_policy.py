@@ -115,6 +115,9 @@ def rules(*given: dict[str, Any]) -> dict[str, Any]:
         (rules({"rule": "x", "signal": "metadata.paid", "is": True}), "rule x: metadata holds texts; write is: 'true'"),
         (rules({**FEW, "signal": "signals.word_cont"}), "did you mean 'word_count'?"),
         (rules({"rule": "x", "signal": "heuristics.xml_head", "above": 1}), "is boolean; write is: true or is: false"),
+        (rules({**FEW, "languages": ["en", "english"]}), "rule few: languages: 'english' is no language as documents"),
+        (rules({"rule": "x", "signal": "languages.language", "not_in": ["German"]}), "rule x: not_in: 'German' is no"),
+        (rules({"rule": "x", "signal": "documents.language", "is": "python"}), "nothing would be meant; write Python"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_nearest_name(given: dict[str, Any], said: str) -> None:

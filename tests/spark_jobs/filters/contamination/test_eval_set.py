@@ -103,6 +103,29 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        '{{"canary": "do not train", "examples": {rows}}}',
+        '{{"data": {rows}, "version": "1", "tags": ["a", "b"], "authors": [{{"name": "ada"}}]}}',
+        '{{\n"meta": {{"by": "ada"}}, "data": {{"train": [], "test": {rows}}}}}',
+        '{{"rows": {rows}, "features": []}}',
+    ],
+)
+def test_a_list_of_objects_under_one_key_is_the_rows(tmp_path: Path, shape: str) -> None:
+    """As BIG-Bench-Hard, SQuAD-like files and exports have it; an object without such a list is a row itself."""
+    items = [{"input": "which wheel turns", "target": "the first"}, {"input": "which race runs", "target": "none"}]
+    (tmp_path / "task.json").write_text(shape.format(rows=json.dumps(items)))
+    (tmp_path / "lines.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in items))
+    (tmp_path / "one.json").write_text(json.dumps({**items[0], "choices": [{"text": "a"}]}, indent=1))
+    names = "task.json", "lines.jsonl", "one.json"
+    found, lines, one = (read_eval_set("bench", tmp_path / name, ["input", "target"]) for name in names)
+    assert found == lines and (found.row_count, one.row_count) == (2, 1)
+    (tmp_path / "two.json").write_text(json.dumps({"train": items, "test": items}))
+    with pytest.raises(InputError, match="lists of objects under test, train"):
+        read_eval_set("bench", tmp_path / "two.json", ["input"])
+
+
 def test_a_missing_file_and_no_column_are_refused(tmp_path: Path) -> None:
     """Nothing is guessed."""
     with pytest.raises(InputError, match="cannot read"):

@@ -7,6 +7,7 @@ import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -112,9 +113,9 @@ def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalo
 def test_an_object_store_moves_its_own_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """So `freeze_after`, which a project declares for its laptops too, is left there and named; nothing fails."""
     monkeypatch.setattr(retention, "require_own", lambda _: None)
-    declared = {"web": retention.Freezing(days=1, to="/cold")}
-    monkeypatch.setattr(retention, "declared_freezing", lambda: declared)
-    (done,) = retention.freeze_old(Mock(catalogue=Mock(properties={"warehouse": "s3://lake/lake"})), 7, False)
+    declared = {"web": retention.Keeping(freezing=retention.Freezing(days=1, to="/cold"))}
+    lake: Any = Mock(catalogue=Mock(properties={"warehouse": "s3://lake/lake"}))
+    (done,) = retention.freeze_old(lake, 7, False, declared)
     assert done.is_left and done.error is None and done.text.startswith("s3://lake/lake/web/")
 
 

@@ -121,7 +121,7 @@ def test_a_source_that_cannot_be_asked_is_a_table_that_failed(project: None, mon
     """What depends on it is left, other tables are computed."""
     monkeypatch.setattr(
         "dagster_project.cli.run._fetch",
-        lambda catalogue, table: [StepLine(table, 0, 0.0, "failed", "in use")] if table == "notes.good" else [],
+        lambda graph, ledger, table: [StepLine(table, 0, 0.0, "failed", "in use")] if table == "notes.good" else [],
     )
     selection = ("notes.good", "notes.zest", "notes.zone", "notes.parts")
     lines = {line.label: line for line in execute(selection, "b", lambda line: None)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import tarfile
 import zipfile
 from datetime import UTC, datetime
@@ -136,6 +137,7 @@ def test_after_every_kind_of_source_and_every_reader(
     """Landed twice, with something new, changed and gone between; by reference and by copy."""
     source = tmp_path / "source"
     write_every_format(source / "files")
+    shutil.copytree(source / "files", source / "held")  # of its own: what waits may not land by another way
     package(source / "site")
     (source / "packages").mkdir()
     (source / "mill-1.0.tar.gz").rename(source / "packages" / "mill-1.0.tar.gz")
@@ -149,7 +151,7 @@ def test_after_every_kind_of_source_and_every_reader(
         sources = {
             "files": f"{{kind: files, path: {source}/files, {columns}}}",
             "copied": f"{{kind: files, path: {source}/files, {columns}}}",
-            "held": f"{{kind: files, path: {source}/files, {columns}}}",
+            "held": f"{{kind: files, path: {source}/held, {columns}}}",
             "python": f"{{kind: python_code, directories: [{source}/site/mill]}}",
             "docs": f"{{kind: python_docs, directories: [{source}/site/mill]}}",
             "packages": f"{{kind: packages, path: {source}/packages}}",
@@ -166,9 +168,10 @@ def test_after_every_kind_of_source_and_every_reader(
             done(capfd, "run", *tables)
             for name in sources:
                 verify(name, capfd)
-            (source / "files" / "text.txt").write_text("other words\n")
-            (source / "files" / "code.py").unlink(missing_ok=True)
-            (source / "files" / "new.md").write_text("new words\n")
+            for folder in (source / "files", source / "held"):
+                (folder / "text.txt").write_text("other words\n")
+                (folder / "code.py").unlink(missing_ok=True)
+                (folder / "new.md").write_text("new words\n")
             repository.commit(wheel_py="x = 3\n", race_py=None) if repository.root.joinpath(
                 "race.py"
             ).exists() else None

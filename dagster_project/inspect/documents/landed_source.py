@@ -112,7 +112,12 @@ def landed_faults(spark: SparkSession, catalogue: Catalog, ledger: Ledger, datas
     if not configs:
         return []
     config = configs[max(configs)]
-    arrivals, provenance = (spark.table(spark_identifier(f"{dataset}.{name}")) for name in ("arrivals", "provenance"))
-    changed = unlike_landed(arrivals, ObjectFolder.of(catalogue, dataset), config.source)
-    found = changed.unionByName(unlike_provenance(arrivals, provenance)).collect()
-    return sorted((row["location"], row["fault"]) for row in found)
+    found = set[tuple[str, str]]()
+    for space in (dataset, quarantine_of(dataset)):  # what waits has landed in the quarantine, and nowhere else yet
+        if not ledger.places(f"{space}.arrivals"):
+            continue
+        arrivals, provenance = (spark.table(spark_identifier(f"{space}.{name}")) for name in ("arrivals", "provenance"))
+        changed = unlike_landed(arrivals, ObjectFolder.of(catalogue, space), config.source)
+        rows = changed.unionByName(unlike_provenance(arrivals, provenance)).collect()
+        found |= {(row["location"], row["fault"]) for row in rows}
+    return sorted(found)

@@ -167,7 +167,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="9",
+    version="10",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

@@ -20,7 +20,7 @@ class Reason(enum.StrEnum):
     """The file's name is no UTF-8, so no path could be written down for it; in archives also one that leads out."""
     LISTED_TWICE = "listed_twice"
     """A directory, mostly a link to one, whose files are listed already; a loop of links ends here. Or a member of an
-    archive with the name of an earlier one."""
+    archive with the name of an earlier one, or a record with the id of an earlier one and another text."""
     NO_FILE_LIST = "no_file_list"
     """An installed distribution that does not say which files are its own."""
     UNKNOWN_FORMAT = "unknown_format"

@@ -6,24 +6,28 @@ An *item* is one text of a benchmark, such as a question or an answer. Its id is
 
 from __future__ import annotations
 
-import csv
+import codecs
 import hashlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.filters.contamination.folding import folded_words
+from spark_jobs.sources.reading.csv_records import rows_of
+from spark_jobs.sources.reading.parquet_records import Rows, parquet_columns, parquet_rows
+from spark_jobs.sources.reading.records import Line, Refused, Stream, numbered_lines
 
 FORMAT: Final = "headrace-eval-set-1"
 _ID_DIGITS: Final = 32
 _PACKED: Final = (".gz", ".bz2", ".zst")
 _DELIMITERS: Final = {".csv": ",", ".tsv": "\t"}
+_ROW_BYTES: Final = 1 << 30
+_BATCH_SECONDS: Final = 60  # of processor time
 
 
 class Item(NamedTuple):
@@ -155,9 +159,8 @@ def _rows(name: str, path: Path, columns: Sequence[str]) -> Iterator[dict[str, A
     kind = endings[-1] if endings else ""
     try:
         if kind == ".parquet":
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches():
-                    yield from batch.to_pylist()
+            with path.open("rb") as file:
+                yield from _parquet_rows(file, columns)
             return
         if kind not in (".jsonl", ".ndjson", ".json", *_DELIMITERS):
             raise InputError(
@@ -165,49 +168,73 @@ def _rows(name: str, path: Path, columns: Sequence[str]) -> Iterator[dict[str, A
                 f"(text files also with {', '.join(_PACKED)})"
             )
         with pa.input_stream(path, compression="detect") as stream:
-            text = stream.read().decode("utf-8-sig")
-        yield from _csv_rows(text, _DELIMITERS[kind]) if kind in _DELIMITERS else _json_rows(text, columns)
-    except (OSError, ValueError, RecursionError, csv.Error, pa.ArrowException) as error:
+            if kind in _DELIMITERS:
+                yield from _csv_rows(stream, _DELIMITERS[kind])
+            else:
+                yield from _json_rows(stream.read(), columns)
+    except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
         raise InputError(f"eval set {name}: cannot read {path}: {str(error).splitlines()[0]}") from error
 
 
-def _csv_rows(text: str, delimiter: str) -> Iterator[dict[str, Any]]:
-    csv.field_size_limit(1 << 30)
-    for number, row in enumerate(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter), 1):
-        if None in row:
-            raise ValueError(f"row {number} has more fields than the head names")
-        yield row
+def _parquet_rows(file: IO[bytes], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows with the columns that the file has; a file that has none of them gives its names, in one empty row."""
+    names = parquet_columns(file)
+    there = [name for name in columns if name in names]
+    for found in parquet_rows(file, there, None, _BATCH_SECONDS):
+        if isinstance(found, Refused):
+            raise ValueError(found.refusal.detail)
+        if isinstance(found, Rows):
+            for fault in found.faults.values():
+                raise ValueError(fault.detail)
+            for row in range(found.row_count):
+                yield dict.fromkeys(names) | {name: values[row] for name, values in found.values.items()}
 
 
-def _json_rows(text: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _csv_rows(stream: Stream, delimiter: str) -> Iterator[dict[str, Any]]:
+    """Rows by the names in the first; a row may be shorter."""
+    names = list[str]()
+    for row in rows_of(stream, delimiter, _ROW_BYTES):
+        if isinstance(row, Refused):
+            where = "" if row.number is None else f"line {row.number}: "
+            raise ValueError(f"{where}{row.refusal.detail}")
+        if len(row.fields) > len(names) > 0:
+            raise ValueError(f"line {row.number} has more fields than the head names")
+        fields = (field.encode("utf-8", "surrogateescape").decode() for field in row.fields)
+        if names:
+            yield dict.fromkeys(names) | dict(zip(names, fields, strict=False))
+        else:
+            names = list(fields)
+
+
+def _json_rows(data: bytes, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Objects of a JSON array, or of the array in a JSON object, or one on each line that is not blank.
 
     Of BIG-Bench-Hard `{"canary": "..", "examples": [{"input": .., "target": ..}, ..]}` the examples are the rows.
     """
-    whole = _whole(text)
+    whole = _whole(data)
     rows: Iterable[Any]
     if isinstance(whole, dict):
         rows = [whole] if any(column in whole for column in columns) else _inner_rows(whole, columns)
     elif whole is not None:
         rows = whole
     else:
-        rows = (_parsed(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+        rows = map(_parsed, numbered_lines(io.BytesIO(data), len(data)))
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(f"record {number} is a JSON {type(row).__name__}, not an object")
         yield row
 
 
-def _whole(text: str) -> list[Any] | dict[str, Any] | None:
-    """The array or object that a text is; None where it is several values, as lines are, or no JSON.
+def _whole(data: bytes) -> list[Any] | dict[str, Any] | None:
+    """The array or object that a file is; None where it is several values, as lines are, or no JSON.
 
     Raises:
         ValueError: an array that is not whole.
     """
     try:
-        found = json.loads(text)
+        found = json.loads(data)
     except ValueError:
-        if text.lstrip().startswith("["):
+        if data.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
             raise
         return None
     return found if isinstance(found, list | dict) else None
@@ -237,8 +264,9 @@ def _lists_of_objects(given: Mapping[str, Any], prefix: str = "") -> dict[str, l
     return found
 
 
-def _parsed(number: int, line: str) -> Any:
+def _parsed(line: Line | Refused) -> Any:
+    assert isinstance(line, Line)  # none is longer than the file, which is in memory
     try:
-        return json.loads(line)
+        return json.loads(line.data.removeprefix(codecs.BOM_UTF8).decode())
     except ValueError as error:
-        raise ValueError(f"line {number} is not JSON: {error}") from error
+        raise ValueError(f"line {line.number} is not JSON: {error}") from error

@@ -8,7 +8,8 @@ from typing import Any
 
 from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.paging import value_at
-from spark_jobs.sources.reading.records import Record, Refused, usable_record, value_text
+from spark_jobs.sources.reading.plain_values import value_text
+from spark_jobs.sources.reading.records import Record, Refused, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _SHOWN_FIELDS = 12

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -20,15 +22,8 @@ from spark_jobs.sources.reading.csv_records import csv_columns, csv_records
 from spark_jobs.sources.reading.decoding import Recoded
 from spark_jobs.sources.reading.identity import sha256_hex
 from spark_jobs.sources.reading.languages import PAGE, language_of
-from spark_jobs.sources.reading.records import (
-    Record,
-    Refused,
-    Stream,
-    jsonl_columns,
-    jsonl_records,
-    parquet_columns,
-    parquet_records,
-)
+from spark_jobs.sources.reading.parquet_records import parquet_columns, parquet_records
+from spark_jobs.sources.reading.records import Record, Refused, Stream, jsonl_columns, jsonl_records
 from spark_jobs.sources.reading.rows import HashedFile, ReadingRules, Row, arrival, document_row, facts_row, opened
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 from spark_jobs.sources.repositories.licences import spdx_expression
@@ -49,9 +44,9 @@ _UNITS = {"parquet": "row", "warc": "offset", "page": "item", "xml": "element"}
 def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """Documents, facts and refusals of one file of records, then its arrival: landed where any record is usable.
 
-    The ids of all records are held to find repeated ones: about 100 bytes for each record of the file.
+    Hashes of all records are held to find repeated ones: about 200 bytes for each record of the file.
     """
-    seen, stated, fault, refused_count = set[str](), set[str](), None, 0
+    seen, stated, fault, refused_count = dict[bytes, bytes](), set[str](), None, 0
     try:
         with opened(file, rules) as stream, HashedFile(stream) as source:
             for record in _records(file, source, rules):
@@ -191,8 +186,17 @@ def record_columns(location: str, reader: str) -> list[str]:
         return csv_columns(stream, _DELIMITERS[reader], _SHOWN_BYTES)
 
 
-def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: ReadingRules) -> Row:
-    """The document of a record, or the arrival with the reason why there is none."""
+def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], rules: ReadingRules) -> Row:
+    """The document of a record, or the arrival with the reason why there is none.
+
+    Of records with one path the first is the document: another text there would be taken for an older revision of it.
+
+    Args:
+        file: the row of the listing.
+        record: the record.
+        seen: the doc_id at each path so far, both as bytes, the path hashed; the record's is added.
+        rules: of the dataset.
+    """
     unit = _UNITS.get(file["reader"], "line")
     where = {"location": f"{file['location']}#{unit}:{record.number}"}
     if isinstance(record, Refused):
@@ -213,12 +217,20 @@ def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: Read
     place = {PAGE: where["location"].rpartition(PAGE_MARK)[2]} if file["reader"] == "page" else {}
     row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata, **place}
     row |= {"unit": unit, "number": record.number}  # no columns of READ_ROWS; for those who ask where it stands
-    if row["doc_id"] in seen:
-        return arrival(
-            where, Refusal(Reason.REPEATED_RECORD, f"same path and text as an earlier {unit}"), content_sha256
-        )
-    seen.add(row["doc_id"])
-    return row
+    earlier = seen.setdefault(_path_hash(record.repository, facts["path"]), doc_id := bytes.fromhex(row["doc_id"]))
+    if earlier is doc_id:
+        return row
+    if earlier == doc_id:
+        refusal = Refusal(Reason.REPEATED_RECORD, f"same path and text as an earlier {unit}")
+    else:
+        said = f"id {record.record_id!r:.100}" if record.record_id else "hash of the text"
+        refusal = Refusal(Reason.LISTED_TWICE, f"the {said} is that of an earlier {unit}, which has another text")
+    return arrival(where, refusal, content_sha256)
+
+
+def _path_hash(repository: str | None, path: str) -> bytes:
+    """A hash of the path of a document, by which its revisions are known."""
+    return hashlib.sha256(json.dumps([repository, path]).encode()).digest()[:16]
 
 
 def _record_language(record: Record, source: Source) -> str | None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.sources.reading.records import Refused, json_object, numbered_lines, value_text
+from spark_jobs.sources.reading.plain_values import value_text
+from spark_jobs.sources.reading.records import Refused, json_object, numbered_lines
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.licences import spdx_expression
 from spark_jobs.sources.repositories.repositories import Facts
@@ -114,8 +116,8 @@ def _read(key: str, value: object) -> Any:
 
 
 def _whole_number(value: object) -> str | None:
-    """The digits of a number of stars; Parquet files of other tools hold them as floats or as text."""
+    """The digits of a number of stars; Parquet files of other tools hold them as floats, decimals or text."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(value)
-    text = str(value).strip()
-    return text if not isinstance(value, bool) and text.isascii() and text.isdigit() else None
+    found = re.fullmatch(r"([0-9]+)(\.0*)?", str(value).strip())  # a decimal comes as 12.00
+    return None if found is None else found[1]

@@ -140,20 +140,20 @@ def test_what_a_damaged_file_still_held_lands_and_the_rest_is_told(
 
 
 def test_a_repeated_record_lands_once(files_config: Configs, data: Path, landing: Any) -> None:
-    """Same id and text: the first lands; same id and another text is another document; in another file it is new."""
+    """Same id and text, or another text: the first lands; in another file it is new."""
     lines = [b'{"body": "a", "id": 1}', b'{"body": "a", "id": 1}', b'{"body": "b", "id": 1}', b'{"body": "a", "id": 2}']
     (data / "x.jsonl").write_bytes(b"\n".join(lines))
     (data / "y.jsonl").write_bytes(lines[0])
     documents, arrivals = landing.land(files_config(text_column="body", id_column="id"))
     assert sorted((row["path"], row["content"]) for row in documents) == [
         ("x.jsonl#1", "a"),
-        ("x.jsonl#1", "b"),
         ("x.jsonl#2", "a"),
         ("y.jsonl#1", "a"),
     ]
     assert by_name(arrivals) == {
         "x.jsonl": "landed",
         "x.jsonl#line:2": "rejected repeated_record",
+        "x.jsonl#line:3": "rejected listed_twice",
         "y.jsonl": "landed",
     }
 

@@ -71,7 +71,7 @@ def read_pages(reader: str, data: bytes, rules: OcrRules, seconds: int) -> Extra
     found = run_apart(call_extractor, seconds, _MODULES[reader], "layers", data, rules)
     if isinstance(found, Refusal):
         return found
-    layers, facts = found
+    layers, facts = [Layer(*layer) for layer in found[0]], found[1]
     texts, reports, engine, read_count = list[str](), list[dict[str, Any]](), "", 0
     for number, layer in enumerate(layers):
         wants = layer.wants_ocr and rules.engine != "none"
@@ -141,10 +141,8 @@ def _rapidocr() -> Engine:
 def _read_page(reader: str, data: bytes, number: int, rules: OcrRules) -> Recognised | Refusal:
     """The text of one page, by the engine in its child."""
     arguments = ("pages.ocr", "recognise", reader, data, number, rules)
-    found: Recognised | Refusal = run_apart(
-        call_extractor, rules.page_seconds, *arguments, memory_bytes=rules.memory_mb << 20
-    )
-    return found
+    found = run_apart(call_extractor, rules.page_seconds, *arguments, memory_bytes=rules.memory_mb << 20)
+    return found if isinstance(found, Refusal) else Recognised(*found)
 
 
 def _confidence(lines: list[Line]) -> float:

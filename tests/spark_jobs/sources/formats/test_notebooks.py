@@ -94,7 +94,7 @@ def test_front_matter_is_kept_or_goes_to_metadata(landing: Any, files_config: An
     assert rows["a.md"]["metadata"]["title"] == "Über uns"
     assert rows["a.md"]["metadata"]["tags"] == '["a", "b"]'
     assert "headrace.evidence" not in rows["a.md"]["metadata"]
-    assert rows["b.md"]["metadata"]["day"] == '"2026-01-02"'
+    assert rows["b.md"]["metadata"]["day"] == "2026-01-02"
     assert rows["d.md"]["metadata"]["front_matter"].startswith("not YAML")
     assert rows["e.md"]["metadata"] == {}
 

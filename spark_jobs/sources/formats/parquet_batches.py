@@ -1,0 +1,228 @@
+"""Read columns of a Parquet file as batches of plain values: the half that runs in the child of parser_process.py.
+
+Arrow's Parquet reader ends its whole process on some damaged and encrypted files, and a file of a few kilobytes can
+hold gigabytes (a long text that is repeated is stored once). So a file is read here, in batches that are sized by what
+the last one took when decoded, and goes to the worker as the buffers of Arrow's arrays, in types that JSON has a form
+for:
+
+    null, bool, numbers, string, binary    as they are; half floats as floats
+    dictionaries, extension types          what they stand for
+    decimal; duration                      text: 12.50; seconds
+    date, time, timestamp                  text: 2026-01-31, 12:00:00.5, 2026-01-31T12:00:00 (with Z where it is in UTC)
+    lists, structs, maps                   JSON
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from spark_jobs.sources.reading.plain_values import plain_text
+from spark_jobs.sources.refusals import Reason, Refusal
+
+BATCH_BYTES = 8 << 20
+PAGE_BYTES = 400 << 20
+NO_FORM = "no JSON: "
+"""Begins the JSON of a value that has none; why stands behind it."""
+PLAIN = {
+    str(kind): kind
+    for kind in (
+        pa.null(),
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.uint8(),
+        pa.uint16(),
+        pa.uint32(),
+        pa.uint64(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.large_binary(),
+    )
+}
+"""Types that are sent, by their names."""
+_FIRST_ROWS = 16
+_GROWTH = 4
+_READ_BYTES = 1 << 20  # the parent computes between two questions
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def column_names(file: Any) -> Iterator[list[str]]:
+    """Names of all columns, by the footer alone: one answer."""
+    yield _opened(file).schema_arrow.names
+
+
+def batches(
+    file: Any, columns: Sequence[str], text_column: str | None, start: int, most_rows: int
+) -> Iterator[dict[str, Any] | Refusal]:
+    """Rows of a file.
+
+    Args:
+        file: to be read at any offset.
+        columns: names of columns; where one is not there exactly once, nothing is read.
+        text_column: the one that must hold text, if there is one.
+        start: rows before this one are left out.
+        most_rows: largest batch.
+
+    Yields:
+        First `names` of all columns. Then of so many `rows` from a `row` on, counted from 0, the `columns` (each a type
+        of PLAIN, whether its texts are JSON, and its buffers), or a `refusal`. At last a refusal where the file is
+        damaged.
+    """
+    row = start
+    try:
+        parquet = _opened(file)
+        names = parquet.schema_arrow.names
+        yield {"names": names}
+        if any(names.count(name) != 1 for name in columns):
+            return
+        kind = parquet.schema_arrow.field(text_column).type if text_column else pa.null()
+        if not _is_text(kind):
+            yield Refusal(Reason.WRONG_TYPE, f"column {text_column!r} is {kind}, not text; name the column of the text")
+            return
+        for found in _groups(file, parquet, columns, start, most_rows):
+            yield found
+            row = found["row"] + found["rows"]
+    except MemoryError:  # Arrow's is an ArrowException, too
+        raise
+    except (OSError, pa.ArrowException) as error:
+        said = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+        where = "no Parquet file" if row == 0 else f"damaged after row {row}"
+        reason = Reason.ENCRYPTED if "crypt" in said.lower() else Reason.CORRUPT_FILE
+        yield Refusal(reason, f"{where}: {said}")
+
+
+def _opened(file: Any) -> pq.ParquetFile:
+    """The open file, its footer read."""
+    return pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True)
+
+
+def _groups(
+    file: Any, parquet: pq.ParquetFile, columns: Sequence[str], start: int, most_rows: int
+) -> Iterator[dict[str, Any]]:
+    """Batches and refusals of all row groups from a row on.
+
+    The next batch has as many rows as would take about 8 MB if they are like the last; sizes in the file say nothing
+    about that, because they are of what is encoded.
+    """
+    row, rows = 0, min(_FIRST_ROWS, most_rows)
+    paths = [parquet.schema.column(leaf).path for leaf in range(len(parquet.schema))]
+    leaves = [leaf for leaf, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in columns)]
+    for number in range(parquet.metadata.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        if row + group.num_rows <= start:
+            row += group.num_rows
+        elif (size := _largest_page(file, group, leaves)) > PAGE_BYTES:
+            where = f"rows {row + 1} to {row + group.num_rows} stand in pages of {size >> 20} MB, which are not read"
+            detail = f"{where}; write smaller row groups (at most {PAGE_BYTES >> 20} MB)"
+            yield {"row": row, "rows": group.num_rows, "refusal": Refusal(Reason.TOO_LARGE, detail)}
+            row += group.num_rows
+        else:
+            for batch in parquet.iter_batches(rows, row_groups=[number], columns=list(columns), use_threads=False):
+                first, row = row, row + batch.num_rows
+                if row > start:
+                    wanted = batch.slice(max(0, start - first))
+                    found, row_bytes = _message(wanted, columns)
+                    yield {"row": row - wanted.num_rows, "rows": wanted.num_rows, **found}
+                    rows = max(1, min(most_rows, rows * _GROWTH, BATCH_BYTES // max(1, row_bytes)))
+                    parquet.reader.set_batch_size(rows)
+
+
+def _largest_page(file: Any, group: pq.RowGroupMetaData, leaves: Sequence[int]) -> int:
+    """Decompressed bytes of the largest of the first pages of some columns: a page is read as a whole.
+
+    They are the second field of the page's header, a zigzag number of Thrift's compact protocol.
+    """
+    sizes = [0]
+    for column in map(group.column, leaves):
+        if column.total_uncompressed_size > PAGE_BYTES:
+            for start in filter(None, (column.dictionary_page_offset, column.data_page_offset)):
+                file.seek(start)
+                varint = file.read(8)[3:]
+                end = next((at for at, byte in enumerate(varint) if byte < 0x80), 0)
+                sizes.append(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint[: end + 1])) >> 1)
+    return max(sizes)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type may hold the text of documents."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    texts = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
+    return kind in texts or pa.types.is_null(kind)
+
+
+def _message(batch: pa.RecordBatch, columns: Sequence[str]) -> tuple[dict[str, Any], int]:
+    """A batch as it is sent, and the mean size of its rows when decoded."""
+    sent, held = list[Any](), 0
+    for name in columns:
+        column, is_json = plain_column(batch.column(name))
+        if column.offset:
+            column = pa.concat_arrays([pa.array([], column.type), column])
+        held += column.nbytes
+        buffers = [None if buffer is None else memoryview(buffer) for buffer in column.buffers()]
+        sent.append([str(column.type), is_json, buffers])
+    return {"columns": sent}, held // max(1, batch.num_rows)
+
+
+def plain_column(column: pa.Array) -> tuple[pa.Array, bool]:
+    """A column in a type of PLAIN; whether its texts are JSON."""
+    kind, types = column.type, pa.types
+    if types.is_dictionary(kind):
+        return plain_column(column.dictionary_decode())
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+        return plain_column(column.storage)
+    if types.is_nested(kind) or types.is_interval(kind):
+        return pa.array(map(_json, column), pa.large_string()), True
+    return _flat_column(column), False
+
+
+def _flat_column(column: pa.Array) -> pa.Array:
+    """A column that is not nested in a type of PLAIN; strings stay unchecked (Parquet does not check them)."""
+    kind, types = column.type, pa.types
+    if kind in PLAIN.values():
+        return column
+    if types.is_float16(kind):
+        return column.cast(pa.float32())
+    if types.is_string_view(kind):
+        return column.cast(pa.binary_view()).cast(pa.large_binary())
+    if types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return column.cast(pa.large_binary())
+    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
+        return _moments(column)
+    if types.is_duration(kind):
+        digits = _DIGITS[kind.unit]
+        seconds = [n and decimal.Decimal(n).scaleb(-digits) for n in column.cast(pa.int64()).to_pylist()]
+        return pa.array([None if n is None else plain_text(n) for n in seconds], pa.string())
+    return pa.array([None if one is None else plain_text(one) for one in column.to_pylist()], pa.string())
+
+
+def _moments(column: pa.Array) -> pa.Array:
+    """Dates and times as in ISO 8601, without zeros at the end; those with a time zone in UTC."""
+    is_utc = pa.types.is_timestamp(column.type) and column.type.tz is not None
+    if is_utc:
+        column = column.cast(pa.int64()).cast(pa.timestamp(column.type.unit))
+    texts = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+    texts = pc.replace_substring_regex(texts, r"(\.\d*?)0+$", r"\1")
+    texts = pc.replace_substring_regex(texts, r"\.$", "")
+    return pc.binary_join_element_wise(texts, "Z", "") if is_utc else texts
+
+
+def _json(value: pa.Scalar) -> str | None:
+    """A nested value as JSON, or why it has none."""
+    try:
+        return json.dumps(value.as_py(), default=plain_text) if value.is_valid else None
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a time zone that nobody knows, a name that is there twice, ..
+        return f"{NO_FORM}{type(error).__name__}: {error}"[:300]

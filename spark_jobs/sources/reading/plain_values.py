@@ -1,0 +1,27 @@
+"""Values as texts, those for which JSON has no form too: of metadata, ids and facts."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+
+
+def value_text(value: object) -> str | None:
+    """A value as text: strings as they are, bool, numbers, lists and mappings as JSON, all else by `plain_text`."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float | list | tuple | dict):
+        return json.dumps(value, ensure_ascii=False, default=plain_text)
+    return plain_text(value)
+
+
+def plain_text(value: object) -> str:
+    """A value for which JSON has no form, without quotes: 12.50, 2026-01-31, 2026-01-31T12:00:00, seconds."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime.timedelta):
+        return str(value.total_seconds())
+    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)

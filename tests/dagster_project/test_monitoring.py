@@ -31,7 +31,7 @@ def test_a_namespace_is_read_once_for_all_of_its_checks(
 
     monkeypatch.setattr(monitoring, "lake_status", status)
     keys = [dg.AssetKey(["notes", table]) for table in TABLES]
-    checks = list(status_checks(keys, Thresholds()))
+    checks = list(status_checks(keys, Thresholds(), {}))
     wanted = dg.AssetSelection.checks(*(key for one in checks for key in one.check_keys if key.name in chosen))
     definitions = dg.Definitions(
         assets=[dg.AssetSpec(key) for key in keys],

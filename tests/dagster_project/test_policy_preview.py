@@ -21,7 +21,6 @@ from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.corpora import policy_preview, reviews
 from dagster_project.inspect.corpora.policy_preview import compare, preview, read_documents
-from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scorer import scorer
@@ -184,7 +183,7 @@ def test_a_declared_scorer_that_has_not_run_is_told_from_none(lake: Path) -> Non
     declared = {"languages": {"confidence": "double"}}
     with pytest.raises(CommandError, match=r"notes\.languages has not been computed yet; first: headrace run notes\.l"):
         next(read_documents(catalogue, "notes", [policy], lambda: declared))
-    with pytest.raises(ConfigError, match="there is no scorer 'languages'"):
+    with pytest.raises(CommandError, match="there is no scorer 'languages' in notes; add"):
         next(read_documents(catalogue, "notes", [policy]))
 
 

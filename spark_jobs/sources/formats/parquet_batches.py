@@ -54,7 +54,7 @@ PLAIN = {
 """Types that are sent, by their names."""
 _FIRST_ROWS = 16
 _GROWTH = 4
-_READ_BYTES = 1 << 20  # the parent computes between two questions
+_READ_BYTES = 1 << 22  # the parent computes between two questions
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 

@@ -41,8 +41,11 @@ _START = "import sys; sys.path[:] = sys.argv[2:]; from spark_jobs.sources.format
 _START += "serve(int(sys.argv[1]))"
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT"), "1")
 _INHERITED = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "TESSDATA_PREFIX", "TMPDIR")
-# Arrow's own pool reserves a gigabyte of addresses, which the limit counts; a set's order must not depend on the run.
-_SET = {**_ONE_THREAD, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "PYTHONHASHSEED": "0"}
+# Arrow's own pool reserves a gigabyte of addresses, which the limit counts. The system's gives the pages of a batch to
+# the next one instead of asking for new ones. The order of a set must not depend on the run.
+_ALLOCATION = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "MALLOC_TOP_PAD_": str(16 << 20)}
+_ALLOCATION |= {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
+_SET = {**_ONE_THREAD, **_ALLOCATION, "PYTHONHASHSEED": "0"}
 _LENGTH = struct.Struct("<Q")
 _PIPE_BYTES = 1 << 20  # as much as any user may have: the two wait for each other less often
 _JSON_BYTES = 64 << 20  # most of one message, beside its bytes and long texts

@@ -134,10 +134,11 @@ def _rows(answer: Any, columns: Sequence[str]) -> Rows | Refused:
 
 def _values(kind: pa.DataType, count: int, buffers: list[bytes | None]) -> list[Any]:
     """Python values of a column; where one of its strings is not UTF-8, all of them as bytes."""
+    held = [None if data is None else pa.py_buffer(data) for data in buffers]
     checked = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
-    column = pa.Array.from_buffers(checked, count, [None if data is None else pa.py_buffer(data) for data in buffers])
+    column = pa.Array.from_buffers(checked, count, held)
     column.validate(full=True)  # that offsets lie inside of the buffers, above all
     try:
-        return list(column.cast(kind).to_pylist())
-    except pa.ArrowInvalid:
+        return list(pa.Array.from_buffers(kind, count, held).to_pylist())
+    except UnicodeDecodeError:
         return list(column.to_pylist())

@@ -183,38 +183,40 @@ def test_after_every_kind_of_source_and_every_reader(
 def test_after_every_command_that_writes(
     declare: WriteDefs, lake_env: Path, spark: object, tmp_path: Path, capfd: Said
 ) -> None:
-    """Reviews, decisions, benchmarks, excision, deletion, maintenance, moves of bytes, and a run after each."""
+    """Reviews, decisions, benchmarks, excision, deletion, maintenance, moves of bytes, a drop and runs."""
     source = tmp_path / "source"
     declare("web", _WEB.format(name="web", source=source, more="landing: copy"))
     declare("held", _WEB.format(name="held", source=source, more="trust: quarantine"))
     declare("small", _SMALL)
-    for increment in range(3):
+    for increment in range(2):
         land(source / "web", increment)
         land(source / "held", increment + 5)
-        done(capfd, "run", "web", "held", "small")
+        done(capfd, "run", "web", "held_quarantine", "small")
     review(open_catalogue(settings_at(lake_env)), "web")
     (tmp_path / "items.jsonl").write_text('{"question": "which wheel turns the mill of the lower race"}\n')
     documents = windowed(lake_env)
-    commands: list[tuple[str, ...]] = [
-        ("evals", "add", "bench", "--from", str(tmp_path / "items.jsonl"), "--columns", "question"),
-        ("quarantine", "release", "held", "--increment", "0", "--reason", "looked at"),
-        ("quarantine", "refuse", "held", "--increment", "1", "--reason", "looked at"),
-        ("run", "held"),
-        ("excise", documents, "--table", _PACKED, "--yes", "--reason", "asked to"),
-        ("dataset", "freeze", "web", "--days", "0", "--to", str(tmp_path / "cold")),
-        ("dataset", "freeze", "web", "--thaw"),
-        ("table", "compact", "web.signals"),
-        ("table", "expire", "web.signals", "--days", "0"),
-        ("maintain", "--days", "0"),
-        ("dataset", "delete", "web", "--increment", "1", "--yes", "--reason", "asked to"),
-        ("run", "web", "small"),
-        ("maintain", "--days", "0"),
-        ("corpus", "refreeze", "small", "--yes"),
-        ("corpus", "supersede", "small", "--yes"),
-        ("table", "drop", "web.signals", "--yes"),
-        ("run", "web", "held", "small"),
-    ]
-    for command in commands:
-        done(capfd, *command)
-        for name in ("web", "held"):
-            verify(name, capfd)
+    commands: dict[str, list[tuple[str, ...]]] = {
+        "held": [
+            ("evals", "add", "bench", "--from", str(tmp_path / "items.jsonl"), "--columns", "question"),
+            ("quarantine", "release", "held", "--increment", "0", "--reason", "looked at"),
+            ("quarantine", "refuse", "held", "--increment", "1", "--reason", "looked at"),
+            ("run", "held.documents"),
+        ],
+        "web, as it is kept": [
+            ("excise", documents, "--table", _PACKED, "--yes", "--reason", "asked to"),
+            ("dataset", "freeze", "web", "--days", "0", "--to", str(tmp_path / "cold")),
+            ("table", "compact", "web.signals"),
+            ("maintain", "--days", "0"),
+        ],
+        "web, less an increment": [("dataset", "delete", "web", "--increment", "1", "--yes", "--reason", "asked to")],
+        "web, computed anew": [
+            ("dataset", "freeze", "web", "--thaw"),
+            ("table", "drop", "web.signals", "--yes"),
+            ("run", "web"),
+            ("corpus", "refreeze", "small", "--yes"),
+        ],
+    }
+    for name, some in commands.items():
+        for command in some:
+            done(capfd, *command)
+        verify(name.partition(",")[0], capfd)

@@ -80,18 +80,19 @@ def _run_all(
         chosen = [step for step in one.steps if id(step) not in idle and not failures.keeps(step)]
         if not chosen:
             continue
+        wanted = [key for step in chosen for key in step.keys]
         result = run_here(
             definitions.resolve_implicit_global_asset_job_def(),
             context.instance,
             _QUIET,
-            [key for step in chosen for key in step.keys],
+            wanted,
             one.partition,
             tags={**tags, FETCHED: "true", PARENT: context.run_id},
             raise_on_error=False,
         )
         made = {event.asset_key for event in result.get_asset_materialization_events()}
         of = f" of partition {one.partition}" if one.partition is not None else ""
-        context.log.info(f"run {result.run_id}: {len(made)} tables of {len(chosen)} steps{of} are up to date")
+        context.log.info(f"run {result.run_id}: {len(made)} of {len(wanted)} tables{of} are up to date")
         if not result.success and not result.filter_events(lambda event: bool(event.is_step_failure)):
             raise DagsterExecutionInterruptedError  # the one inside was, and so is this
         for step in chosen:

@@ -10,6 +10,7 @@ Each part may be done again, so a deletion that was killed is finished by the sa
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -205,13 +206,12 @@ def _remove(folder: str, properties: dict[str, str]) -> None:
     scheme, _, path = folder.partition("://")
     files: fs.FileSystem = PyArrowFileIO(properties).fs_by_scheme(scheme, path.partition("/")[0])
     there = fs.FileSelector(path, allow_not_found=True, recursive=True)
-    before = len(files.get_file_info(there))
-    while before:
+    left = math.inf
+    while True:
         try:
             files.delete_dir_contents(path, missing_dir_ok=True)
             return
         except OSError:  # a store that is kept in folders removes the empty ones alone: some more each time
-            left = len(files.get_file_info(there))
+            before, left = left, len(files.get_file_info(there))
             if left >= before:
                 raise
-            before = left

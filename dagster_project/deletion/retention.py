@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -97,9 +96,7 @@ def overdue(ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[in
     return dict(sorted(found.items()))
 
 
-def freeze_old(
-    lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping] = MappingProxyType({})
-) -> Iterator[Done]:
+def freeze_old(lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping]) -> Iterator[Done]:
     """Moves the kept bytes of datasets that declare `freeze_after` to their cold folder, once they are that old."""
     require_own(lake.catalogue)
     for name, kept in sorted(keeping.items()):
@@ -121,9 +118,7 @@ def _frozen(lake: Lake, name: str, freezing: Freezing, dry_run: bool) -> Done:
     return Done(name, count, f"{count:,} objects {'to move' if dry_run else 'moved'} to {freezing.to}")
 
 
-def keep_retention(
-    lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping] = MappingProxyType({})
-) -> Iterator[Done]:
+def keep_retention(lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping]) -> Iterator[Done]:
     """Deletes increments for good that datasets with `retention: {then: delete}` do not keep any longer."""
     for name, retention in sorted(retentions(keeping).items()):
         lake.ledger.refresh()

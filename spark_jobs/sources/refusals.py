@@ -127,6 +127,11 @@ class RefusedError(OSError):
         self.refusal = Refusal(reason, detail)
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, at most 300 characters; the name of its class where it has none."""
+    return (str(error) or type(error).__name__).splitlines()[0][:300]
+
+
 def reason_of(error: Exception, otherwise: Reason) -> Reason:
     """The reason that an error brings along, else another."""
     return error.refusal.reason if isinstance(error, RefusedError) else otherwise

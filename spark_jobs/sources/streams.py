@@ -26,6 +26,7 @@ from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.jars import installed_jars
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.spark_errors import failure_line
+from spark_jobs.sources.api.api_config import secret_of
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.file_trees import absolute
 from spark_jobs.sources.source_config import KafkaTopic, StreamSource
@@ -43,6 +44,7 @@ _LOGINS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_SECURITY = "source.kafka.security"
 _READING = 0  # a stream has one reading, which never ends
 
 
@@ -206,26 +208,17 @@ def kafka_options(topic: KafkaTopic) -> dict[str, str]:
         if file is not None:
             path = absolute(file)
             if not os.access(path, os.R_OK):
-                raise ConfigError(f"source.kafka.security.{field}: {file} cannot be read; correct the path")
+                raise ConfigError(f"{_SECURITY}.{field}: {file} cannot be read; correct the path")
             options |= {f"kafka.ssl.{kind}.type": "PEM", f"kafka.ssl.{kind}.location": path}
     if security.key_password is not None:
-        options["kafka.ssl.key.password"] = _secret("key_password", security.key_password)
+        options["kafka.ssl.key.password"] = secret_of(f"{_SECURITY}.key_password", security.key_password)
     if security.login is not None:
         login = security.login
-        user, password = (_secret(f"login.{name}", getattr(login, name)) for name in ("user", "password"))
+        user, password = (secret_of(f"{_SECURITY}.login.{name}", getattr(login, name)) for name in ("user", "password"))
         options["kafka.sasl.mechanism"] = login.mechanism
         module = _LOGINS[login.mechanism.partition("-")[0]]
         options["kafka.sasl.jaas.config"] = f"{module} required username={_quoted(user)} password={_quoted(password)};"
     return options
-
-
-def _secret(field: str, variable: str) -> str:
-    value = os.environ.get(variable)
-    if not value:
-        raise ConfigError(
-            f"source.kafka.security.{field}: the environment variable {variable} is not set; set it, and run again"
-        )
-    return value
 
 
 def _quoted(value: str) -> str:

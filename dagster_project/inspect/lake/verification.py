@@ -18,7 +18,7 @@ BY_COMMANDS = "as it can be read; people or other programs add to it, so nothing
 
 
 def verified(spark: SparkSession, ledger: Ledger, identifier: str) -> tuple[int, str]:
-    """How many rows a table should have, and what is found: `AS_RECORDED`, `BY_COMMANDS`, or what is wrong.
+    """Give the number of rows on record and the verdict: `AS_RECORDED`, `BY_COMMANDS`, or the faults in one line.
 
     Every file is read. Only a table that a step computes can have other rows than were recorded.
     """

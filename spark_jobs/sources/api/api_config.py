@@ -14,12 +14,15 @@ Values inside of an answer or a record are named by a path of keys with dots bet
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from spark_jobs.sources.source_config import FilesSource
@@ -43,6 +46,18 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 class _Model(BaseModel):
     # Dagster's components read "100" as a number, quoted or not.
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
+
+
+def secret_of(setting: str, variable: str) -> str:
+    """The value of the environment variable that a setting names.
+
+    Raises:
+        ConfigError: it is not set.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        raise ConfigError(f"{setting}: the environment variable {variable} is not set; set it, and run again")
+    return value
 
 
 def _is_secretive(name: str) -> bool:

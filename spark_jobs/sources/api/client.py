@@ -10,7 +10,6 @@ import asyncio
 import base64
 import json
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -18,8 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
-from spark_jobs.exceptions import ConfigError
-from spark_jobs.sources.api.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth
+from spark_jobs.sources.api.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth, secret_of
 from spark_jobs.sources.api.checkpoints import StoredPage
 from spark_jobs.sources.api.paging import stop
 from spark_jobs.sources.api.rate import Pace, retry_after
@@ -261,13 +259,7 @@ def _secrets(auth: Auth | None) -> dict[str, str]:
         ConfigError: names the first that is not set.
     """
     fields = ("token", "key", "user", "password", "client_id", "client_secret")
-    variables = {name: getattr(auth, name) for name in fields if hasattr(auth, name)}
-    for name, variable in variables.items():
-        if not os.environ.get(variable):
-            raise ConfigError(
-                f"source.auth.{name}: the environment variable {variable} is not set; set it, and run again"
-            )
-    return {name: os.environ[variable] for name, variable in variables.items()}
+    return {name: secret_of(f"source.auth.{name}", getattr(auth, name)) for name in fields if hasattr(auth, name)}
 
 
 def validators(page: StoredPage | None) -> dict[str, str]:

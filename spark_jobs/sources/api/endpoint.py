@@ -221,7 +221,7 @@ class EndpointFetch:
                     if page is None or refused:
                         todo.clear()
                     elif page.next_cursor is not None:
-                        plan(page.next_cursor, cursor)  # of a short page by offset, the rest of what was asked for
+                        plan(page.next_cursor, cursor)  # after a short page by offset: its missing rest
                         ahead = max(ahead, page.next_cursor)
                         # A server that gives less than was asked for is not asked ahead: its pages would overlap.
                         while self._is_full(page) and len(running) + len(todo) < self.source.limits.connections:

@@ -63,7 +63,7 @@ def extract_docx(data: bytes) -> Extracted | Refusal:
         return Refusal(Reason.EMPTY, "the document has no text")
     facts = dict[str, object]()
     if any(part.reltype == RELATIONSHIP_TYPE.CORE_PROPERTIES for part in document.part.package.rels.values()):
-        about = document.core_properties  # python-docx makes up those that are not there
+        about = document.core_properties  # of a file without them python-docx invents some
         facts = {"title": about.title, "language": about.language}
         facts["published"] = about.created and about.created.isoformat()
     return Extracted(text, {**cleaned_facts(facts), EXTRACTED_BY: f"python-docx {version('python-docx')}"})

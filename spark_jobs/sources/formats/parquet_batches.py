@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_jobs.sources.reading.plain_values import plain_text
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 BATCH_BYTES = 8 << 20
 PAGE_BYTES = 400 << 20
@@ -97,7 +97,7 @@ def batches(
     except MemoryError:  # Arrow's is an ArrowException, too
         raise
     except (OSError, pa.ArrowException) as error:
-        said = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+        said = first_line(error)
         where = "no Parquet file" if row == 0 else f"damaged after row {row}"
         reason = Reason.ENCRYPTED if "crypt" in said.lower() else Reason.CORRUPT_FILE
         yield Refusal(reason, f"{where}: {said}")

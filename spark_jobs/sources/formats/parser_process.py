@@ -150,6 +150,9 @@ def stop() -> None:
             _stop(_children.pop((own, memory_bytes)))
 
 
+atexit.register(stop)
+
+
 def _stop(child: subprocess.Popen[bytes]) -> None:
     """End a child that may have ended."""
     with child:
@@ -255,7 +258,6 @@ def _started(memory_bytes: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _START, str(memory_bytes), *sys.path]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     environment = {**{name: os.environ[name] for name in _INHERITED if name in os.environ}, **_SET}
-    atexit.register(stop)
     child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environment, pipesize=_PIPE_BYTES)
     return child
 

@@ -118,7 +118,7 @@ class _CsvRows:
     def __init__(self, lines: Iterator[Line | Refused], delimiter: str, max_bytes: int) -> None:
         self._lines = lines
         self._delimiter, self._max_bytes = delimiter, max_bytes
-        self._again = deque[Line]()  # lines after the first of what was no row
+        self._again = deque[Line]()  # of refused rows, the lines behind the first, to be read on their own
         self._fresh_bytes = self._again_bytes = 0
         self._begin_row()
         csv.field_size_limit(max_bytes)
@@ -180,7 +180,7 @@ class _CsvRows:
             yield _text(line) + line.end
 
     def _not_csv(self, error: csv.Error) -> Refused:
-        """The refusal of what is no row: of its first line, where the others can be read again."""
+        """Refuse a row that is not CSV: its first line alone, where the others are held to be read on their own."""
         fault = "a quote is not closed" if str(error) == "unexpected end of data" else error
         if self._tail is not None and self._again_bytes <= _READ_AGAIN * self._fresh_bytes + LONG_BYTES:
             self._again.extendleft(reversed(self._tail))

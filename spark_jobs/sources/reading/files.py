@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 
@@ -84,7 +84,7 @@ def open_blobs(source: Source) -> BlobReaders:
     """What reads the files of git repositories; for other sources it stays unused, and costs nothing."""
     if not isinstance(source, GitSource):
         return BlobReaders("")
-    return BlobReaders(absolute(source.cache), lambda: allowed_folders(find_repositories(source)))
+    return BlobReaders(absolute(source.cache), cache(lambda: allowed_folders(find_repositories(source))))
 
 
 def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) -> Iterator[Row]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from spark_jobs.sources.formats.parquet_batches import NO_FORM, PLAIN, batches, column_names
 from spark_jobs.sources.formats.parser_process import ChildEndedError, read_apart
 from spark_jobs.sources.reading.records import Record, Refused, names_refusal, usable_record
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
 from spark_jobs.sources.source_config import FilesSource
 
 _MEMORY_BYTES = 1536 << 20
@@ -127,8 +127,8 @@ def _rows(answer: Any, columns: Sequence[str]) -> Rows | Refused:
                     elif value is not None:
                         values[name][row] = json.loads(value)
     except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        said = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
-        return Refused(None, Refusal(Reason.CORRUPT_FILE, f"what its parser answered are no rows of it: {said}"))
+        detail = f"what its parser answered are no rows of it: {first_line(error)}"
+        return Refused(None, Refusal(Reason.CORRUPT_FILE, detail))
     return Rows(number, count, values, faults)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.reading.decoding import binary_refusal
 from spark_jobs.sources.reading.plain_values import value_text
-from spark_jobs.sources.refusals import Reason, Refusal, reason_of
+from spark_jobs.sources.refusals import Reason, Refusal, first_line, reason_of
 from spark_jobs.sources.source_config import KINDS, FilesSource
 
 _CHUNK_BYTES = 1 << 16
@@ -136,7 +136,7 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
             skipped = skipped or held > max_bytes
             pieces = [] if skipped else [*pieces, rest]
     except (OSError, pa.ArrowException) as error:
-        detail = f"breaks off in line {number}: {_first_line(error)}; the lines before it are read"
+        detail = f"breaks off in line {number}: {first_line(error)}; the lines before it are read"
         yield Refused(None, Refusal(reason_of(error, Reason.CORRUPT_ARCHIVE), detail))
         return
     if skipped:
@@ -191,7 +191,7 @@ def _json_fields(text: str) -> dict[str, Any] | Refusal:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Refusal(Reason.BAD_RECORD, f"not JSON: {_first_line(error)}")
+        return Refusal(Reason.BAD_RECORD, f"not JSON: {first_line(error)}")
     if not isinstance(fields, dict):
         return Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
     return fields
@@ -270,8 +270,3 @@ def _shown(names: Iterable[str]) -> str:
     listed = list(names)
     more = f" and {len(listed) - _SHOWN_COLUMNS} more" if len(listed) > _SHOWN_COLUMNS else ""
     return ", ".join(map(repr, listed[:_SHOWN_COLUMNS])) + more
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error) or type(error).__name__).splitlines()[0][:300]

@@ -45,7 +45,7 @@ _OWN: Final = {"mpl": "mozilla", "gpl": "gnu", "lgpl": "gnu", "agpl": "gnu", "ep
 
 
 class _Known(NamedTuple):
-    """A licence: its id, how many words its terms have, their runs, and all runs, those of an appendix too."""
+    """A licence: its id, the words of its terms, and the runs of its whole text, an appendix included."""
 
     name: str
     term_words: tuple[str, ...]

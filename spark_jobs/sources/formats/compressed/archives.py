@@ -33,7 +33,7 @@ from spark_jobs.sources.formats.compressed.zip_headers import (
 )
 from spark_jobs.sources.reading.records import Stream
 from spark_jobs.sources.reading.rows import HashedFile
-from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line
 from spark_jobs.sources.source_config import ArchiveLimits
 
 _CHUNK_BYTES = 1 << 18
@@ -153,7 +153,7 @@ class _Unpacked:
             except RefusedError as error:
                 self._fault = error
             except (OSError, pa.ArrowException, *_DAMAGES) as error:
-                self._fault = _damage(f"after {self._given} bytes: {_message(error)}")
+                self._fault = _damage(f"after {self._given} bytes: {first_line(error)}")
         raise self._fault
 
 
@@ -177,7 +177,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
     except (OSError, pa.ArrowException, *_DAMAGES) as error:
         members, is_whole = members_by_headers(file, unpacking.limits)
         if not (is_whole and isinstance(error, UnicodeDecodeError)):  # of a name, whose member is refused below
-            fault = _damage(f"no tar, and no directory of a zip file: {_message(error)}")
+            fault = _damage(f"no tar, and no directory of a zip file: {first_line(error)}")
         archive = zipfile.ZipFile(io.BytesIO(b"PK\x05\x06" + bytes(18)))
         archive.fp = cast("IO[bytes]", guarded)
     overlapping = _overlapping(members)
@@ -193,7 +193,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
             try:
                 stream = _Unpacked(archive.open(info), info.compress_size, unpacking)
             except (OSError, pa.ArrowException, *_DAMAGES) as error:
-                refusal = Refusal(Reason.CORRUPT_ARCHIVE, _message(error))
+                refusal = Refusal(Reason.CORRUPT_ARCHIVE, first_line(error))
         yield Member(_zip_name(info), info.file_size, stream, refusal)
         unpacking.charge(0)
     if fault is not None:
@@ -285,7 +285,7 @@ def _tar_members(stream: Stream, unpacking: Unpacking) -> Iterator[Member]:
         try:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except (tarfile.HeaderError, ValueError) as error:
-            raise _damage(f"no header of tar: {_message(error)}") from error
+            raise _damage(f"no header of tar: {first_line(error)}") from error
         if info.size < 0:
             raise _damage("a member of a negative size")
         unpacking.count_member()
@@ -403,8 +403,3 @@ def _damage(detail: str) -> RefusedError:
 def _bomb(detail: str) -> RefusedError:
     """An archive that unpacks to too much."""
     return RefusedError(Reason.DECOMPRESSION_BOMB, f"it unpacks to {detail}")
-
-
-def _message(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error) or type(error).__name__).splitlines()[0][:300]

@@ -31,6 +31,7 @@ from spark_jobs.clusters.labels import label_words
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.spark_sql import DataFrame, F
 
 _log = logging.getLogger(__name__)
@@ -102,23 +103,17 @@ def centroids(survivors: DataFrame, texts: DataFrame, config: CentroidsConfig) -
 
     embedding = functools.partial(_embed, weights=weights, config=config.embedding)
     vectors = sample.select("doc_id", "content").mapInArrow(embedding, "doc_id string, vector binary").persist()
-    coarse = vectors.repartition(1).mapInArrow(functools.partial(_fit_coarse, config=config), _CELLS_DDL).toArrow()
-    plan = CellPlan.of(coarse, config)
-    cells = (
-        vectors.mapInArrow(functools.partial(_assign_coarse, plan=plan), "doc_id string, vector binary, coarse int")
-        .repartition("coarse")
-        .sortWithinPartitions("coarse", "doc_id")
-        .mapInArrow(functools.partial(_fit_fine, plan=plan, config=config), _CELLS_DDL)
-    )
+    fitted = grouped(vectors, []).map(functools.partial(_fit_coarse, config=config), _CELLS_DDL).to_frame()
+    plan = CellPlan.of(fitted.toArrow(), config)
+    assign = functools.partial(_assign_coarse, plan=plan)
+    assigned = vectors.mapInArrow(assign, "doc_id string, vector binary, coarse int")
+    fit = functools.partial(_fit_fine, plan=plan, config=config)
+    cells = grouped(assigned, ["coarse"], ["doc_id"]).map(fit, _CELLS_DDL).to_frame()
     exploded = cells.select("*", F.posexplode("typical").alias("place", "doc_id"))
     texts_of = sample.select("doc_id", F.substring("content", 1, _LABEL_CHARACTERS).alias("content"))
-    named = (
-        exploded.join(texts_of, "doc_id")
-        .repartition("coarse", "cluster")
-        .sortWithinPartitions("coarse", "cluster", "place")
-        .mapInArrow(functools.partial(_name, weights=weights, config=config.embedding), _ROWS_DDL)
-    )
-    frames = {CENTROIDS.name: named, CENTROID_WEIGHTS.name: spark.createDataFrame(weight_rows)}
+    of_clusters = grouped(exploded.join(texts_of, "doc_id"), ["coarse", "cluster"], ["place"])
+    named = of_clusters.map(functools.partial(_name, weights=weights, config=config.embedding), _ROWS_DDL)
+    frames = {CENTROIDS.name: named.to_frame(), CENTROID_WEIGHTS.name: spark.createDataFrame(weight_rows)}
     return Output(frames, persisted=(vectors,))
 
 

@@ -27,6 +27,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -124,15 +125,10 @@ def cluster_losses(
     sample = drawn.withColumn("place", F.row_number().over(by_hash)).where(F.col("place") <= config.documents)
     beginnings = texts.select(*_KEYS, F.substring("content", 1, config.document_bytes).alias("content"))
     measure = functools.partial(_measure, model=_located(config, proxy_model), config=config, objects=objects)
-    measured = (
-        beginnings.join(sample, _KEYS)
-        .join(sizes, "cluster")
-        .repartition(max(1, min(sizes.count(), _MOST_TASKS)), "cluster")
-        .sortWithinPartitions("cluster", "place")
-        .select("cluster", "document_count", "content")
-        .mapInArrow(measure, _DDL)
-    )
-    return Output({CLUSTER_LOSSES.name: measured}, persisted=(sizes,))
+    documents = beginnings.join(sample, _KEYS).join(sizes, "cluster")
+    calls = max(1, min(sizes.count(), _MOST_TASKS))
+    of_clusters = grouped(documents, ["cluster"], ["place"], calls).select("cluster", "document_count", "content")
+    return Output({CLUSTER_LOSSES.name: of_clusters.map(measure, _DDL).to_frame()}, persisted=(sizes,))
 
 
 def _located(config: ClusterLossesConfig, proxy_model: DataFrame | None) -> bytes | ModelFile:

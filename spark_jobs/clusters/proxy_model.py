@@ -19,6 +19,7 @@ from spark_jobs.exceptions import SetupError
 from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 
@@ -91,7 +92,7 @@ def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig
         F.substring("content", 1, config.document_bytes).alias("content"),
     )
     sample = smallest_hashes(rows, config.sample_bytes)
-    return sample.repartition(1).mapInArrow(functools.partial(_train, config=config), _DDL)
+    return grouped(sample, []).map(functools.partial(_train, config=config), _DDL).to_frame()
 
 
 def require_torch(name: str) -> None:

@@ -10,6 +10,7 @@ from spark_jobs.code.imports.dependency import KINDS
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.sources.reading.languages import MANIFEST, PAST
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
@@ -107,7 +108,6 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
         Both tables over one persisted DataFrame, which the caller unpersists once they are written.
     """
     from pyspark import StorageLevel
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     from spark_jobs.code.repository_edges import FOUND, found_batches
 
@@ -116,17 +116,13 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
     is_present = F.col("metadata").getItem(PAST).isNull()
     about = documents.where(F.col("repository").isNotNull() & is_present).select(names)
     files = about.join(texts.select("shard", "doc_id", "content"), ["shard", "doc_id"])
-    found = (
-        files.select(
-            *("shard", "repository", "doc_id", "path", "language", "byte_count"),
-            F.when(_is_read() & ~_is_large(config), F.col("content")).alias("content"),
-            F.when(_is_read() & _is_large(config), F.lit("too_large")).alias("unread"),
-        )
-        .repartition("shard", "repository")
-        .sortWithinPartitions("shard", "repository", "byte_count", "doc_id")
-        .mapInArrow(find, from_arrow_schema(FOUND))
-        .persist(StorageLevel.MEMORY_AND_DISK)
+    files = files.select(
+        *("shard", "repository", "doc_id", "path", "language", "byte_count"),
+        F.when(_is_read() & ~_is_large(config), F.col("content")).alias("content"),
+        F.when(_is_read() & _is_large(config), F.lit("too_large")).alias("unread"),
     )
+    of_repositories = grouped(files, ["shard", "repository"], ["byte_count", "doc_id"])
+    found = of_repositories.map(find, FOUND).to_frame().persist(StorageLevel.MEMORY_AND_DISK)
     edges = found.where(F.col("method").isNull())
     repositories = found.where(F.col("method").isNotNull())
     return Output(

@@ -10,6 +10,7 @@ from spark_jobs.code.order.policy import Policy
 from spark_jobs.filters.languages.codes import require_codes
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.spark_sql import DataFrame, F
 
 _OF_SURVIVORS = frozenset({"shard", "language"})
@@ -99,8 +100,6 @@ def _ranked_by_path(found: DataFrame) -> DataFrame:
 
 def _ranked_by_dependencies(found: DataFrame, dependencies: DataFrame, config: OrderedConfig) -> DataFrame:
     """Documents of repositories with their rank; a repository with all its edges is in one task."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     from spark_jobs.code.order.repository_order import RANKED, OrderRules, ranked_batches
 
     names = ["dataset", "repository", "shard", "doc_id", "path", "language", "needed_doc_id", "needed_path", "kind"]
@@ -112,9 +111,5 @@ def _ranked_by_dependencies(found: DataFrame, dependencies: DataFrame, config: O
     )
     files = found.select(*(F.lit(None).cast("string").alias(name) if name in _OF_EDGES else name for name in names))
     rules = OrderRules(config.policy, config.two_level_languages, config.seed)
-    return (
-        files.unionByName(edges)
-        .repartition("dataset", "repository")
-        .sortWithinPartitions("dataset", "repository")
-        .mapInArrow(partial(ranked_batches, rules=rules), from_arrow_schema(RANKED))
-    )
+    of_repositories = grouped(files.unionByName(edges), ["dataset", "repository"])
+    return of_repositories.map(partial(ranked_batches, rules=rules), RANKED).to_frame()

@@ -38,6 +38,7 @@ from pyiceberg.table.update import (
 
 from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.declare.tables import Check, Table, spark_schema
+from spark_jobs.lake.engine.arrangement import dealt
 from spark_jobs.lake.files.write import (
     Target,
     Written,
@@ -323,7 +324,7 @@ def _rewritten(
     ends = ", ".join(f"{run.end}L" for run in runs)
     file = F.expr(f"cast(size(filter(array({ends}), e -> e <= ordinal)) as int)")
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema.fields)
-    return rows.mapInArrow(change, ddl).repartitionById(len(runs), file).sortWithinPartitions("ordinal")
+    return dealt(rows.mapInArrow(change, ddl), len(runs), file, ["ordinal"]).frame
 
 
 def _versions(

@@ -28,7 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.lake.declare.step import ArrowRows, Output, Plot, Scope, Step, step
+from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step
+from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped
 from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns, file_properties, located, map_rows
 from spark_jobs.packing.packed_table import PackedConfig, packed_table, window_facts
 from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
@@ -47,7 +48,7 @@ from spark_jobs.spark_sql import DataFrame, F
 logger = logging.getLogger(__name__)
 Batches = Iterable[pa.RecordBatch]
 
-_FILE_ROWS = 1 << 14  # rows of a data file that one task cuts: more than a row group holds, so few are read twice
+_STRETCH_ROWS = 1 << 14  # rows of a data file that one task cuts: more than a row group holds, so few are read twice
 _KEYS = ["shard", "doc_id"]
 _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
 _CUTS_DDL = "shard int, doc_id string, cuts array<bigint>"
@@ -136,32 +137,30 @@ def pack(
         int(facts.beginning_of_document_id is not None),
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
     )
-    arranged = _arranged(own, ordered, _line_cuts(own, tokenizer, facts, rules, config), config).persist()
-    counts = arranged.mapInArrow(_counter(rules, config), _COUNTS_DDL).persist()
+    arranged = _arranged(own, ordered, _line_cuts(own, tokenizer, facts, rules, config), config).kept()
+    counts = arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame().persist()
     try:
         found, place_batches = _planned(counts, rules, thetas, increment, name, config)
     except BaseException:  # an interrupt too: no caller knows of the persisted documents yet
-        arranged.unpersist()
+        arranged.release()
         raise
     finally:
         counts.unpersist()
     if not found.window_count:
-        arranged.unpersist()
+        arranged.release()
         empty = tokens.sparkSession.createDataFrame([], _WINDOWS_DDL)
         return Output({name: empty}, properties, summary=found.facts())
 
     late = LateColumns(("input_ids",), file_properties(tokens.sparkSession))
     file_count = -(-found.window_count // config.file_rows)
-    parts = (
-        arranged.mapInArrow(place_batches, _PLACEMENTS_DDL)
-        .repartition(FILE, F.expr(f"{ROW} div {_FILE_ROWS}"))
-        .sortWithinPartitions(FILE, ROW, "document_start")
-        .mapInArrow(functools.partial(cut_pieces, late=late, facts=facts), _PARTS_DDL)
-        .repartitionById(file_count, F.expr(f"cast((ordinal - {increment.base}L) div {config.file_rows} as int)"))
-        .sortWithinPartitions("ordinal", "window_start")
-    )
-    windows = ArrowRows(parts, functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
-    return Output({name: windows.to_frame()}, properties, (arranged,), found.facts(), {name: windows})
+    placed = arranged.map(place_batches, _PLACEMENTS_DDL).to_frame()
+    stretches = placed.withColumn("stretch", F.expr(f"{ROW} div {_STRETCH_ROWS}"))
+    of_stretches = grouped(stretches, [FILE, "stretch"], [ROW, "document_start"]).select(*placed.columns)
+    parts = of_stretches.map(functools.partial(cut_pieces, late=late, facts=facts), _PARTS_DDL).to_frame()
+    file = F.expr(f"cast((ordinal - {increment.base}L) div {config.file_rows} as int)")
+    of_files = dealt(parts, file_count, file, ["ordinal", "window_start"])
+    windows = of_files.map(functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
+    return Output({name: windows.to_frame()}, properties, (arranged.frame,), found.facts(), {name: windows})
 
 
 def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:
@@ -190,8 +189,8 @@ def _line_cuts(
     return map_rows(longer, _KEYS, ["input_ids"], cut, _CUTS_DDL).to_frame()
 
 
-def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> DataFrame:
-    """All documents in metadata order, each bucket in one partition.
+def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> Arranged:
+    """All documents in metadata order, each bucket whole.
 
     A document that `ordered` lacks is ordered by its id alone. One that `tokens` lacks has a null token count, and is
     refused when it is cut.
@@ -202,12 +201,9 @@ def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config
         documents = documents.withColumn("cuts", F.lit(None).cast("array<bigint>"))
     else:
         documents = documents.join(cuts, _KEYS, "left")
-    return (
-        documents.withColumn("bucket", _bucket(config.bucket_count))
-        .repartition("bucket")
-        .sortWithinPartitions("bucket", "repository", "rank", "doc_id")
-        .select("bucket", FILE, ROW, "doc_id", "repository", "token_count", "cuts")
-    )
+    in_buckets = documents.withColumn("bucket", _bucket(config.bucket_count))
+    ordered_documents = grouped(in_buckets, ["bucket"], ["repository", "rank", "doc_id"])
+    return ordered_documents.select("bucket", FILE, ROW, "doc_id", "repository", "token_count", "cuts")
 
 
 def _bucket(bucket_count: int) -> SparkColumn:

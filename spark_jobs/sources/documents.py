@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
+from spark_jobs.lake.engine.arrangement import dealt
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
@@ -200,7 +201,6 @@ def documents(
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     from spark_jobs.sources.reading.files import read_files
     from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
@@ -212,12 +212,9 @@ def documents(
     conf = files.sparkSession.conf
     task_count = int(conf.get("spark.sql.shuffle.partitions") or 200)
     states_facts = F.coalesce(F.col("reader") == "repositories", F.lit(False))
-    read = (
-        files.where((~F.col("unchanged") & ~F.col("gone")) | states_facts)
-        .drop("repository_facts")
-        .repartitionById(task_count, F.pmod("size_rank", F.lit(task_count)))
-        .mapInArrow(partial(read_files, rules=rules), from_arrow_schema(READ_ROWS))
-    )
+    to_read = files.where((~F.col("unchanged") & ~F.col("gone")) | states_facts).drop("repository_facts")
+    tasks = dealt(to_read, task_count, F.pmod("size_rank", F.lit(task_count)))
+    read = tasks.map(partial(read_files, rules=rules), READ_ROWS).to_frame()
     deleted = arrivals.where("status = 'deleted' AND doc_id IS NOT NULL").select("doc_id").distinct()
     known = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
     read = read.join(known, "doc_id", "left").persist(StorageLevel.MEMORY_AND_DISK)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.lake.files.late_columns import map_joined, map_rows
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.pictures import draw_token_statistics
@@ -100,7 +101,7 @@ def token_statistics(tokens: DataFrame, texts: DataFrame, tokenizer: DataFrame) 
         tokens, lengths, keys, ["dataset", "language", "token_count", *MEASURES], ["input_ids"], count, _COUNTED_DDL
     ).to_frame()
     merge = functools.partial(_merge, vocabulary_size=row["vocabulary_size"])
-    return counted.repartition("dataset", "language").mapInArrow(merge, _ROWS_DDL)
+    return grouped(counted, ["dataset", "language"]).map(merge, _ROWS_DDL).to_frame()
 
 
 def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 from spark_jobs.tokens.certificate import certify
@@ -175,14 +176,11 @@ def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) ->
         .join(survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi")
         .withColumn("hash", F.xxhash64("doc_id", "dataset"))
     )
-    sample = (
-        smallest_hashes(documents, config.sample_bytes, _NO_TEXT)
-        .select("hash", "doc_id", "dataset", F.substring("content", 1, config.sample_bytes).alias("content"))
-        .repartition(1)
-        .sortWithinPartitions("hash", "doc_id", "dataset")
-        .select("content")
+    sample = smallest_hashes(documents, config.sample_bytes, _NO_TEXT).select(
+        "hash", "doc_id", "dataset", F.substring("content", 1, config.sample_bytes).alias("content")
     )
-    return sample.mapInArrow(functools.partial(_train, config=config), _ROW_DDL)
+    ordered = grouped(sample, [], ["hash", "doc_id", "dataset"]).select("content")
+    return ordered.map(functools.partial(_train, config=config), _ROW_DDL).to_frame()
 
 
 def _file_text(config: TokenizerConfig) -> str:

@@ -16,6 +16,7 @@ from spark_jobs.dedup.membership.keep_priority import HASH_BITS
 from spark_jobs.dedup.pictures import draw_background
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.spark_sql import DataFrame, F
 
 BINS = 1000
@@ -60,11 +61,8 @@ def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
         chosen = chosen | ((F.col("kind") == kind) & (place_hash < int(share * (1 << HASH_BITS))))
     sample = bags.where(chosen).select("kind", "token_hashes", "units", "levels")
     kinds = max(1, len(sizes))
-    return (
-        sample.repartition(kinds, "kind")
-        .sortWithinPartitions("kind")
-        .mapInArrow(_histograms, "kind string, similarity double, pair_count bigint")
-    )
+    of_kinds = grouped(sample, ["kind"], most_calls=kinds)
+    return of_kinds.map(_histograms, "kind string, similarity double, pair_count bigint").to_frame()
 
 
 def _histograms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.lake.declare.pictures import new_axes, png
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
@@ -143,8 +144,6 @@ def classifier(
         labelled: doc_id, texts and labels, in place of the two.
         documents: documents of the same dataset, where they have the labels.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     if reference is not None and raw is not None:
         parts = [
             _sampled(frame, F.col(config.text_column), F.lit(label), config, config.sample_bytes // 2)
@@ -158,9 +157,9 @@ def classifier(
         sample, budgets = sample.withColumn("part", F.lit("")), {"": config.sample_bytes}
     else:
         raise ConfigError("classifier: nothing to train on; bind reference and raw, or labelled")
-    ordered = sample.repartition(1).sortWithinPartitions("part", "hash", "doc_id").select("part", "label", "content")
+    ordered = grouped(sample, [], ["part", "hash", "doc_id"]).select("part", "label", "content")
     train_one = functools.partial(_train, config=config, budgets=budgets)
-    trained = ordered.mapInArrow(train_one, from_arrow_schema(_schema())).persist()
+    trained = ordered.map(train_one, _schema()).to_frame().persist()
     evaluation = trained.select("sha256", F.explode("evaluation").alias("one")).select(
         "sha256", "one.*", F.lit(config.min_auc).cast("double").alias("min_auc")
     )

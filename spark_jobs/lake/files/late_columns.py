@@ -27,13 +27,14 @@ import pyarrow.parquet as pq
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.declare.step import ArrowRows
+from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.lake.files.storage import open_input
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 Batches = Iterable[pa.RecordBatch]
 
 FILE, ROW = "data_file", "data_row"
-_STRETCH_ROWS = 1 << 14
+_STRETCH, _STRETCH_ROWS = "data_stretch", 1 << 14
 
 
 def located(frame: DataFrame) -> DataFrame | None:
@@ -113,8 +114,9 @@ def map_joined(
         return ArrowRows(frame.join(others, list(keys)).select(*columns, *late), function, ddl)
     own = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]
     chosen = rows.select(*own, FILE, ROW).join(others, list(keys)).select(*columns, FILE, ROW)
-    in_order = chosen.repartition(FILE, F.expr(f"{ROW} div {_STRETCH_ROWS}")).sortWithinPartitions(FILE, ROW)
-    return ArrowRows(in_order, fetching(rows.sparkSession, late, function), ddl)
+    stretches = chosen.withColumn(_STRETCH, F.expr(f"{ROW} div {_STRETCH_ROWS}"))
+    in_order = grouped(stretches, [FILE, _STRETCH], [ROW]).select(*columns, FILE, ROW)
+    return in_order.map(fetching(rows.sparkSession, late, function), ddl)
 
 
 def fetching(

@@ -14,15 +14,17 @@ from spark_jobs.exceptions import AuditError, ConfigError, InputError, StepRunEr
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.declare.tables import Table, check_identifier, spark_schema
+from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.files.audit import Evidence, audit_frame, proof_results
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.files.write import conform
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.run.binding import Binding, Source
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.reads import files_size, is_path, refuse_quarantined_path
-from spark_jobs.lake.session.catalogue import load_table, open_catalogue, spark_identifier
+from spark_jobs.lake.session.catalogue import load_table, open_catalogue
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.shuffle_partitions import follow_input
@@ -142,7 +144,7 @@ def _to_parquet(
         count = _write(spark, table, output.frames[table.name], target.absolute(), Evidence(frames, increment, config))
         yield f"{target}: {count} rows"
     for frame in output.persisted:
-        frame.unpersist()
+        release(frame)
 
 
 def _require_there(settings: LakeSettings, sources: Mapping[str, Source]) -> None:
@@ -173,7 +175,7 @@ def _require_there(settings: LakeSettings, sources: Mapping[str, Source]) -> Non
 def _read(spark: SparkSession, source: Source) -> DataFrame:
     """A path or a table as it is now; several tables as their union with a column `dataset`."""
     if isinstance(source, str):
-        return spark.read.parquet(source) if is_path(source) else spark.table(spark_identifier(source))
+        return spark.read.parquet(source) if is_path(source) else table_rows(spark, source)
     parts = [_read(spark, one).withColumn("dataset", F.lit(one.split(".")[0])) for one in source]
     whole = parts[0]
     for part in parts[1:]:

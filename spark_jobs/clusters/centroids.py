@@ -31,7 +31,7 @@ from spark_jobs.clusters.labels import label_words
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import grouped
+from spark_jobs.lake.engine.arrangement import grouped, persist
 from spark_jobs.spark_sql import DataFrame, F
 
 _log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def centroids(survivors: DataFrame, texts: DataFrame, config: CentroidsConfig) -
     weight_rows = pa.table({**rows, "weight": weights[weighing].astype(np.int32)})
 
     embedding = functools.partial(_embed, weights=weights, config=config.embedding)
-    vectors = sample.select("doc_id", "content").mapInArrow(embedding, "doc_id string, vector binary").persist()
+    vectors = persist(sample.select("doc_id", "content").mapInArrow(embedding, "doc_id string, vector binary"))
     fitted = grouped(vectors, []).map(functools.partial(_fit_coarse, config=config), _CELLS_DDL).to_frame()
     plan = CellPlan.of(fitted.toArrow(), config)
     assign = functools.partial(_assign_coarse, plan=plan)

@@ -27,7 +27,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import grouped
+from spark_jobs.lake.engine.arrangement import grouped, persist
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -119,7 +119,7 @@ def cluster_losses(
     from pyspark.sql import Window
 
     there = clusters.where("cluster is not null").select(*_KEYS, "cluster")
-    sizes = there.groupBy("cluster").agg(F.count("*").alias("document_count")).persist()
+    sizes = persist(there.groupBy("cluster").agg(F.count("*").alias("document_count")))
     drawn = there.withColumn("hash", F.xxhash64("doc_id", F.lit("cluster_losses")))
     by_hash = Window.partitionBy("cluster").orderBy("hash", "doc_id")
     sample = drawn.withColumn("place", F.row_number().over(by_hash)).where(F.col("place") <= config.documents)

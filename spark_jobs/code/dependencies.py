@@ -10,7 +10,7 @@ from spark_jobs.code.imports.dependency import KINDS
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import grouped
+from spark_jobs.lake.engine.arrangement import grouped, persist
 from spark_jobs.sources.reading.languages import MANIFEST, PAST
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
@@ -107,8 +107,6 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
     Returns:
         Both tables over one persisted DataFrame, which the caller unpersists once they are written.
     """
-    from pyspark import StorageLevel
-
     from spark_jobs.code.repository_edges import FOUND, found_batches
 
     find = partial(found_batches, max_repository_bytes=config.max_repository_bytes, limits=config.syntax)
@@ -122,7 +120,7 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
         F.when(_is_read() & _is_large(config), F.lit("too_large")).alias("unread"),
     )
     of_repositories = grouped(files, ["shard", "repository"], ["byte_count", "doc_id"])
-    found = of_repositories.map(find, FOUND).to_frame().persist(StorageLevel.MEMORY_AND_DISK)
+    found = persist(of_repositories.map(find, FOUND).to_frame())
     edges = found.where(F.col("method").isNull())
     repositories = found.where(F.col("method").isNotNull())
     return Output(

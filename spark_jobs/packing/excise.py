@@ -37,8 +37,10 @@ from pyiceberg.table.update import (
 )
 
 from spark_jobs.exceptions import InputError, StepRunError
+from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Check, Table, spark_schema
 from spark_jobs.lake.engine.arrangement import dealt
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.files.write import (
     Target,
     Written,
@@ -57,7 +59,6 @@ from spark_jobs.lake.session.catalogue import (
     catalogue_errors,
     commit,
     load_table,
-    spark_identifier,
 )
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.packing.generations import (
@@ -271,9 +272,10 @@ def _rewrite(
     )
     spark = lake.session()
     try:
-        pinned = spark.read.option("versionAsOf", str(base.snapshot_id)).table(spark_identifier(identifier))
-        frame = _rewritten(pinned.where(predicate), holding.runs, change)
-        written = write_to_branch(spark, lake.catalogue, table, target, frame, {**own, **stamp(table, base)}, base=base)
+        pinned = table_rows(spark, identifier, base.snapshot_id)
+        rows = _rewritten(pinned.where(predicate), holding.runs, change)
+        facts_of_it = {**own, **stamp(table, base)}
+        written = write_to_branch(spark, lake.catalogue, table, target, rows.to_frame(), facts_of_it, rows, base=base)
         with branch_of_a_writer(lake.catalogue, identifier, written.branch):
             require_passed(written)
             ordinal_runs(identifier, lake.catalogue.load_table(identifier), written.snapshot_id)
@@ -319,12 +321,12 @@ def excised_table(dataset: str, window_tokens: int) -> Table:
 
 def _rewritten(
     rows: DataFrame, runs: Sequence[OrdinalRun], change: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> DataFrame:
-    """The rows of some files after a change, those of each file in a partition of its own and in order."""
+) -> ArrowRows:
+    """The rows of some files after a change, those of each file in a call of its own and in order."""
     ends = ", ".join(f"{run.end}L" for run in runs)
     file = F.expr(f"cast(size(filter(array({ends}), e -> e <= ordinal)) as int)")
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema.fields)
-    return dealt(rows.mapInArrow(change, ddl), len(runs), file, ["ordinal"]).frame
+    return dealt(rows, len(runs), file, ["ordinal"]).map(change, ddl)
 
 
 def _versions(
@@ -336,8 +338,8 @@ def _versions(
     before: Mapping[int, Materialization],
 ) -> dict[int, DataVersion]:
     """Data versions of all increments after the excision; they are additive, so only rewritten rows are read."""
-    old = _by_increment(spark.table(spark_identifier(identifier)).where(predicate), declared)
-    new = _by_increment(spark.table(spark_identifier(identifier, written.branch)).where(predicate), declared)
+    old = _by_increment(table_rows(spark, identifier).where(predicate), declared)
+    new = _by_increment(table_rows(spark, identifier, branch=written.branch).where(predicate), declared)
     found = {}
     for number, row in before.items():
         removed, added, version = old.get(number, DataVersion()), new.get(number, DataVersion()), row.data_version

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step
-from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped
+from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped, persist, release
 from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns, file_properties, located, map_rows
 from spark_jobs.packing.packed_table import PackedConfig, packed_table, window_facts
 from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
@@ -128,26 +128,27 @@ def pack(
     """
     name = packed_table(config.dataset, config.window_tokens).name
     facts, properties = window_facts(tokenizer, config)
-    own = located(tokens.where(F.col("dataset") == config.dataset))
+    own = located(tokens)
     if own is None:
         raise InputError(f"{name}: tokens must be one table or Parquet files, so that ids can be read where they lie")
+    own = own.where(F.col("dataset") == config.dataset)
     thetas = (*THETA_PERCENTS, ALONE) if increment.joins_repositories else (ALONE,)
     rules = UnitRules(
         config.window_tokens,
         int(facts.beginning_of_document_id is not None),
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
     )
-    arranged = _arranged(own, ordered, _line_cuts(own, tokenizer, facts, rules, config), config).kept()
-    counts = arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame().persist()
+    arranged = _arranged(own, ordered, _line_cuts(own, tokenizer, facts, rules, config), config).persist()
+    counts = persist(arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame())
     try:
         found, place_batches = _planned(counts, rules, thetas, increment, name, config)
     except BaseException:  # an interrupt too: no caller knows of the persisted documents yet
-        arranged.release()
+        release(arranged.frame)
         raise
     finally:
-        counts.unpersist()
+        release(counts)
     if not found.window_count:
-        arranged.release()
+        release(arranged.frame)
         empty = tokens.sparkSession.createDataFrame([], _WINDOWS_DDL)
         return Output({name: empty}, properties, summary=found.facts())
 

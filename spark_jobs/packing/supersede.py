@@ -21,10 +21,12 @@ from pyiceberg.expressions import And, EqualTo, In, Or
 
 from spark_jobs.dedup.membership.revisions import paths_of, standings
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.engine.arrangement import persist, release
 from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.run.excisions import excised_by, excised_documents, withdraw_excisions
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import load_table, spark_identifier
+from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.excise import Excised, excise
 from spark_jobs.packing.ordinals import packed_facts
 from spark_jobs.spark_sql import DataFrame, F
@@ -118,13 +120,13 @@ def _decided(
     spark = lake.session()
 
     def own(table: str) -> DataFrame:
-        return spark.table(spark_identifier(f"{corpus}.{table}"))
+        return table_rows(spark, f"{corpus}.{table}")
 
     def ids(values: Collection[str]) -> DataFrame:
         return spark.createDataFrame(pa.table({"doc_id": pa.array(sorted(values), pa.string())}))
 
     revisions = own("revisions")
-    last = standings(revisions).cache()
+    last = persist(standings(revisions))
     paths = paths_of(revisions)
     out_paths = paths.join(last.where("standing = 'latest'").join(ids(listed), "doc_id"), "doc_id").select("path_id")
     links = own("exact_duplicates").select("doc_id", "witness_doc_id")
@@ -143,7 +145,7 @@ def _decided(
         .select("doc_id", F.coalesce("stays", F.lit(False)).alias("stays"))
         .toArrow()
     )
-    last.unpersist()
+    release(last)
     stays = judged["stays"]
     leaving = judged.filter(pc.invert(stays))["doc_id"].to_pylist()
     return sorted(leaving), tuple(sorted(judged.filter(stays)["doc_id"].to_pylist()))

@@ -16,6 +16,7 @@ from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.shape.rates import NO_CLUSTER, Rule, ShapeConfig, rules
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
@@ -123,7 +124,7 @@ def shape(
         )
         documents = documents.join(F.broadcast(packed), rule.classified_by, "left")
         failed.append(_failed(rule, config.seed))
-    judged = documents.select(*_KEYS, F.array_compact(F.array(*failed)).alias("failed")).persist()
+    judged = persist(documents.select(*_KEYS, F.array_compact(F.array(*failed)).alias("failed")))
     lost = judged.where(F.size("failed") > 0)
     stays = judged.where(F.size("failed") == 0).select(_KEYS)
     return Output({SHAPE.name: lost, SHAPED.name: stays}, persisted=(judged,))

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
-from spark_jobs.lake.engine.arrangement import dealt
+from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
@@ -199,7 +199,6 @@ def documents(
     Raises:
         InputError: an executor of a cluster cannot read a file that the driver can.
     """
-    from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
     from spark_jobs.sources.reading.files import read_files
@@ -217,7 +216,7 @@ def documents(
     read = tasks.map(partial(read_files, rules=rules), READ_ROWS).to_frame()
     deleted = arrivals.where("status = 'deleted' AND doc_id IS NOT NULL").select("doc_id").distinct()
     known = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
-    read = read.join(known, "doc_id", "left").persist(StorageLevel.MEMORY_AND_DISK)
+    read = persist(read.join(known, "doc_id", "left"))
     if not is_local(conf.get("spark.master") or ""):
         _require_seen(read, config.dataset)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
@@ -254,7 +253,7 @@ def _require_seen(read: DataFrame, dataset: str) -> None:
     refused = read.where(F.col("reason") == Reason.UNREADABLE).select(location, "detail")
     for row in refused.sort("location").limit(_REFUSED_LOOKED_AT).collect():
         if is_readable(row["location"]):
-            read.unpersist()
+            release(read)
             raise InputError(
                 f"{dataset}.documents: {row['location']}: an executor cannot read it ({row['detail']}), the driver "
                 "can; put the source where all machines of the cluster see it under this path, or run without a cluster"

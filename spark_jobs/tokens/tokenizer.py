@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import grouped
+from spark_jobs.lake.engine.arrangement import grouped, persist
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 from spark_jobs.tokens.certificate import certify
@@ -164,7 +164,7 @@ def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -
 
     The side table holds its certificate, which says what the fast encoder may encode.
     """
-    made = _from_file(survivors, config) if config.file is not None else _trained(survivors, texts, config).persist()
+    made = _from_file(survivors, config) if config.file is not None else persist(_trained(survivors, texts, config))
     certificates = made.select("file").mapInArrow(_certify, _CERTIFICATE_DDL)
     return Output({TOKENIZER.name: made, TOKENIZER_CERTIFICATE.name: certificates}, persisted=(made,))
 

@@ -22,6 +22,7 @@ from pydantic import Field
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.sources.source_config import KINDS
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
@@ -87,8 +88,8 @@ def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame
             F.sum("occurrence_count").alias("occurrence_count"),
         )
         .where("document_count >= 2")
-        .persist()
     )
+    counted = persist(counted)
     least = _least_document_count(counted, config.max_tokens)
     sizes = compared.groupBy("kind").agg(F.count("*").alias("documents"))
     kinds = compared.sparkSession.createDataFrame([(kind,) for kind in KINDS], "kind string")

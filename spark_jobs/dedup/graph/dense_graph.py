@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from spark_jobs.arrays import Int32Array, Int64Array
+from spark_jobs.lake.engine.embedded import is_embedded, persist_in_files
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.spark_sql import DataFrame, SparkSession
 
@@ -105,6 +106,8 @@ def checkpointed(frame: DataFrame) -> DataFrame:
     With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they are kept in memory
     and on disk, on a cluster by two executors each, so that one executor may be lost at a time.
     """
+    if is_embedded(frame):
+        return persist_in_files(frame)
     from pyspark import StorageLevel
 
     conf = frame.sparkSession.conf

@@ -79,7 +79,7 @@ def exact_duplicates(
         compared = compared.join(paths_of(revisions), "doc_id", "left")
 
     ranked = compared.withColumn("place", F.struct("increment", "place", "doc_id"))
-    same_bytes = Window.partitionBy("content_sha256").orderBy("place")
+    same_bytes = Window.partitionBy("content_sha256").orderBy("place").rowsBetween(Window.unboundedPreceding, 0)
     represented = ranked.select(
         "*",
         F.first("place").over(same_bytes).alias("bytes_place"),
@@ -88,7 +88,7 @@ def exact_duplicates(
     )
     # Without letters a member is grouped by its bytes, that is, with the members alone that it represents.
     group = (F.col("letters").isNull(), F.coalesce("letters", "content_sha256"))
-    same_letters = Window.partitionBy(*group).orderBy("bytes_place")
+    same_letters = Window.partitionBy(*group).orderBy("bytes_place").rowsBetween(Window.unboundedPreceding, 0)
     judged = represented.withColumn("kept_place", F.first("bytes_place").over(same_letters)).withColumn(
         "kept_path", F.first("bytes_path").over(same_letters)
     )

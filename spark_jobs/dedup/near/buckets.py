@@ -22,6 +22,7 @@ from spark_jobs.arrays import Int64Array, UInt64Array
 from spark_jobs.dedup.pictures import draw_bands
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.lake.engine.arrangement import dealt
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
         filled = filter_of(new, partial(_keys, scheme=scheme), new_keys)
         earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
         records = records.unionByName(earlier)
-    grouped = records.repartitionById(partition_count, F.col("part")).mapInArrow(bucket_lists, BUCKETS_DDL)
+    lists = dealt(records, partition_count, F.col("part")).map(bucket_lists, BUCKETS_DDL).to_frame()
     curve = _curve(scheme, measured, documents, config.recall)
     for name, kind, value in (
         ("documents", pa.int64(), expected),
@@ -173,7 +174,7 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
         ("document_bytes", pa.float64(), forecast.document_bytes),
     ):
         curve = curve.append_column(f"expected_{name}", pa.array([value] * curve.num_rows, kind))
-    return Output({"buckets": grouped, "bands": signatures.sparkSession.createDataFrame(curve)})
+    return Output({"buckets": lists, "bands": signatures.sparkSession.createDataFrame(curve)})
 
 
 def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:

@@ -46,6 +46,7 @@ from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, al
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
 from spark_jobs.dedup.near.verification import BAG, PAIR_COLUMNS, Index, verified_pairs
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class _Comparisons:
         if gone is not None:
             joined = self.pool.join(gone, self.pool["place"] == gone["vertex"], "left")
             pool = joined.select(*self.pool.columns, without(F.lit(every), F.col("groups")).alias("groups"))
-        pool = pool.where("groups <> 0").persist()
+        pool = persist(pool.where("groups <> 0"))
         self.persisted.append(pool)
         counts = [F.count_if(F.getbit("groups", F.lit(group)) == 1) for group in range(len(self.thresholds))]
         return pool, [int(count) for count in pool.agg(*counts).collect()[0]]
@@ -157,7 +158,8 @@ class _Comparisons:
             groups_reached(self.limits.thresholds).alias("groups"),
             F.col("place").alias("worse"),
             F.col("better_place").alias("better"),
-        ).persist()
+        )
+        edges = persist(edges)
         count = edges.count()
         if not count:
             gone = None
@@ -165,7 +167,7 @@ class _Comparisons:
             gone = from_driver(edges.sparkSession, removed_table(edges.toArrow()), "vertex bigint, groups int")
         else:
             gone = removed_vertices(edges, self.limits.driver_edges)
-        edges.unpersist()
+        release(edges)
         return gone
 
     def choose(self, pool: DataFrame, leaders: int | None) -> tuple[DataFrame, int]:
@@ -185,11 +187,11 @@ class _Comparisons:
             ),
             _RECORDS_DDL,
         )
-        listed = records.repartitionById(self.partition_count, F.col("part")).mapInArrow(
-            partial(list_candidates, thresholds=self.thresholds, leaders=leaders, most=self.limits.max_bucket_pairs),
-            _CHOSEN_DDL,
+        choose = partial(
+            list_candidates, thresholds=self.thresholds, leaders=leaders, most=self.limits.max_bucket_pairs
         )
-        listed = listed.persist()
+        of_parts = dealt(records, self.partition_count, F.col("part"))
+        listed = persist(of_parts.map(choose, _CHOSEN_DDL).to_frame())
         self.persisted.append(listed)
         left = listed.where("second IS NULL").agg(F.coalesce(F.sum("shared"), F.lit(0))).collect()[0][0]
         chosen = listed.where("second IS NOT NULL")
@@ -245,7 +247,7 @@ def compare_large(
     """
     from spark_jobs.dedup.near.key_filter import filter_of
 
-    small, large = (buckets.persist() for buckets in sized)
+    small, large = map(persist, sized)
     inside = filter_of(
         large.mapInArrow(all_members, "place bigint"), _places, counts.large_members // _BUCKETS_OF_A_MEMBER
     )
@@ -253,7 +255,7 @@ def compare_large(
     pool = _pool(index.bags, inside, increment)
     if revisions is not None:
         pool = pool.join(left_members(revisions), "doc_id", "left_anti")
-    pool = pool.persist()
+    pool = persist(pool)
     counters, token_count, document_count = _counters(pool)
     state = _Comparisons(
         pool=pool,

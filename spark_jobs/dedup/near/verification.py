@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.near.signatures import signature_rows
+from spark_jobs.lake.engine.arrangement import Arranged, dealt, persist
 from spark_jobs.spark_sql import DataFrame, F
 
 ENDS = ("dataset", "doc_id", "increment", "place", "kind")
@@ -96,25 +97,26 @@ def verified_pairs(
     compare = partial(_agree, threshold=threshold)
     few = candidate_count <= _BROADCAST_CANDIDATES
     known = _brought(candidates, ("first", "second"), signatures, "place", parts, few)
-    agreeing = known.mapInArrow(compare, _ENDS_DDL).persist()
+    agreeing = persist(known.map(compare, _ENDS_DDL).to_frame())
     bags = index.bags.select("doc_id", *BAG)
     count = agreeing.count()
     parts = max(2, -(-count // _PART_BAGS))
     both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts, count <= _BROADCAST_CANDIDATES)
-    return both.mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL), (agreeing,)
+    return both.map(partial(_overlap, threshold=threshold), _PAIRS_DDL).to_frame(), (agreeing,)
 
 
 def _brought(
     candidates: DataFrame, ends: tuple[str, str], documents: DataFrame, key: str, part_count: int, few: bool
-) -> DataFrame:
+) -> Arranged:
     """Candidates and the documents at their ends in one DataFrame, each candidate in one partition with both documents.
 
     Candidates are distributed by their second end: those of one leader are spread, and the leader is in every part.
     """
-    dealt = candidates.withColumn("part", F.pmod(F.xxhash64(ends[1]), F.lit(part_count)).cast("int"))
-    wanted = dealt.select("part", F.explode(F.array(*ends)).alias(key)).distinct()
+    numbered = candidates.withColumn("part", F.pmod(F.xxhash64(ends[1]), F.lit(part_count)).cast("int"))
+    wanted = numbered.select("part", F.explode(F.array(*ends)).alias(key)).distinct()
     brought = documents.join(F.broadcast(wanted) if few else wanted, key)
-    return dealt.unionByName(brought, allowMissingColumns=True).repartitionById(part_count, F.col("part"))
+    both = numbered.unionByName(brought, allowMissingColumns=True)
+    return dealt(both, part_count, F.col("part"))
 
 
 def _parted(

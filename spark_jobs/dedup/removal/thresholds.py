@@ -26,6 +26,7 @@ from spark_jobs.dedup.near.verification import BAG
 from spark_jobs.dedup.pictures import draw_kept
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.lake.engine.arrangement import persist, release
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -179,7 +180,7 @@ def thresholds(
             "sampled_count",
             "similar_count",
             "found_count",
-            F.expr("try_divide(cast(found_count as double), similar_count)").alias("recall"),
+            F.expr("cast(found_count as double) / nullif(similar_count, 0)").alias("recall"),
             least_recall.alias("least_recall"),
         )
     )
@@ -203,7 +204,7 @@ def _recall(
     found = among.select("doc_id", *BAG).mapInArrow(
         partial(_similar_documents, sample=sampled, threshold=lowest), _SIMILAR_DDL
     )
-    found = found.persist()  # it is read twice, to look up which of its documents are removed
+    found = persist(found)  # it is read twice, to look up which of its documents are removed
     judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
     counts_of = []
     for group, threshold in enumerate(config.thresholds):
@@ -219,7 +220,7 @@ def _recall(
             )
         )
     rows = judged.agg(F.array(*counts_of).alias("rows")).select(F.inline("rows")).toArrow()
-    found.unpersist()
+    release(found)
     return spark.createDataFrame(rows)
 
 

@@ -25,6 +25,7 @@ from spark_jobs.dedup.near.signatures import SignaturesConfig, signatures
 from spark_jobs.dedup.pictures import draw_bands
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, spark_schema
+from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.spark_sql import DataFrame, F
 
 _KIND = "repository"
@@ -99,7 +100,7 @@ def repository_pairs(
 ) -> Output:
     """Compare the repositories of an increment with each other and with all earlier ones."""
     spark = repository_bags.sparkSession
-    current = newest_bags(repository_bags).withColumns({"kind": F.lit(_KIND), "shard": F.lit(0)}).persist()
+    current = persist(newest_bags(repository_bags).withColumns({"kind": F.lit(_KIND), "shard": F.lit(0)}))
     if not current.where(F.col("first_increment") == increment).take(1):
         return Output(
             {table.name: spark.createDataFrame([], spark_schema(table)).drop("increment") for table in _TABLES},
@@ -111,7 +112,7 @@ def repository_pairs(
     columns = ["dataset", "shard", "doc_id", "kind", "place", "token_count", "total_weight"]
     unsigned = as_bags.select(*columns, "token_hashes", "units", "levels")
     signed = signatures(unsigned, spark.createDataFrame([], _NO_VOCABULARY), signing)
-    known = signed.join(as_bags.select("doc_id", "increment"), "doc_id").persist()
+    known = persist(signed.join(as_bags.select("doc_id", "increment"), "doc_id"))
     measured = background(as_bags, BackgroundConfig())
     banded = buckets(known, measured, increment, BucketsConfig(threshold=config.threshold, recall=config.recall))
     found = pairs(

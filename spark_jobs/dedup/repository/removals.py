@@ -38,6 +38,7 @@ from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.removal.removals import RemovalsConfig, removals
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
+from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.spark_sql import DataFrame, F
 
 _AS_DOCUMENTS = {"repository_id": "doc_id", "better_repository_id": "better_doc_id"}
@@ -182,7 +183,7 @@ def repository_removals(
         F.col("better_repository").alias("witness_repository"),
         "containment",
     )
-    removed = decided.drop("repository").withColumnsRenamed(ids).join(names, list(ids.values())).persist()
+    removed = persist(decided.drop("repository").withColumnsRenamed(ids).join(names, list(ids.values())))
     leaving = _leaving(removed, members, exact_duplicates, increment)
     leaving = leaving.join(_in_large(buckets, increment, config.max_bucket_pairs), "place", "left_anti").drop("place")
     rows = removed.select([column.name for column in REPOSITORY_REMOVALS.columns])

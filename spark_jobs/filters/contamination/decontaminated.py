@@ -24,6 +24,7 @@ from spark_jobs.filters.registry import REGISTRY, Entry, entries, record
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.lake.files.late_columns import map_joined
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.spark_sql import DataFrame
@@ -216,7 +217,7 @@ def decontaminated(survivors: DataFrame, documents: DataFrame, config: Decontami
     """
     search = functools.partial(_found, contents=index_of_registered(config), min_share=config.min_share)
     narrow = survivors.select(*_KEYS)
-    found = map_joined(documents, narrow, _KEYS, _KEYS, ["content"], search, _DDL).to_frame().persist()
+    found = persist(map_joined(documents, narrow, _KEYS, _KEYS, ["content"], search, _DDL).to_frame())
     kept = narrow.join(found.where("removed").select("doc_id"), "doc_id", "left_anti").select(*_KEYS)
     return Output({DECONTAMINATED.name: kept, CONTAMINATED.name: found}, persisted=(found,))
 

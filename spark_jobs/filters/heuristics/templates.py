@@ -18,6 +18,7 @@ from spark_jobs.arrays import Int64Array
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 
@@ -67,8 +68,8 @@ def template_lines(texts: DataFrame, config: TemplateLinesConfig) -> Output:
         counted.groupBy("line_hash")
         .agg(F.sum("document_count").alias("document_count"))
         .where(F.col("document_count") >= config.min_documents)
-        .persist()
     )
+    shared = persist(shared)
     kept = shared.where(F.col("document_count") >= _least_count(shared, config))
     spell = functools.partial(_spelled, templates=hashes_of(kept))
     examples = sample.mapInArrow(spell, "line_hash bigint, example string").groupBy("line_hash")

@@ -22,7 +22,7 @@ from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.lake.declare.pictures import new_axes, png
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import grouped
+from spark_jobs.lake.engine.arrangement import grouped, persist
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
@@ -159,7 +159,7 @@ def classifier(
         raise ConfigError("classifier: nothing to train on; bind reference and raw, or labelled")
     ordered = grouped(sample, [], ["part", "hash", "doc_id"]).select("part", "label", "content")
     train_one = functools.partial(_train, config=config, budgets=budgets)
-    trained = ordered.map(train_one, _schema()).to_frame().persist()
+    trained = persist(ordered.map(train_one, _schema()).to_frame())
     evaluation = trained.select("sha256", F.explode("evaluation").alias("one")).select(
         "sha256", "one.*", F.lit(config.min_auc).cast("double").alias("min_auc")
     )

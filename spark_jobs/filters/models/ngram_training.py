@@ -30,6 +30,7 @@ from spark_jobs.arrays import Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
 from spark_jobs.filters.models.ngram_kernel import EMPTY, NgramTable, hash_ngram, list_ngrams, look_up, ngram_table
 from spark_jobs.filters.models.ngram_model import NgramConfig, NgramModel, splitting
+from spark_jobs.lake.engine.arrangement import persist, release
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.text_columns import utf8_arrays
 
@@ -74,18 +75,18 @@ def train_on_spark(texts: DataFrame, config: NgramConfig) -> NgramModel:
     counted = content.mapInArrow(functools.partial(_count_batches, order=config.order), ddl)
     specials = texts.sparkSession.createDataFrame([tuple(row.values()) for row in _SPECIALS.to_pylist()], ddl)
     merged = counted.groupBy(*NGRAM_COUNTS.names[:-1]).agg(F.sum("ngram_count").alias("ngram_count"))
-    merged = merged.unionByName(specials).persist()
+    merged = persist(merged.unionByName(specials))
     longer = merged.where("words > 1").groupBy(F.col("suffix").alias("ngram")).agg(F.count("*").alias("extended"))
     adjusted = merged.join(longer, "ngram", "left").withColumn("adjusted", F.coalesce("extended", "ngram_count"))
-    adjusted = adjusted.drop("extended").persist()
+    adjusted = persist(adjusted.drop("extended"))
     capped = [F.least(name, F.lit(cap)).alias(name) for name, cap in _CAPS.items()]
     figures = adjusted.groupBy("words", *capped).agg(F.count("*").alias("ngrams")).toArrow()
     least = F.array(*map(F.lit, _thresholds(figures, config).tolist()))[F.col("words").cast("int")]
     totals = adjusted.where("words > 0").groupBy(F.col("prefix").alias("ngram")).agg(F.sum("adjusted").alias("total"))
     chosen = adjusted.where((F.col("ngram_count") >= least) | (F.col("ngram") == _signed("</s>")))
     rows = chosen.join(totals, "ngram", "left").fillna(0, ["total"]).select(_NGRAM_FACTS).toArrow()
-    merged.unpersist()
-    adjusted.unpersist()
+    release(merged)
+    release(adjusted)
     return _smoothed(rows, figures, config)
 
 

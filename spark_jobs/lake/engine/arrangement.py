@@ -20,11 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_jobs.lake.declare.step import ArrowRows
+from spark_jobs.lake.engine.embedded import dealt_by_hash, is_embedded, persist_in_files, release_files
 from spark_jobs.spark_sql import Column, DataFrame
+
+Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_BATCH_ROWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -32,33 +38,39 @@ class Arranged:
     """Rows that wait for a Python function.
 
     Attributes:
-        frame: the rows; each of its partitions is what one call gets, in order.
+        frame: the rows.
+        deal: deals them to the calls; None where the frame's partitions are the calls, their rows in order.
+        order: columns by which the rows of a call are still to be sorted.
+        columns: what the function gets; None for all.
     """
 
     frame: DataFrame
+    deal: Callable[[DataFrame], DataFrame] | None = None
+    order: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
 
     def select(self, *columns: str) -> Arranged:
         """The same rows with fewer columns: those of the order need not be among them."""
-        return replace(self, frame=self.frame.select(*columns))
+        if self.deal is None:
+            return replace(self, frame=self.frame.select(*columns))
+        return replace(self, columns=columns)
 
-    def kept(self) -> Arranged:
-        """The same, for more than one function: the rows are computed once. `release` gives the space back."""
-        return replace(self, frame=self.frame.persist())
+    def persist(self) -> Arranged:
+        """The same, for more than one function: the rows are computed once, and released as `frame`."""
+        return replace(self, frame=persist(self.frame))
 
-    def release(self) -> None:
-        """Give back the space of rows that were kept."""
-        self.frame.unpersist()
-
-    def map(
-        self, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str | pa.Schema
-    ) -> ArrowRows:
+    def map(self, function: Function, schema: str | pa.Schema) -> ArrowRows:
         """What a function makes of the rows.
 
         Args:
             function: from the batches of one call, in order, to batches of the schema.
             schema: of its rows, as Arrow's or in Spark's DDL.
         """
-        return ArrowRows(self.frame, function, schema if isinstance(schema, str) else _ddl(schema))
+        ddl = schema if isinstance(schema, str) else _ddl(schema)
+        if self.deal is None:
+            return ArrowRows(self.frame, function, ddl)
+        arrange = partial(in_order, order=self.order, columns=self.columns)
+        return ArrowRows(self.deal(self.frame), lambda batches: function(arrange(batches)), ddl)
 
 
 def grouped(
@@ -73,13 +85,13 @@ def grouped(
         order: columns by which the rows of a group follow one another, ascending, nulls first.
         most_calls: where the groups are few, no more calls than this.
     """
-    if not keys:
-        together = frame.repartition(1)
-    elif most_calls is None:
-        together = frame.repartition(*keys)
-    else:
-        together = frame.repartition(most_calls, *keys)
-    return Arranged(_sorted(together, (*keys, *order)))
+
+    def deal(rows: DataFrame) -> DataFrame:
+        if not keys:
+            return rows.repartition(1)
+        return rows.repartition(*keys) if most_calls is None else rows.repartition(most_calls, *keys)
+
+    return _arranged(frame, deal, (*keys, *order))
 
 
 def dealt(frame: DataFrame, count: int, number: Column, order: Sequence[str] = ()) -> Arranged:
@@ -91,14 +103,46 @@ def dealt(frame: DataFrame, count: int, number: Column, order: Sequence[str] = (
         number: int, of the call that a row goes to, from 0 to `count` - 1.
         order: columns by which the rows of a call follow one another, ascending, nulls first.
     """
-    return Arranged(_sorted(frame.repartitionById(count, number), order))
+    if is_embedded(frame):
+        return _arranged(frame, lambda rows: dealt_by_hash(rows, count, number), tuple(order))
+    return _arranged(frame, lambda rows: rows.repartitionById(count, number), tuple(order))
+
+
+def persist(frame: DataFrame) -> DataFrame:
+    """The rows of a frame, for whoever reads them more than once: they are computed once, until they are released."""
+    return persist_in_files(frame) if is_embedded(frame) else frame.persist()
+
+
+def release(frame: DataFrame) -> None:
+    """Give back the space of rows that were kept."""
+    if is_embedded(frame):
+        release_files(frame)
+    else:
+        frame.unpersist()
+
+
+def _arranged(frame: DataFrame, deal: Callable[[DataFrame], DataFrame], order: tuple[str, ...]) -> Arranged:
+    """On Spark the rows are dealt and sorted at once; Sail would drop the sort, so there Python sorts them."""
+    if is_embedded(frame):
+        return Arranged(frame, deal, order)
+    together = deal(frame)
+    return Arranged(together.sortWithinPartitions(*order) if order else together)
+
+
+def in_order(
+    batches: Iterable[pa.RecordBatch], order: tuple[str, ...], columns: tuple[str, ...] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a call by their values in some columns, nulls first, with the columns that are wanted."""
+    whole = [batch for batch in batches if batch.num_rows]
+    if not whole:
+        return
+    rows = pa.Table.from_batches(whole)
+    if order:
+        rows = rows.take(pc.sort_indices(rows, [(name, "ascending", "at_start") for name in order]))
+    yield from (rows if columns is None else rows.select(columns)).to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def _ddl(schema: pa.Schema) -> str:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in from_arrow_schema(schema))
-
-
-def _sorted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    return frame.sortWithinPartitions(*columns) if columns else frame

@@ -23,9 +23,9 @@ from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import CheckResult, StepRunError
 from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.materialization import Place
-from spark_jobs.lake.session.catalogue import spark_identifier
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
@@ -53,11 +53,11 @@ def check_columns(declared: Table, place: Place) -> dict[str, Column]:
     """For each check the aggregate over the rows written that counts those which break it."""
     return {
         name: F.expr(f"count_if(NOT coalesce({predicate}, false))")
-        for name, predicate in _predicates(declared, place).items()
+        for name, predicate in predicates(declared, place).items()
     }
 
 
-def _predicates(declared: Table, place: Place) -> dict[str, str]:
+def predicates(declared: Table, place: Place) -> dict[str, str]:
     """By check, the SQL predicate that must be true of every row."""
     required = [f"`{column.name}` IS NOT NULL" for column in declared.all_columns if column.required]
     first = {REQUIRED: " AND ".join(required), IN_PLACE: place.predicate}
@@ -102,12 +102,12 @@ def with_bad_keys(
     checks: Iterable[CheckResult], declared: Table, place: Place, landed: DataFrame, written: DataFrame
 ) -> tuple[CheckResult, ...]:
     """Add the keys of some bad rows to the results that failed, by a Spark job for each."""
-    predicates = _predicates(declared, place)
+    conditions = predicates(declared, place)
 
     def bad(name: str) -> DataFrame:
         if name == UNIQUE:
             return landed.groupBy(*declared.key).count().where("count > 1")
-        return (written if name == IN_PLACE else landed).where(f"NOT coalesce({predicates[name]}, false)")
+        return (written if name == IN_PLACE else landed).where(f"NOT coalesce({conditions[name]}, false)")
 
     return tuple(check if check.passed else _with_rows(check, bad(check.name), declared) for check in checks)
 
@@ -203,7 +203,7 @@ def changed_places(
     first: dict[str, DataVersion] = {}
     try:
         for columns in schemas:
-            frame = spark.table(spark_identifier(identifier))
+            frame = table_rows(spark, identifier)
             if not set(columns) <= set(frame.columns):
                 continue  # a column was dropped since, so no version over it can be made again
             if first:

@@ -13,16 +13,18 @@ checks with an Arrow form. Other tables are written by Spark.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -34,11 +36,13 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.files.audit import REQUIRED
-from spark_jobs.lake.files.file_writer import RESULT_DDL, FileRules, write_task
+from spark_jobs.lake.files.file_writer import RESULT_DDL, FileRules, Holds, write_hashed_task, write_task
 from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.spark_sql import DataFrame
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -54,7 +58,11 @@ def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRule
         or not can_hash(arrow)
     ):
         return None
-    properties = table.properties
+    return _rules(table, arrow, {check.name: check.holds for check in declared.checks if check.holds is not None})
+
+
+def _rules(table: IcebergTable, arrow: pa.Schema, checks: Mapping[str, Holds]) -> FileRules:
+    schema, properties = table.schema(), table.properties
     return FileRules(
         schema=arrow,
         folder=properties.get("write.data.path", f"{table.location().rstrip('/')}/data"),
@@ -64,7 +72,7 @@ def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRule
         group_bytes=int(properties.get("write.parquet.row-group-size-bytes", 128 << 20)),
         file_bytes=int(properties.get("write.target-file-size-bytes", 256 << 20)),
         properties={str(key): str(value) for key, value in table.io.properties.items()},
-        checks={check.name: check.holds for check in declared.checks if check.holds is not None},
+        checks=checks,
     )
 
 
@@ -133,14 +141,57 @@ def write_data_files(
     """
     make = made.function
     rows = made.frame.mapInArrow(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
-    version = DataVersion()
-    bad = dict.fromkeys((REQUIRED, *rules.checks), 0)
-    for row in rows:
-        version += DataVersion.parse(row["version"])
-        for name, count in zip(bad, row["bad_rows"], strict=True):
-            bad[name] += count
-    files = list(_data_files(table, [file for row in rows for file in row["files"]]))
-    gone = [task.file for task in table.scan(replaced).use_ref(branch).plan_files()]
+    version, bad = _commit(table, rows, branch, replaced, properties)
+    return version, dict(zip((REQUIRED, *rules.checks), bad or [0] * (1 + len(rules.checks)), strict=True))
+
+
+def write_hashed_files(
+    table: IcebergTable,
+    rows: DataFrame,
+    order: tuple[str, ...],
+    checks: int,
+    branch: str,
+    replaced: BooleanExpression | None,
+    properties: Mapping[str, str],
+) -> tuple[DataVersion, list[int]]:
+    """Have Python write rows whose hashes and checks another engine has computed, as one snapshot of a branch.
+
+    Args:
+        table: where they go.
+        rows: with the columns `HASH`, and `BAD` and a number for each check.
+        order: columns by which the rows of a task are sorted.
+        checks: how many there are.
+        branch: of the table.
+        replaced: which rows they replace.
+        properties: of the snapshot.
+
+    Returns:
+        Data version of the rows, and bad rows by check.
+    """
+    if odd := next((p for p in table.spec().fields if not isinstance(p.transform, IdentityTransform)), None):
+        where = f"{'.'.join(table.name())} is partitioned by {odd.transform} of a column"
+        raise InputError(f"{where}, which only Spark writes: unset HEADRACE_ENGINE")
+    rules = _rules(table, file_schema(schema_to_pyarrow(table.schema())), {})
+    write = functools.partial(write_hashed_task, rules=rules, order=order, checks=checks)
+    found = rows.mapInArrow(write, RESULT_DDL).collect()
+    version, bad = _commit(table, found, branch, replaced, properties)
+    return version, bad or [0] * checks
+
+
+def _commit(
+    table: IcebergTable,
+    written: Iterable[Any],
+    branch: str,
+    replaced: BooleanExpression | None,
+    properties: Mapping[str, str],
+) -> tuple[DataVersion, list[int]]:
+    """Commit what tasks wrote as one snapshot of a branch, in place of a part of the table; sums what they counted."""
+    version, bad, files = DataVersion(), list[int](), list[DataFile]()
+    for task in written:
+        version += DataVersion.parse(task["version"])
+        bad = [sum(counts) for counts in zip_longest(bad, task["bad_rows"], fillvalue=0)]
+        files.extend(_data_files(table, task["files"]))
+    gone = [task.file for task in table.scan(replaced or AlwaysTrue()).use_ref(branch).plan_files()]
     if files or gone:
         with table.transaction() as transaction:
             update = transaction.update_snapshot(snapshot_properties=dict(properties), branch=branch)

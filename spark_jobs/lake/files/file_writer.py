@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_jobs.lake.engine.arrangement import in_order
 from spark_jobs.lake.files.storage import create, remove
 from spark_jobs.lake.ledger.data_version import DataVersion
 
@@ -41,6 +42,8 @@ RESULT_SCHEMA = pa.schema(
         ),
     ]
 )
+HASH, BAD = "__hash", "__bad_"
+"""Columns of rows whose hashes and checks are computed before they are written."""
 _WAITING_BYTES = 128 << 20
 
 
@@ -98,14 +101,42 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pylist([result], schema=RESULT_SCHEMA)
 
 
+def write_hashed_task(
+    batches: Batches, rules: FileRules, order: tuple[str, ...], checks: int
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a task, which come with their hashes and with the checks that they break.
+
+    Yields:
+        As `write_task`.
+    """
+    version, bad = DataVersion(), np.zeros(checks, dtype=np.int64)
+    files = _Files(rules)
+    try:
+        for batch in in_order(batches, order):
+            bad += [batch.column(f"{BAD}{number}").true_count for number in range(checks)]
+            rows = _with_required(batch, rules.schema)
+            version += DataVersion.of_hashes(rows.column(HASH).to_numpy())
+            files.add(_conformed(rows, rules.schema))
+        written = files.close()
+    except BaseException:
+        files.remove()
+        raise
+    result = {"version": str(version), "bad_rows": bad.tolist(), "files": written}
+    yield pa.RecordBatch.from_pylist([result], schema=RESULT_SCHEMA)
+
+
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch as a file has it, without rows that lack a required value."""
-    rows = batch.select(schema.names)
-    required = [rows.column(field.name) for field in schema if not field.nullable]
+    return _with_required(batch, schema).select(schema.names).cast(schema)
+
+
+def _with_required(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows that have all required values."""
+    required = [batch.column(field.name) for field in schema if not field.nullable]
     if any(column.null_count for column in required):
         there = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in required])
-        rows = rows.filter(pa.array(there))
-    return rows.cast(schema)
+        return batch.filter(pa.array(there))
+    return batch
 
 
 @dataclass

@@ -28,12 +28,13 @@ import pyarrow.parquet as pq
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.engine.arrangement import grouped
+from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.files.rows import FILE, ROW, located_rows
 from spark_jobs.lake.files.storage import open_input
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 Batches = Iterable[pa.RecordBatch]
 
-FILE, ROW = "data_file", "data_row"
 _STRETCH, _STRETCH_ROWS = "data_stretch", 1 << 14
 
 
@@ -43,6 +44,8 @@ def located(frame: DataFrame) -> DataFrame | None:
     Returns:
         None where the rows do not come straight from files: made in memory, joined or put together of several tables.
     """
+    if is_embedded(frame):
+        return located_rows(frame)
     if _has_metadata(frame, "_file"):
         return frame.withColumns({FILE: F.col("_file"), ROW: F.col("_pos")})
     if _has_metadata(frame, "_metadata"):
@@ -79,7 +82,7 @@ def map_rows(
         function: from batches of those columns, the late ones last, to batches of `ddl`.
         ddl: columns of the result.
     """
-    rows = located(frame)
+    rows = None if is_embedded(frame) else located(frame)  # Sail reads lists as fast as Arrow does
     if rows is None:
         return ArrowRows(frame.select(*columns, *late), function, ddl)
     # A condition on a column that only Spark reads must stay Spark's: rows that it dropped are not asked for.
@@ -109,7 +112,7 @@ def map_joined(
         function: as of `map_rows`.
         ddl: columns of the result.
     """
-    rows = located(frame)
+    rows = None if is_embedded(frame) else located(frame)
     if rows is None:
         return ArrowRows(frame.join(others, list(keys)).select(*columns, *late), function, ddl)
     own = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]
@@ -131,6 +134,8 @@ def file_properties(spark: SparkSession) -> dict[str, str]:
     """Properties of the lake's files for PyIceberg, from those of the session's catalogue."""
     from spark_jobs.lake.session.settings import CATALOGUE, FILE_PROPERTIES  # which loads much that workers do not need
 
+    if is_embedded(spark):
+        return {}
     prefix = f"spark.sql.catalog.{CATALOGUE}."
     found = {name: spark.conf.get(prefix + key, None) for name, key in FILE_PROPERTIES.items()}
     return {name: value for name, value in found.items() if value is not None}

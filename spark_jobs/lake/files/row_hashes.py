@@ -49,9 +49,7 @@ def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 def version_of_batch(rows: pa.RecordBatch) -> DataVersion:
     """The data version of these rows alone; columns as in `row_hashes`."""
-    hashes = row_hashes(rows)
-    total = (int((hashes >> 32).sum()) << 32) + int((hashes & 0xFFFFFFFF).sum())  # without overflow
-    return DataVersion(rows.num_rows, total, int(np.bitwise_xor.reduce(hashes)))
+    return DataVersion.of_hashes(row_hashes(rows))
 
 
 def _hash_column(state: UInt64Array, column: pa.Array, missing: npt.NDArray[np.bool_]) -> None:

@@ -13,6 +13,7 @@ those of processes that are gone.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from pyiceberg.table.update import (
 from spark_jobs.exceptions import AuditError, CheckResult, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Table, partition_column, spark_schema
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.audit import (
     IN_PLACE,
     Evidence,
@@ -41,10 +43,13 @@ from spark_jobs.lake.files.audit import (
     check_result,
     count_bad,
     key_check,
+    predicates,
     proof_results,
     with_bad_keys,
 )
-from spark_jobs.lake.files.data_files import file_rules, write_data_files
+from spark_jobs.lake.files.data_files import file_rules, write_data_files, write_hashed_files
+from spark_jobs.lake.files.file_writer import BAD, HASH
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.lease import Leases, is_abandoned, writer_branch
 from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
@@ -176,7 +181,8 @@ def _fill_branch(
     identifier, declared, place = target.identifier, target.declared, target.place
     properties = {**summary, _BRANCH_SUMMARY: branch}
     tallied = None if made is None else _write_by_workers(catalogue, made, target, branch, properties)
-    version, counts = tallied or _write_by_spark(rows, target, branch, properties)
+    write_rows = functools.partial(_write_embedded, catalogue) if is_embedded(spark) else _write_by_spark
+    version, counts = tallied or write_rows(rows, target, branch, properties)
 
     table = catalogue.load_table(identifier)
     snapshot = table.snapshot_by_name(branch)
@@ -188,7 +194,7 @@ def _fill_branch(
     added = int(facts.get("added-records", 0))
 
     def landed() -> DataFrame:
-        return spark.table(spark_identifier(identifier, branch)).where(place.predicate)
+        return table_rows(spark, identifier, snapshot.snapshot_id, place.replaced).where(place.predicate)
 
     if version.count != added:
         version, counts = _read_again(landed(), check_columns(declared, place), added)
@@ -213,6 +219,8 @@ def _fill_branch(
 
 def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | None) -> DataFrame:
     """Rows of a branch that lie in files which the snapshot before it does not have."""
+    if is_embedded(spark):  # what lies out of its place is shown by its values alone
+        return table_rows(spark, identifier, branch=branch)
     rows = spark.table(spark_identifier(identifier, branch)).select("*", "_file")
     if base is None:
         return rows
@@ -240,7 +248,7 @@ def _write_by_spark(
     from pyspark.sql import Observation
 
     declared = target.declared
-    layout = [*(partition_column(p) for p in declared.partition if p != "increment"), *declared.sort]
+    layout = layout_of(declared)
     if layout and not target.laid_out:
         rows = rows.sortWithinPartitions(*layout)
     checks = check_columns(declared, target.place)
@@ -259,11 +267,39 @@ def _write_by_spark(
     return version_of({key: values.get(key) for key in digests}), counts
 
 
+def _write_embedded(
+    catalogue: Catalog, rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
+) -> tuple[DataVersion, dict[str, int]]:
+    """As `_write_by_spark`, by the embedded engine, which computes hashes and checks as columns."""
+    declared, table = target.declared, catalogue.load_table(target.identifier)
+    checks = predicates(declared, target.place)
+    found = write_hashed_files(
+        table,
+        rows.select(
+            "*",
+            F.expr(row_hash(spark_schema(declared))).alias(HASH),
+            *(F.expr(f"NOT coalesce({check}, false)").alias(f"{BAD}{n}") for n, check in enumerate(checks.values())),
+        ),
+        () if target.laid_out else layout_of(declared),
+        len(checks),
+        branch,
+        target.place.replaced,
+        properties,
+    )
+    return found[0], dict(zip(checks, found[1], strict=True))
+
+
+def layout_of(declared: Table) -> tuple[str, ...]:
+    """Columns by which the rows of a task are sorted before they are written."""
+    return (*(partition_column(part) for part in declared.partition if part != "increment"), *declared.sort)
+
+
 def prove(spark: SparkSession, written: Written, target: Target, evidence: Evidence) -> Written:
     """Add the results of the table's proofs, over the rows as they are on the branch."""
     if not target.declared.proofs:
         return written
-    landed = spark.table(spark_identifier(written.identifier, written.branch)).where(target.place.predicate)
+    landed = table_rows(spark, written.identifier, written.snapshot_id, target.place.replaced)
+    landed = landed.where(target.place.predicate)
     return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
 
 
@@ -288,7 +324,9 @@ def _start_branch(
     stale = [name for name in table.refs() if is_abandoned(name)]
     for name in stale:
         _log.info("%s: removing branch %s of a run that did not end", identifier, name)
-    if base is None and spark is not None:  # a branch of an empty table needs an empty snapshot, which only Spark makes
+    if base is None and spark is not None and is_embedded(spark):
+        _empty_branch(catalogue, table, branch)
+    elif base is None and spark is not None:  # a branch of an empty table needs an empty snapshot
         spark.sql(f"ALTER TABLE {spark_identifier(identifier)} CREATE BRANCH {branch}")
     own = () if base is None else (_ref(branch, base.snapshot_id),)
     if stale or own:
@@ -298,6 +336,13 @@ def _start_branch(
             lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
             lambda now: (*(RemoveSnapshotRefUpdate(ref_name=name) for name in stale if name in now.refs()), *own),
         )
+
+
+def _empty_branch(catalogue: Catalog, table: IcebergTable, branch: str) -> None:
+    """A branch with an empty snapshot, of a table that has none; by itself PyIceberg makes `main` alone of nothing."""
+    with table.transaction() as transaction:
+        updates, _ = transaction.update_snapshot(branch=branch).fast_append()._commit()
+        catalogue.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
 
 
 def _ref(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:

@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.spark_sql import Column, DataFrame, F
 
@@ -47,6 +50,13 @@ class DataVersion:
     def __str__(self) -> str:
         """`v1:count:sum:xor`, the xor as 16 hex digits."""
         return f"v1:{self.count}:{self.sum}:{self.xor & (2**64 - 1):016x}"
+
+    @classmethod
+    def of_hashes(cls, hashes: npt.NDArray[np.int64]) -> DataVersion:
+        """The version of rows with these (N,) signed hashes."""
+        # In two halves, because a sum of 64-bit hashes overflows.
+        total = (int((hashes >> 32).sum()) << 32) + int((hashes & 0xFFFFFFFF).sum())
+        return cls(len(hashes), total, int(np.bitwise_xor.reduce(hashes)) if len(hashes) else 0)
 
     @classmethod
     def parse(cls, text: str) -> DataVersion:

@@ -27,6 +27,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import Output, Scope
+from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.files.audit import Evidence
 from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -256,7 +257,7 @@ def _write(
     finally:
         with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died holds nothing any more
             for frame in output.persisted:
-                frame.unpersist()
+                release(frame)
     return output.properties, written
 
 

@@ -6,12 +6,15 @@ the result into DataFrames, pinned to the snapshots that were found.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pyiceberg.expressions import AlwaysFalse, In
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.quarantined import (
@@ -22,10 +25,11 @@ from spark_jobs.lake.declare.quarantined import (
     quarantine_that_holds,
 )
 from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.files.rows import table_exists, table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.history import Facts, History, facts_of
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, spark_identifier
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 from spark_jobs.lake.session.shuffle_partitions import Size
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
@@ -334,9 +338,14 @@ def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, Dat
 def _frame(spark: SparkSession, read: Read) -> DataFrame:
     if is_path(read.table):
         return spark.read.parquet(read.table)
-    frame = spark.read.option("versionAsOf", str(read.snapshot_id)).table(spark_identifier(read.table))
+    condition = None if read.increments is None else In("increment", set(read.increments))
+    return table_rows(spark, read.table, read.snapshot_id, condition, functools.partial(_dressed, spark, read))
+
+
+def _dressed(spark: SparkSession, read: Read, frame: DataFrame) -> DataFrame:
+    """The rows that are read of a snapshot, with the columns and numbers that the reader knows them by."""
     if read.grown:  # what Iceberg reads lacks the columns that came since; they are null in it
-        for field in spark.table(spark_identifier(read.table)).schema.fields:
+        for field in table_rows(spark, read.table).schema.fields:
             if field.name not in frame.columns:
                 frame = frame.withColumn(field.name, F.lit(None).cast(field.dataType))
     if read.predicate is not None:
@@ -363,11 +372,11 @@ def _renumbered(increments: Mapping[int, int]) -> Column:
 def _empty(spark: SparkSession, binding: Binding, parameter: str) -> DataFrame:
     """No rows, with the columns of the table that the parameter is bound to."""
     if parameter in {own.name for own in binding.step.own_history}:
-        return spark.table(spark_identifier(f"{binding.namespace}.{parameter}")).where("false")
+        return table_rows(spark, f"{binding.namespace}.{parameter}", condition=AlwaysFalse()).where("false")
     source = binding.inputs[parameter]
-    names = [spark_identifier(one) for one in ((source,) if isinstance(source, str) else source)]
-    there = next((one for one in names if spark.catalog.tableExists(one)), names[0])
-    frame = spark.table(there).where("false")
+    names = (source,) if isinstance(source, str) else source
+    there = next((one for one in names if table_exists(spark, one)), names[0])
+    frame = table_rows(spark, there, condition=AlwaysFalse()).where("false")
     if isinstance(source, tuple):
         frame = frame.withColumn("dataset", F.lit("")).withColumn("dataset_increment", F.lit(0))
     return frame

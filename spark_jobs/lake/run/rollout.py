@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from spark_jobs.exceptions import ConfigError, RolloutError
 from spark_jobs.lake.declare.step import Output, Scope
 from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.engine.arrangement import release
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.session.catalogue import spark_identifier
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 STAGES_TAG, DRIFT_TAG = "headrace/rollout", "headrace/max-drift"
@@ -186,7 +187,7 @@ def _tried(
         return _sums(output.frames[binding.step.table.name], columns)
     finally:
         for frame in output.persisted:
-            frame.unpersist()
+            release(frame)
 
 
 def _published(
@@ -199,7 +200,7 @@ def _published(
     """Sums over published rows; empty where there are none."""
     if not increments:
         return {}
-    frame = spark.table(spark_identifier(binding.tables[0])).where(F.col("increment").isin(*increments))
+    frame = table_rows(spark, binding.tables[0]).where(F.col("increment").isin(*increments))
     return _sums(frame if shards is None else frame.where(F.col("shard").isin(*shards)), columns)
 
 

@@ -24,7 +24,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog import Catalog
+
 from spark_jobs.exceptions import SetupError
+from spark_jobs.lake.engine.embedded import SAIL, engine_name, is_embedded, process_seconds, start_embedded
+from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
 from spark_jobs.lake.session.jars import installed_jars
@@ -109,7 +113,7 @@ def require_installation(settings: LakeSettings) -> None:
     Raises:
         SetupError: Java is missing, or a jar is missing and cannot be fetched.
     """
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and engine_name() != SAIL:
         java_home()
         installed_jars(settings.jar_purposes())
 
@@ -142,6 +146,11 @@ def start_session(
     Raises:
         SetupError: Java or a jar is missing, or the JVM does not start.
     """
+    if engine_name() == SAIL:
+        tell("starting Sail")
+        session = start_embedded(extra)
+        _settings[session.session_id] = settings
+        return session
     values = {**spark_properties(settings, master), **(extra or {})}
     prepare_environment(local=is_local(values.get("spark.master", "")))
     from py4j.protocol import Py4JError
@@ -180,6 +189,18 @@ def start_session(
     _send_query_errors_to(log)
     join_cluster(session.sparkContext)
     return _with_partitions(session, given=False)
+
+
+_settings: dict[str, LakeSettings] = {}
+_catalogues: dict[str, Catalog] = {}
+
+
+def catalogue_of(session: SparkSession) -> Catalog:
+    """The catalogue of the lake that an embedded session was started for."""
+    key = session.session_id
+    if key not in _catalogues:
+        _catalogues[key] = open_catalogue(_settings[key], look_at_store=False)
+    return _catalogues[key]
 
 
 def _is_secret(key: str) -> bool:
@@ -222,6 +243,8 @@ def metered(session: SparkSession, what: str) -> Callable[[], float]:
     That is in seconds, summed over all cores, Python workers included. Tasks that failed, or whose executor was lost,
     count too.
     """
+    if is_embedded(session):
+        return process_seconds()
     context = session.sparkContext
     group = uuid.uuid4().hex
     context.setJobGroup(group, what)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.compute as pc
 
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.spark_sql import SparkSession
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def partition_count(size: Size, cores: int) -> int:
 
 def follow_input(spark: SparkSession, sizes: Iterable[Size]) -> None:
     """Set up the session's next queries by what is read; the partitions only where their number was not configured."""
+    if is_embedded(spark):  # it interprets no plan and starts no task for a partition
+        return
     read = list(sizes)
     size = Size(sum(one.byte_count for one in read), sum(one.row_count for one in read))
     tiny = size.byte_count <= _TINY_BYTES and size.row_count <= _TINY_ROWS

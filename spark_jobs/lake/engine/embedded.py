@@ -1,0 +1,183 @@
+"""The embedded engine: Sail (`pysail`), which runs programs of Spark in this process, without Java.
+
+Sail serves Spark Connect, so steps use the same PySpark; it starts in half a second, and a query costs it some tens of
+milliseconds, where a local Spark takes 5 to 10 s and .3 to .5 s. It knows neither the lake's catalogue nor Iceberg's
+writes, it keeps no rows, and it drops sorts in front of Python functions; those needs go through `arrangement` and
+`lake.files`, so no step knows which engine it runs on.
+
+    HEADRACE_ENGINE=spark    the default
+    HEADRACE_ENGINE=sail     needs `pip install 'headrace[sail]'`, and a lake in local files
+
+One process runs one engine: PySpark's functions of columns belong to one of them for the life of a process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_jobs.exceptions import SetupError, nearest
+from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
+
+ENGINE = "HEADRACE_ENGINE"
+SPARK, SAIL = "spark", "sail"
+_VERSION = "0.7.2"  # of another one nobody has compared the rows
+_BATCH_ROWS = 2_048
+_lock = threading.Lock()
+_server: Any = None
+
+
+def engine_name() -> str:
+    """The engine of this process: `spark` or `sail`.
+
+    Raises:
+        SetupError: the environment names another one.
+    """
+    name = os.environ.get(ENGINE, "") or SPARK
+    if name not in (SPARK, SAIL):
+        raise SetupError(f"{ENGINE}={name}: there is no such engine{nearest(name, (SPARK, SAIL))}; set spark or sail")
+    return name
+
+
+def is_embedded(of: DataFrame | SparkSession) -> bool:
+    """Whether a frame or a session is Sail's."""
+    return type(of).__module__.startswith("pyspark.sql.connect.")
+
+
+def parallelism() -> int:
+    """Partitions of what is read and shuffled: one a core."""
+    return len(os.sched_getaffinity(0))
+
+
+def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
+    """A session; the first one of the process starts the server.
+
+    Raises:
+        SetupError: Sail is not installed, or not in the version that was compared with Spark.
+    """
+    global _server
+    try:
+        import grpc_status  # noqa: F401  pyspark asks for it when it is too late to say so in one line
+        import pysail
+        from pysail.spark import SparkConnectServer
+    except ImportError as error:
+        raise SetupError(
+            f"{ENGINE}=sail needs a package that is missing ({error}): pip install 'headrace[sail]'"
+        ) from None
+    if pysail.__version__ != _VERSION:
+        raise SetupError(
+            f"pysail {pysail.__version__} is installed, {_VERSION} is needed: pip install pysail=={_VERSION}"
+        )
+    from pyspark.sql import SparkSession
+
+    with _lock:
+        if _server is None:
+            os.environ.setdefault("RUST_LOG", "error")
+            os.environ.setdefault("SAIL_EXECUTION__BATCH_SIZE", str(_BATCH_ROWS))
+            _server = SparkConnectServer()
+            _server.start()
+        _, port = _server.listening_address
+        session = SparkSession.builder.remote(f"sc://localhost:{port}").create()
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.master": "local[*]",
+        "spark.sql.shuffle.partitions": str(parallelism()),
+    }
+    for key, value in settings.items():
+        session.conf.set(key, (extra or {}).get(key, value))
+    return session
+
+
+@functools.cache
+def _scratch() -> Path:
+    """The folder of rows that are kept, which goes with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-kept-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+_kept: dict[int, Path] = {}
+
+
+def persist_in_files(frame: DataFrame) -> DataFrame:
+    """The rows of a frame, computed now, in Parquet files until they are released."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    folder = _scratch() / uuid.uuid4().hex
+    folder.mkdir()
+    schema = frame.schema
+    write = functools.partial(_write, folder=str(folder), schema=to_arrow_schema(schema))
+    files = sorted(row["path"] for row in frame.mapInArrow(write, "path string").collect())
+    kept = read_files(frame.sparkSession, files, schema)
+    _kept[id(kept)] = folder
+    return kept
+
+
+def release_files(frame: DataFrame) -> None:
+    """Remove the files of rows that were kept; of other frames nothing."""
+    folder = _kept.pop(id(frame), None)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(batches: Iterable[pa.RecordBatch], folder: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    writer, path = None, f"{folder}/{uuid.uuid4().hex}.parquet"
+    for batch in batches:
+        if batch.num_rows:
+            writer = writer or pq.ParquetWriter(path, batch.schema, compression="lz4", use_dictionary=False)
+            writer.write_batch(batch, row_group_size=1 << 20)
+    if writer is not None:
+        writer.close()
+        yield pa.RecordBatch.from_pydict({"path": [path]})
+
+
+def read_files(session: SparkSession, files: Sequence[str], schema: Any) -> DataFrame:
+    """Rows of Parquet files on this machine, by a task for each core at most.
+
+    Args:
+        session: of Sail.
+        files: their paths.
+        schema: Spark's; a column that a file lacks is null.
+    """
+    if not files:
+        return session.createDataFrame([], schema)
+    count = min(parallelism(), len(files))
+    parts = [session.read.schema(schema).parquet(*files[at::count]) for at in range(count)]
+    return functools.reduce(lambda one, other: one.union(other), parts)
+
+
+_salts: dict[int, list[int]] = {}
+
+
+def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
+    """Rows in the partition that a number names, by an engine that only deals by a hash.
+
+    The number is replaced by one whose hash lies in that partition, which is looked up once for each count.
+    """
+    if count == 1:
+        return frame.repartition(1)
+    if count not in _salts:
+        tried = frame.sparkSession.range(0, 20 * count + 200).select(F.col("id").cast("int").alias("salt"))
+        rows = tried.repartition(count, "salt").select("salt", F.spark_partition_id().alias("part")).toArrow()
+        found = dict(zip(rows["part"].to_pylist(), rows["salt"].to_pylist(), strict=True))
+        _salts[count] = [found[part] for part in range(count)]
+    salt = F.element_at(F.array(*map(F.lit, _salts[count])), number.cast("int") + 1)
+    return frame.withColumn("__salt", salt).repartition(count, "__salt").drop("__salt")
+
+
+def process_seconds() -> Callable[[], float]:
+    """A function that says how many seconds of the processor this process has taken since, on all cores."""
+    began = time.process_time()
+    return lambda: time.process_time() - began

@@ -1,0 +1,121 @@
+"""Rows of a table at a snapshot, on either engine: Spark reads Iceberg itself, Sail the files of PyIceberg's plan."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table as IcebergTable
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.engine.embedded import is_embedded, parallelism, read_files
+from spark_jobs.lake.session.catalogue import load_table, spark_identifier
+from spark_jobs.lake.session.session import catalogue_of
+from spark_jobs.spark_sql import DataFrame, SparkSession
+
+FILE, ROW = "data_file", "data_row"
+_LATE = ("input_ids", "content")  # columns that `located_rows` leaves to whoever reads them from the files
+_LOCATED = "_headrace_located"
+_READ_ROWS = 8_192
+
+
+def table_rows(
+    spark: SparkSession,
+    identifier: str,
+    snapshot_id: int | None = None,
+    condition: BooleanExpression | None = None,
+    dressed: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    branch: str | None = None,
+) -> DataFrame:
+    """Rows of a table.
+
+    Args:
+        spark: session of the lake.
+        identifier: the table.
+        snapshot_id: of which snapshot; the head of main, or of the branch, by default.
+        condition: files that can have no row of it are not read; rows that break it may be among those returned.
+        dressed: what else is done with the rows; given here, so that it is done with `located_rows` too.
+        branch: the branch that is read.
+    """
+    if not is_embedded(spark):
+        reader = spark.read if snapshot_id is None else spark.read.option("versionAsOf", str(snapshot_id))
+        return dressed(reader.table(spark_identifier(identifier, branch)))
+    table = catalogue_of(spark).load_table(identifier)
+    schema = _spark_schema(table)
+    files = _files(table, snapshot_id, condition, branch)
+    frame = dressed(read_files(spark, files, schema))
+    setattr(frame, _LOCATED, lambda: dressed(_located(spark, files, schema)))
+    return frame
+
+
+def table_exists(spark: SparkSession, identifier: str) -> bool:
+    """Whether the lake of a session has a table."""
+    if is_embedded(spark):
+        return load_table(catalogue_of(spark), identifier) is not None
+    return spark.catalog.tableExists(spark_identifier(identifier))
+
+
+def located_rows(frame: DataFrame) -> DataFrame | None:
+    """The rows of `table_rows` on Sail without their long columns, with `data_file` and `data_row` instead."""
+    make = getattr(frame, _LOCATED, None)
+    return None if make is None else make()
+
+
+def _spark_schema(table: IcebergTable) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=False), prefer_timestamp_ntz=True)
+
+
+def _files(
+    table: IcebergTable, snapshot_id: int | None, condition: BooleanExpression | None, branch: str | None
+) -> list[str]:
+    """Paths of the data files of a snapshot, in the order of their names.
+
+    Raises:
+        InputError: they are not on this machine, or hold rows that were deleted by another writer.
+    """
+    if snapshot_id is not None:
+        snapshot = table.snapshot_by_id(snapshot_id)
+    else:
+        snapshot = table.current_snapshot() if branch is None else table.snapshot_by_name(branch)
+    if snapshot is None:
+        return []
+    tasks = list(table.scan(condition or AlwaysTrue(), snapshot_id=snapshot.snapshot_id).plan_files())
+    name = ".".join(table.name())
+    if any(task.delete_files for task in tasks):
+        raise InputError(f"{name} has deletes beside its files, which only Spark reads: unset HEADRACE_ENGINE")
+    paths = sorted(task.file.file_path.removeprefix("file://") for task in tasks)
+    if far := next((path for path in paths if "://" in path), None):
+        raise InputError(f"{name} lies in {far.partition('://')[0]}://, which only Spark reads: unset HEADRACE_ENGINE")
+    return paths
+
+
+def _located(spark: SparkSession, files: Sequence[str], schema: Any) -> DataFrame:
+    """The narrow columns of files and the place of each row, read by Python."""
+    from pyspark.sql import types as T
+
+    fields = [field for field in schema.fields if field.name not in _LATE]
+    place = [T.StructField(FILE, T.StringType()), T.StructField(ROW, T.LongType())]
+    names = [field.name for field in fields]
+    paths = spark.createDataFrame(pa.table({"path": pa.array(files, pa.string())}))
+    spread = paths.repartition(min(parallelism(), len(files)), "path") if len(files) > 1 else paths
+    return spread.mapInArrow(functools.partial(_read_located, names=names), T.StructType([*fields, *place]))
+
+
+def _read_located(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for path in (path for batch in batches for path in batch.column("path").to_pylist()):
+        file, first = pq.ParquetFile(path, page_checksum_verification=True), 0
+        there = set(file.schema_arrow.names)
+        for part in file.iter_batches(_READ_ROWS, columns=[name for name in names if name in there]):
+            count = part.num_rows
+            columns = [part.column(name) if name in there else pa.nulls(count) for name in names]
+            columns += [pa.array([path] * count, pa.string()), pa.array(np.arange(first, first + count))]
+            first += count
+            yield pa.RecordBatch.from_arrays(columns, names=[*names, FILE, ROW])

@@ -17,7 +17,7 @@ from spark_jobs.lake.declare.tables import Table, check_identifier, spark_schema
 from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.files.audit import Evidence, audit_frame, proof_results
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.files.rows import table_rows
+from spark_jobs.lake.files.rows import path_rows, table_rows
 from spark_jobs.lake.files.write import conform
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Place
@@ -175,7 +175,7 @@ def _require_there(settings: LakeSettings, sources: Mapping[str, Source]) -> Non
 def _read(spark: SparkSession, source: Source) -> DataFrame:
     """A path or a table as it is now; several tables as their union with a column `dataset`."""
     if isinstance(source, str):
-        return spark.read.parquet(source) if is_path(source) else table_rows(spark, source)
+        return path_rows(spark, source) if is_path(source) else table_rows(spark, source)
     parts = [_read(spark, one).withColumn("dataset", F.lit(one.split(".")[0])) for one in source]
     whole = parts[0]
     for part in parts[1:]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -18,7 +22,7 @@ from spark_jobs.lake.session.settings import settings_at
 from tests.tiers import is_nightly, use_default_tier
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LakeAt = Callable[..., Lake]
 
@@ -79,11 +83,18 @@ def lake_at(spark: SparkSession) -> LakeAt:
         def get() -> SparkSession:
             if not session:
                 session.append(start_session(settings, "local[2]", {**spark_settings(), **(extra or {})}))
+                if is_embedded(session[0]):  # Sail knows no catalogue
+                    session[0].table = partial(_table, session[0])
             return session[0]
 
         return Lake(catalogue, Ledger(catalogue), get, "test-run", wait_seconds)
 
     return open_lake
+
+
+def _table(spark: SparkSession, name: str) -> DataFrame:
+    _, identifier, branch = re.fullmatch(r"(lake\.)?(.*?)(?:\.branch_(\w+))?", name).groups()
+    return table_rows(spark, identifier, branch=branch)
 
 
 @pytest.fixture(scope="session")

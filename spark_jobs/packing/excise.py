@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan, Or
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import (
@@ -262,7 +263,9 @@ def _rewrite(
     base = holding.head.snapshot
     predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in holding.runs)
     declared = excised_table(facts.dataset, facts.window_tokens)
-    target = Target(identifier, declared, Place("", predicate, predicate), laid_out=True)
+    within = (And(GreaterThanOrEqual("ordinal", run.start), LessThan("ordinal", run.end)) for run in holding.runs)
+    replaced = functools.reduce(Or, within)  # as many files, each of which is one run
+    target = Target(identifier, declared, Place("", predicate, predicate, replaced), laid_out=True)
     own = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
     change = functools.partial(
         excise_windows,

@@ -19,6 +19,7 @@ from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
 from blender_service.server.server import start
 from spark_jobs.lake.files.maintenance import compact
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.data_version import DataVersion, digest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.maintenance import TASKS
@@ -167,7 +168,7 @@ def spark_versions(root: Path, where: str = "true") -> dict[str, str]:
     spark = start_session(settings)
     names = [".".join(table) for space in catalogue.list_namespaces() for table in catalogue.list_tables(space)]
     names = [name for name in names if not name.startswith("system.")]
-    return {name: str(digest(spark.table(f"lake.{name}").where(where))) for name in names}
+    return {name: str(digest(table_rows(spark, name).where(where))) for name in names}
 
 
 def rows_of(client: BlenderClient, blend: str) -> Iterator[tuple[int, bytes]]:

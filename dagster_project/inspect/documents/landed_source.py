@@ -13,8 +13,8 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FoundDocument, landings_of
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import spark_identifier
 from spark_jobs.sources.landed import LandedPlace, find_document, landed_chunks, unlike_landed, unlike_provenance
 from spark_jobs.sources.source_config import DocumentsConfig
 
@@ -116,7 +116,7 @@ def landed_faults(spark: SparkSession, catalogue: Catalog, ledger: Ledger, datas
     for space in (dataset, quarantine_of(dataset)):  # what waits has landed in the quarantine, and nowhere else yet
         if not ledger.places(f"{space}.arrivals"):
             continue
-        arrivals, provenance = (spark.table(spark_identifier(f"{space}.{name}")) for name in ("arrivals", "provenance"))
+        arrivals, provenance = (table_rows(spark, f"{space}.{name}") for name in ("arrivals", "provenance"))
         changed = unlike_landed(arrivals, ObjectFolder.of(catalogue, space), config.source)
         rows = changed.unionByName(unlike_provenance(arrivals, provenance)).collect()
         found |= {(row["location"], row["fault"]) for row in rows}

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from spark_jobs.exceptions import SparkJobsError, WrongLakeError
+from spark_jobs.lake.engine.embedded import ENGINE, SAIL, SAIL_VERSION, SPARK, engine_name, require_sail
 from spark_jobs.lake.ledger.ledger import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_writable
 from spark_jobs.lake.session.class_archive import archive_path
@@ -54,11 +55,11 @@ class Finding:
 def examine(settings: LakeSettings) -> Iterator[Finding]:
     """Look at everything in turn, what others need first."""
     looks: dict[str, Callable[[LakeSettings], tuple[str, str]]] = {
-        "java": _java,
-        "jars": _jars,
-        "memory": _memory,
+        "engine": _engine,
+        **(
+            {} if os.environ.get(ENGINE) == SAIL else {"java": _java, "jars": _jars, "memory": _memory, "spark": _spark}
+        ),
         "disk": _disk,
-        "spark": _spark,
         "catalogue": _catalogue,
         "store": _store,
         "lake": _lake,
@@ -73,6 +74,13 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
             yield Finding(subject, "fault", text)
     for program, port in PORTS.items():
         yield _port(program, port)
+
+
+def _engine(settings: LakeSettings) -> tuple[str, str]:
+    if engine_name() == SPARK:
+        return "ok", "Spark"
+    require_sail()
+    return "ok", f"Sail {SAIL_VERSION}; maintenance, streams, object stores and partitions of one's own need Spark"
 
 
 def _java(settings: LakeSettings) -> tuple[str, str]:

@@ -217,7 +217,7 @@ def _kept_better(edges: DataFrame, removed: DataFrame) -> DataFrame:
 def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
     """Rows of the table from edges to kept documents: of each document the best edge at each threshold."""
     witness = F.struct(
-        (-_similarity_rank()).alias("rank"),
+        *_similarity_ranks(),
         "better_increment",
         "better_doc_id",
         "better_dataset",
@@ -273,11 +273,16 @@ def _counted(pairs: DataFrame, increment: int | None, revisions: DataFrame | Non
     return now if revisions is None else counting_pairs(now, revisions)
 
 
-def _similarity_rank() -> SparkColumn:
-    """J * 10^24 as a decimal, which orders the J of pairs exactly as the fractions are, for united weights below 10^12.
+def _similarity_ranks() -> tuple[SparkColumn, SparkColumn]:
+    """The first 24 decimals of J, twelve in each, negated: pairs in their order begin with the highest J.
 
-    Two fractions with denominators a and b differ by at least 1 / ab > 10^-24, so their ranks by at least 1; the six
-    decimals that Spark keeps of the quotient are rounded, which never swaps two numbers.
+    They order the J of pairs exactly as the fractions are, for united weights below 10^12: two fractions with
+    denominators a and b differ by at least 1 / ab > 10^-24. Six decimals at a time come from a long division, whose
+    products stay below 10^18.
     """
-    scaled = F.col("shared_weight").cast(_WEIGHT) * F.lit("1" + "0" * 24).cast("decimal(25,0)")
-    return scaled / F.col("united_weight").cast(_WEIGHT)
+    rest, digits = "shared_weight", []
+    for _ in range(4):
+        digits.append(f"({rest} * 1000000L) div united_weight")
+        rest = f"(({rest} * 1000000L) % united_weight)"
+    high, low = (f"-(({first}) * 1000000L + ({second}))" for first, second in (digits[:2], digits[2:]))
+    return F.expr(high).alias("rank"), F.expr(low).alias("rank_beyond")

@@ -145,7 +145,9 @@ def _candidates(items: DataFrame, increment: int, config: RepositoryContainments
         F.col("total_weight").alias("container_weight"),
         F.col("first_increment").alias("container_increment"),
     )
-    inside = F.struct("total_weight", "repository_id") < F.struct("container_weight", "container_repository_id")
+    lighter = F.col("total_weight") < F.col("container_weight")
+    as_heavy = F.col("total_weight") == F.col("container_weight")
+    inside = lighter | (as_heavy & (F.col("repository_id") < F.col("container_repository_id")))
     ends = ["repository_id", "container_repository_id"]
     new = leading.where(F.col("first_increment") == increment).join(larger, "item").where(inside).select(*ends)
     if increment > 0:

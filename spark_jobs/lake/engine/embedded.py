@@ -28,12 +28,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.exceptions import SetupError, nearest
+from spark_jobs.exceptions import InputError, SetupError, nearest
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 ENGINE = "HEADRACE_ENGINE"
 SPARK, SAIL = "spark", "sail"
-_VERSION = "0.7.2"  # of another one nobody has compared the rows
+SAIL_VERSION = "0.7.2"  # of another one nobody has compared the rows
 _BATCH_ROWS = 2_048
 _lock = threading.Lock()
 _server: Any = None
@@ -56,30 +56,47 @@ def is_embedded(of: DataFrame | SparkSession) -> bool:
     return type(of).__module__.startswith("pyspark.sql.connect.")
 
 
+def require_spark(session: SparkSession, what: str) -> None:
+    """Refuse what the embedded engine cannot do.
+
+    Raises:
+        InputError: says what, and how it is done.
+    """
+    if is_embedded(session):
+        raise InputError(f"{what} is done by Spark alone: unset {ENGINE}, or set it to spark, for this command")
+
+
 def parallelism() -> int:
     """Partitions of what is read and shuffled: one a core."""
     return len(os.sched_getaffinity(0))
+
+
+def require_sail() -> None:
+    """Look whether Sail can start.
+
+    Raises:
+        SetupError: it is not installed, or not in the version whose rows were compared with Spark's.
+    """
+    try:
+        import grpc_status  # noqa: F401  PySpark asks for it when it is too late to say so in one line
+        import pysail
+    except ImportError as error:
+        mend = "pip install 'headrace[sail]'"
+        raise SetupError(f"{ENGINE}=sail needs a package that is missing ({error}): {mend}") from None
+    if pysail.__version__ != SAIL_VERSION:
+        mend = f"pip install pysail=={SAIL_VERSION}"
+        raise SetupError(f"pysail {pysail.__version__} is installed, {SAIL_VERSION} is needed: {mend}")
 
 
 def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     """A session; the first one of the process starts the server.
 
     Raises:
-        SetupError: Sail is not installed, or not in the version that was compared with Spark.
+        SetupError: as `require_sail`.
     """
-    global _server
-    try:
-        import grpc_status  # noqa: F401  pyspark asks for it when it is too late to say so in one line
-        import pysail
-        from pysail.spark import SparkConnectServer
-    except ImportError as error:
-        raise SetupError(
-            f"{ENGINE}=sail needs a package that is missing ({error}): pip install 'headrace[sail]'"
-        ) from None
-    if pysail.__version__ != _VERSION:
-        raise SetupError(
-            f"pysail {pysail.__version__} is installed, {_VERSION} is needed: pip install pysail=={_VERSION}"
-        )
+    global _server  # noqa: PLW0603  one server a process, which nothing but its end stops
+    require_sail()
+    from pysail.spark import SparkConnectServer
     from pyspark.sql import SparkSession
 
     with _lock:
@@ -97,7 +114,17 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     }
     for key, value in settings.items():
         session.conf.set(key, (extra or {}).get(key, value))
+    session.createDataFrame = functools.partial(_frame_of, session.createDataFrame)
     return session
+
+
+def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, **others: Any) -> DataFrame:
+    """`createDataFrame`, also of an Arrow table without rows, which PySpark's Connect has no schema for."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if isinstance(data, pa.Table) and not data.num_rows:
+        return create([], from_arrow_schema(data.schema) if schema is None else schema, **others)
+    return create(data, schema, **others)
 
 
 @functools.cache

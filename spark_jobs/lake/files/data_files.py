@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -36,9 +36,9 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
-from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.engine.embedded import require_spark
 from spark_jobs.lake.files.audit import REQUIRED
 from spark_jobs.lake.files.file_writer import RESULT_DDL, FileRules, Holds, write_hashed_task, write_task
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -151,7 +151,7 @@ def write_hashed_files(
     order: tuple[str, ...],
     checks: int,
     branch: str,
-    replaced: BooleanExpression | None,
+    replaced: BooleanExpression,
     properties: Mapping[str, str],
 ) -> tuple[DataVersion, list[int]]:
     """Have Python write rows whose hashes and checks another engine has computed, as one snapshot of a branch.
@@ -169,8 +169,7 @@ def write_hashed_files(
         Data version of the rows, and bad rows by check.
     """
     if odd := next((p for p in table.spec().fields if not isinstance(p.transform, IdentityTransform)), None):
-        where = f"{'.'.join(table.name())} is partitioned by {odd.transform} of a column"
-        raise InputError(f"{where}, which only Spark writes: unset HEADRACE_ENGINE")
+        require_spark(rows.sparkSession, f"{'.'.join(table.name())}: writing partitions by {odd.transform}")
     rules = _rules(table, file_schema(schema_to_pyarrow(table.schema())), {})
     write = functools.partial(write_hashed_task, rules=rules, order=order, checks=checks)
     found = rows.mapInArrow(write, RESULT_DDL).collect()
@@ -182,7 +181,7 @@ def _commit(
     table: IcebergTable,
     written: Iterable[Any],
     branch: str,
-    replaced: BooleanExpression | None,
+    replaced: BooleanExpression,
     properties: Mapping[str, str],
 ) -> tuple[DataVersion, list[int]]:
     """Commit what tasks wrote as one snapshot of a branch, in place of a part of the table; sums what they counted."""
@@ -191,7 +190,7 @@ def _commit(
         version += DataVersion.parse(task["version"])
         bad = [sum(counts) for counts in zip_longest(bad, task["bad_rows"], fillvalue=0)]
         files.extend(_data_files(table, task["files"]))
-    gone = [task.file for task in table.scan(replaced or AlwaysTrue()).use_ref(branch).plan_files()]
+    gone = [task.file for task in table.scan(replaced).use_ref(branch).plan_files()]
     if files or gone:
         with table.transaction() as transaction:
             update = transaction.update_snapshot(snapshot_properties=dict(properties), branch=branch)

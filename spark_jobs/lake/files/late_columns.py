@@ -55,6 +55,13 @@ def located(frame: DataFrame) -> DataFrame | None:
     return None
 
 
+def _read_late(frame: DataFrame) -> DataFrame | None:
+    """The located rows of a frame whose long columns are read late: on Sail, which reads them well, only if it must."""
+    if is_embedded(frame):
+        return frame if FILE in frame.columns else None
+    return located(frame)
+
+
 def _has_metadata(frame: DataFrame, name: str) -> bool:
     """Whether the source of a frame's rows gives a metadata column."""
     from pyspark.errors import AnalysisException
@@ -82,7 +89,7 @@ def map_rows(
         function: from batches of those columns, the late ones last, to batches of `ddl`.
         ddl: columns of the result.
     """
-    rows = None if is_embedded(frame) else located(frame)  # Sail reads lists as fast as Arrow does
+    rows = _read_late(frame)
     if rows is None:
         return ArrowRows(frame.select(*columns, *late), function, ddl)
     # A condition on a column that only Spark reads must stay Spark's: rows that it dropped are not asked for.
@@ -112,7 +119,7 @@ def map_joined(
         function: as of `map_rows`.
         ddl: columns of the result.
     """
-    rows = None if is_embedded(frame) else located(frame)
+    rows = _read_late(frame)
     if rows is None:
         return ArrowRows(frame.join(others, list(keys)).select(*columns, *late), function, ddl)
     own = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]

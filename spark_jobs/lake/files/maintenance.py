@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pyiceberg.catalog import Catalog
 
+from spark_jobs.lake.engine.embedded import require_spark
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.session.catalogue import spark_identifier
 from spark_jobs.lake.session.identity import require_inside, warehouse_of
@@ -28,6 +29,7 @@ def compact(
     Raises:
         LeaseError: another writer held the table for longer than `wait_seconds`.
     """
+    require_spark(spark, "compaction")
     with table_leases(catalogue, [identifier], wait_seconds):
         before = _file_count(catalogue, identifier)
         table = catalogue.load_table(identifier)
@@ -52,6 +54,7 @@ def expire(
     Raises:
         LeaseError: another writer held the table for longer.
     """
+    require_spark(spark, "expiry of snapshots")
     with table_leases(catalogue, [identifier], wait_seconds):
         _require_files_inside(spark, catalogue, identifier)
         before = len(catalogue.load_table(identifier).metadata.snapshots)
@@ -97,6 +100,7 @@ def remove_orphans(
     Raises:
         LeaseError: another writer held the table for longer.
     """
+    require_spark(spark, "removal of orphan files")
     with table_leases(catalogue, [identifier], wait_seconds):
         moment = older_than.strftime("%Y-%m-%d %H:%M:%S.%f")
         # Without prefix_listing Hadoop lists the files, which knows no store: "No FileSystem for scheme s3".

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from glob import glob
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.exceptions import InputError
-from spark_jobs.lake.engine.embedded import is_embedded, parallelism, read_files
+from spark_jobs.lake.engine.embedded import is_embedded, parallelism, read_files, require_spark
 from spark_jobs.lake.session.catalogue import load_table, spark_identifier
 from spark_jobs.lake.session.session import catalogue_of
 from spark_jobs.spark_sql import DataFrame, SparkSession
@@ -48,9 +49,18 @@ def table_rows(
         return dressed(reader.table(spark_identifier(identifier, branch)))
     table = catalogue_of(spark).load_table(identifier)
     schema = _spark_schema(table)
-    files = _files(table, snapshot_id, condition, branch)
+    files = _files(spark, table, snapshot_id, condition, branch)
     frame = dressed(read_files(spark, files, schema))
     setattr(frame, _LOCATED, lambda: dressed(_located(spark, files, schema)))
+    return frame
+
+
+def path_rows(spark: SparkSession, path: str) -> DataFrame:
+    """Rows of the Parquet files of a folder, a file or a glob."""
+    frame = spark.read.parquet(path)
+    if is_embedded(spark):
+        files = sorted(map(str, Path(path).rglob("*.parquet"))) if Path(path).is_dir() else sorted(glob(path))
+        setattr(frame, _LOCATED, lambda: _located(spark, files, frame.schema))
     return frame
 
 
@@ -74,7 +84,11 @@ def _spark_schema(table: IcebergTable) -> Any:
 
 
 def _files(
-    table: IcebergTable, snapshot_id: int | None, condition: BooleanExpression | None, branch: str | None
+    spark: SparkSession,
+    table: IcebergTable,
+    snapshot_id: int | None,
+    condition: BooleanExpression | None,
+    branch: str | None,
 ) -> list[str]:
     """Paths of the data files of a snapshot, in the order of their names.
 
@@ -90,10 +104,10 @@ def _files(
     tasks = list(table.scan(condition or AlwaysTrue(), snapshot_id=snapshot.snapshot_id).plan_files())
     name = ".".join(table.name())
     if any(task.delete_files for task in tasks):
-        raise InputError(f"{name} has deletes beside its files, which only Spark reads: unset HEADRACE_ENGINE")
+        require_spark(spark, f"{name}: reading deletes that stand beside its files")
     paths = sorted(task.file.file_path.removeprefix("file://") for task in tasks)
     if far := next((path for path in paths if "://" in path), None):
-        raise InputError(f"{name} lies in {far.partition('://')[0]}://, which only Spark reads: unset HEADRACE_ENGINE")
+        require_spark(spark, f"{name}: reading files in {far.partition('://')[0]}://")
     return paths
 
 

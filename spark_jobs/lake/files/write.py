@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import AlwaysFalse
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -35,7 +36,7 @@ from pyiceberg.table.update import (
 from spark_jobs.exceptions import AuditError, CheckResult, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Table, partition_column, spark_schema
-from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.engine.embedded import is_embedded, require_spark
 from spark_jobs.lake.files.audit import (
     IN_PLACE,
     Evidence,
@@ -272,6 +273,8 @@ def _write_embedded(
 ) -> tuple[DataVersion, dict[str, int]]:
     """As `_write_by_spark`, by the embedded engine, which computes hashes and checks as columns."""
     declared, table = target.declared, catalogue.load_table(target.identifier)
+    if target.place.replaced is None:
+        require_spark(rows.sparkSession, f"{target.identifier}: writing a part that {target.place.replaces} chooses")
     checks = predicates(declared, target.place)
     found = write_hashed_files(
         table,
@@ -283,7 +286,7 @@ def _write_embedded(
         () if target.laid_out else layout_of(declared),
         len(checks),
         branch,
-        target.place.replaced,
+        target.place.replaced or AlwaysFalse(),
         properties,
     )
     return found[0], dict(zip(checks, found[1], strict=True))

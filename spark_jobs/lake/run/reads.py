@@ -25,7 +25,7 @@ from spark_jobs.lake.declare.quarantined import (
     quarantine_that_holds,
 )
 from spark_jobs.lake.declare.step import Scope
-from spark_jobs.lake.files.rows import table_exists, table_rows
+from spark_jobs.lake.files.rows import path_rows, table_exists, table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.history import Facts, History, facts_of
@@ -337,7 +337,7 @@ def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, Dat
 
 def _frame(spark: SparkSession, read: Read) -> DataFrame:
     if is_path(read.table):
-        return spark.read.parquet(read.table)
+        return path_rows(spark, read.table)
     condition = None if read.increments is None else In("increment", set(read.increments))
     return table_rows(spark, read.table, read.snapshot_id, condition, functools.partial(_dressed, spark, read))
 

@@ -18,6 +18,7 @@ import pytest
 
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import Output
+from spark_jobs.lake.files.rows import path_rows
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import PackedConfig, lost_tokens, packed_table
 from spark_jobs.packing.windows.assemble import WINDOWS_SCHEMA
@@ -93,6 +94,9 @@ def tokenizer_row(spark: SparkSession) -> DataFrame:
     )
 
 
+_scratch = tempfile.TemporaryDirectory(prefix="headrace-packed-")  # goes with the process
+
+
 @functools.cache
 def line_tokenizer() -> str:
     """A tokenizer.json whose even ids below 4,000 are a line feed with its number, the odd ones a word."""
@@ -103,10 +107,10 @@ def line_tokenizer() -> str:
 
 def frames(spark: SparkSession, rows: Corpus) -> tuple[DataFrame, DataFrame]:
     """`tokens`, in two files of several row groups, and `ordered` of a corpus."""
-    folder = Path(tempfile.mkdtemp(dir=spark.conf.get("spark.sql.catalog.lake.warehouse")))
+    folder = Path(tempfile.mkdtemp(dir=_scratch.name))
     for number in range(2):
         pq.write_table(arrow(rows.tokens[number::2], TOKENS_SCHEMA), folder / f"{number}.parquet", row_group_size=23)
-    return spark.read.parquet(str(folder)), spark.createDataFrame(arrow(rows.ordered, ORDERED_SCHEMA))
+    return path_rows(spark, str(folder)), spark.createDataFrame(arrow(rows.ordered, ORDERED_SCHEMA))
 
 
 def arrow(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:

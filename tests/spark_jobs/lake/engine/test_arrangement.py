@@ -66,7 +66,7 @@ def test_groups_are_whole_and_in_order(spark: SparkSession, rows: list[dict[str,
                 places = [place(number) for number, own in zip(call, groups, strict=True) if own == group]
                 assert places == sorted(places)
 
-    (everything,) = _calls(grouped(frame, [], ["place"]).kept())
+    (everything,) = _calls(grouped(frame, [], ["place"]).persist())
     assert [place(number) for number in everything] == sorted(map(place, range(len(rows))))
 
 

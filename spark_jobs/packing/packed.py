@@ -30,7 +30,8 @@ import pyarrow as pa
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step
 from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped, persist, release
-from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns, file_properties, located, map_rows
+from spark_jobs.lake.files.late_columns import LateColumns, file_properties, located, map_rows
+from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.packing.packed_table import PackedConfig, packed_table, window_facts
 from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows

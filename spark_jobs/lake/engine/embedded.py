@@ -56,6 +56,12 @@ def is_embedded(of: DataFrame | SparkSession) -> bool:
     return type(of).__module__.startswith("pyspark.sql.connect.")
 
 
+def session_id(session: SparkSession) -> str:
+    """What tells an embedded session from others."""
+    name: str = session.session_id  # type: ignore[attr-defined]
+    return name
+
+
 def require_spark(session: SparkSession, what: str) -> None:
     """Refuse what the embedded engine cannot do.
 
@@ -106,7 +112,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
             _server = SparkConnectServer()
             _server.start()
         _, port = _server.listening_address
-        session = SparkSession.builder.remote(f"sc://localhost:{port}").create()
+        session: Any = SparkSession.builder.remote(f"sc://localhost:{port}").create()
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.master": "local[*]",
@@ -115,7 +121,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     for key, value in settings.items():
         session.conf.set(key, (extra or {}).get(key, value))
     session.createDataFrame = functools.partial(_frame_of, session.createDataFrame)
-    return session
+    return session  # type: ignore[no-any-return]
 
 
 def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, **others: Any) -> DataFrame:

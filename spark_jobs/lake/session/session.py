@@ -27,7 +27,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake.engine.embedded import SAIL, engine_name, is_embedded, process_seconds, start_embedded
+from spark_jobs.lake.engine.embedded import SAIL, engine_name, is_embedded, process_seconds, session_id, start_embedded
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
@@ -149,7 +149,7 @@ def start_session(
     if engine_name() == SAIL:
         tell("starting Sail")
         session = start_embedded(extra)
-        _settings[session.session_id] = settings
+        _settings[session_id(session)] = settings
         return session
     values = {**spark_properties(settings, master), **(extra or {})}
     prepare_environment(local=is_local(values.get("spark.master", "")))
@@ -197,7 +197,7 @@ _catalogues: dict[str, Catalog] = {}
 
 def catalogue_of(session: SparkSession) -> Catalog:
     """The catalogue of the lake that an embedded session was started for."""
-    key = session.session_id
+    key = session_id(session)
     if key not in _catalogues:
         _catalogues[key] = open_catalogue(_settings[key], look_at_store=False)
     return _catalogues[key]

@@ -104,9 +104,29 @@ def templated(seed: int, pages: int) -> list[Document]:
     return documents
 
 
+def words_or_runs(words: Sequence[Any], few: bool = False) -> Iterator[tuple[int, Any]]:
+    """Features of a text with the place of their last word: words while enough of them differ, then runs as tuples."""
+    counts: Counter[Any] = Counter()
+    often = 0
+    for at, word in enumerate(words):
+        few = few or 5 * often > 2 * (len(counts) + 2)
+        if not few:
+            counts[word] += 1
+            often += counts[word] == 4
+            yield at, word
+            continue
+        for size in (3, 6, 12, 24):
+            run = tuple(words[place] if place >= 0 else None for place in range(at, at - size, -1))
+            counts[run] += 1
+            yield at, run
+            if counts[run] <= 2:
+                break
+
+
 def true_pairs(documents: Sequence[Document], threshold: Fraction, cap: int = 4) -> dict[frozenset[str], Fraction]:
     """J of every two documents of a kind that reach the threshold; words weigh as in increment 0."""
-    counted = {one.doc_id: Counter(re.findall(r"\w+", one.content.lower())) for one in documents}
+    words = {one.doc_id: re.findall(r"\w+", one.content.lower()) for one in documents}
+    counted = {doc_id: Counter(feature for _, feature in words_or_runs(own)) for doc_id, own in words.items()}
     found = {}
     for kind in {one.kind for one in documents}:
         first = [one for one in documents if one.kind == kind and one.increment == 0]

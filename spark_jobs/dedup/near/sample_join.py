@@ -57,6 +57,8 @@ class SampleIndex(NamedTuple):
         list_documents: (T,) int64 those documents.
         list_weights: (T,) uint16 the weight of the token in them.
         rows: (V,) int64 row of `dense` of the token of each rank, -1 where it is not common.
+        constants: (V,) uint16 weight of the token of each rank where all documents have it alike, as labels of forms;
+            0 elsewhere.
         dense: (C, S) uint16 weight of each common token in each document.
         filled: a filter of the tokens (`key_filter`).
     """
@@ -75,6 +77,7 @@ class SampleIndex(NamedTuple):
     list_documents: Int64Array
     list_weights: UInt16Array
     rows: Int64Array
+    constants: UInt16Array
     dense: UInt16Array
     filled: UInt8Array
 
@@ -112,8 +115,11 @@ def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...
     owners, by_rank, starts, documents, suffixes = _prefixes(
         _Documents(bags.offsets, bags.hashes, weights, totals, groups), ranks[numbers], first, *_terms(thresholds)
     )
-    common = np.flatnonzero(counts[order] > max(len(bags) * _COMMON, _FEWEST_COMMON))
-    rows = np.full(len(tokens), -1, np.int64)
+    rows, constants = np.full(len(tokens), -1, np.int64), np.zeros(len(tokens), np.uint16)
+    for rank in np.flatnonzero(counts[order] == len(bags)).tolist():
+        own = weights[by_rank[first[rank] : first[rank + 1]]]
+        constants[rank] = own[0] if (own == own[0]).all() else 0
+    common = np.flatnonzero((counts[order] > max(len(bags) * _COMMON, _FEWEST_COMMON)) & (constants == 0))
     rows[common] = np.arange(len(common))
     dense = np.zeros((len(common), len(bags)), np.uint16)
     for row, rank in enumerate(common.tolist()):
@@ -136,6 +142,7 @@ def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...
         list_documents=owners,
         list_weights=weights[by_rank],
         rows=rows,
+        constants=constants,
         dense=dense,
         filled=filled,
     )
@@ -250,11 +257,10 @@ def _look_up(
     for doc in range(documents.totals.size):
         count, steps = _candidates(documents, known, index, numerators, denominators, doc, seen, candidates)
         at_once = count > 0 and _MERGE_COST * steps > _cost_of_sums(known, index, doc)
-        if at_once:
-            _sum_all(documents, known, index, doc, sums)
+        all_share = _sum_all(documents, known, index, doc, sums) if at_once else np.int64(0)
         for at in range(count):
             sampled = candidates[at]
-            shared = np.int64(sums[sampled]) if at_once else _shared(documents, doc, index, sampled)
+            shared = all_share + np.int64(sums[sampled]) if at_once else _shared(documents, doc, index, sampled)
             group = _lowest(documents.groups[doc] & index.groups[sampled])
             both = documents.totals[doc] + index.totals[sampled]
             if shared * denominators[group] >= (both - shared) * numerators[group]:
@@ -319,22 +325,27 @@ def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
         rank = known.ranks[at]
         if index.rows[rank] >= 0:
             cost += index.totals.size // _ROW_COST
-        else:
+        elif index.constants[rank] == 0:
             cost += index.list_starts[rank + 1] - index.list_starts[rank]
     return cost
 
 
 @njit(cache=True, nogil=True)
-def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> None:
-    """Sum of the lesser weights of a document and each sampled one."""
+def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> np.int64:
+    """Put what a document shares with each sampled one into `sums`; what it shares with all of them alike."""
     sums[:] = 0
+    all_share = np.int64(0)
     for at in range(known.starts[doc], known.starts[doc + 1]):
         weight, rank = documents.weights[known.tokens[at]], known.ranks[at]
+        if index.constants[rank] > 0:
+            all_share += np.int64(min(weight, index.constants[rank]))
+            continue
         if index.rows[rank] >= 0:
             _add_minima(index.dense[index.rows[rank]], weight, sums)
             continue
         for entry in range(index.list_starts[rank], index.list_starts[rank + 1]):
             sums[index.list_documents[entry]] += np.uint32(min(weight, index.list_weights[entry]))
+    return all_share
 
 
 @njit(cache=True, nogil=True)

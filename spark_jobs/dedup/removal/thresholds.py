@@ -1,9 +1,9 @@
 """Thresholds: what each similarity threshold keeps of an increment, side by side, and the recall that was measured.
 
 Recall is measured, not assumed: a sample of the kept documents is compared exactly with all others that it could be
-similar to (`sample_join`). All documents that reach a threshold with a sampled one should be removed at it; those that are
-not were missed. The sample is compared with its own increment and with ten times as many earlier documents, so that the
-cost grows with the increment and not with the corpus.
+similar to (`sample_join`). All documents that reach a threshold with a sampled one should be removed at it; those that
+are not were missed. The sample is compared with its own increment and with ten times as many earlier documents, so that
+the cost grows with the increment and not with the corpus.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def boilerplate(seed: int, copies: int, increments: int) -> list[Document]:
 def templated(seed: int, pages: int) -> list[Document]:
     """Pages that share a template (alike below 0.7), and in a second increment a twin of each (mostly 0.7 to 0.9)."""
     draw = random.Random(seed)
-    template = " ".join([f"template{number}" for number in range(150)] * 4)
+    template = " ".join([f"template{number}" for number in range(200)] * 3)
     common = [f"word{number}" for number in range(400)]
     documents = []
     for number in range(pages):

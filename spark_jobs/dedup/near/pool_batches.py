@@ -36,7 +36,7 @@ class Leaders(NamedTuple):
     """A batch: the columns `ENDS` of its documents, and the index of their bags."""
 
     ends: pa.Table
-    index: SampleIndex
+    sample: SampleIndex
 
 
 class Done:
@@ -109,7 +109,7 @@ def similar_to_leaders(
     for batch in batches:
         table = pa.Table.from_batches([batch])
         groups = table.column("groups").to_numpy().astype(np.int32)
-        found = similar_to_sample(_bags(table), groups, leaders.index, thresholds)
+        found = similar_to_sample(_bags(table), groups, leaders.sample, thresholds)
         own, other = table.select(list(ENDS)).take(found.rows), leaders.ends.take(found.sampled)
         led = _is_first(other, own)  # the leader is the better document; where it is not, both may be leaders
         is_leader = np.isin(own.column("place").to_numpy(), leaders.ends.column("place").to_numpy())

@@ -104,6 +104,14 @@ def templated(seed: int, pages: int) -> list[Document]:
     return documents
 
 
+def forms(seed: int, count: int) -> list[Document]:
+    """Forms of the same labels, whose fields are filled from short lists, in two increments."""
+    draw = random.Random(seed)
+    labels = " ".join(f"label{number}" for number in range(150))
+    filled = [" ".join(f"field{field}x{draw.randrange(4)}" for field in range(12)) for _ in range(count)]
+    return [Document(draw.randrange(2), "prose", f"{labels} {own}") for own in filled]
+
+
 def words_or_runs(words: Sequence[Any], few: bool = False) -> Iterator[tuple[int, Any]]:
     """Features of a text with the place of their last word: words while enough of them differ, then runs as tuples."""
     counts: Counter[Any] = Counter()

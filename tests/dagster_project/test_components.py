@@ -272,7 +272,7 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
         ),
         pytest.param(
             corpus("deduplication: {features: {prose: words_and_structure}}"),
-            "features.prose: 'words_and_structure' is not known (there are words, word_pairs, word_runs)",
+            "features.prose: 'words_and_structure' is not known; did you mean 'word_runs'?",
             id="structure of prose",
         ),
         pytest.param(

@@ -47,7 +47,7 @@ _ENDS_DDL = ", ".join(
     for side in _SIDES
     for name, kind in zip(ENDS, ("string", "string", "int", "bigint", "string"), strict=True)
 )
-_PAIRS_DDL = f"{_ENDS_DDL}, shared_weight bigint, united_weight bigint"
+PAIRS_DDL = f"{_ENDS_DDL}, shared_weight bigint, united_weight bigint"
 PAIR_COLUMNS = (
     "right_kind AS kind",
     "right_dataset AS dataset",
@@ -89,7 +89,7 @@ def verified_pairs(
     """
     if candidate_count <= index.driver_candidates:
         rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, threshold)
-        return candidates.sparkSession.createDataFrame(rows, _PAIRS_DDL), ()
+        return candidates.sparkSession.createDataFrame(rows, PAIRS_DDL), ()
     candidates = checkpointed(candidates)  # they are read twice
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
@@ -101,7 +101,7 @@ def verified_pairs(
     count = agreeing.count()
     parts = max(2, -(-count // _PART_BAGS))
     both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts, count <= _BROADCAST_CANDIDATES)
-    return both.mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL), (agreeing,)
+    return both.mapInArrow(partial(_overlap, threshold=threshold), PAIRS_DDL), (agreeing,)
 
 
 def _brought(

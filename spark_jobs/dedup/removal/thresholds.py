@@ -1,9 +1,9 @@
 """Thresholds: what each similarity threshold keeps of an increment, side by side, and the recall that was measured.
 
 Recall is measured, not assumed: a sample of the kept documents is compared exactly with all others that it could be
-similar to (`recall`). All documents that reach a threshold with a sampled one should be removed at it; those that are
-not were missed. The sample is compared with its own increment and with ten times as many earlier documents, so that the
-cost grows with the increment and not with the corpus.
+similar to (`sample_join`). All documents that reach a threshold with a sampled one should be removed at it; those that
+are not were missed. The sample is compared with its own increment and with ten times as many earlier documents, so that
+the cost grows with the increment and not with the corpus.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from spark_jobs.dedup.evaluate.recall import SampleIndex
+    from spark_jobs.dedup.near.sample_join import SampleIndex
 
 
 class _Sample(NamedTuple):
@@ -250,12 +250,12 @@ def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
 def _indexed(sample: pa.Table, threshold: Fraction) -> _Sample:
     """The index of the sampled documents, which goes to every worker."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.evaluate.recall import sample_index
+    from spark_jobs.dedup.near.sample_join import sample_index
 
     ordered = sample.sort_by("doc_id")
     bags = bags_from_columns(*(ordered.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG))
     ids, gone = ordered.column("doc_id").combine_chunks(), ordered.column("gone").to_numpy().astype(np.int32)
-    return _Sample(sample_index(bags, threshold), ids, gone)
+    return _Sample(sample_index(bags, np.ones(len(bags), np.int32), (threshold,)), ids, gone)
 
 
 def _similar_documents(
@@ -263,11 +263,11 @@ def _similar_documents(
 ) -> Iterator[pa.RecordBatch]:
     """Documents that are at least as similar as the threshold to a sampled one, other than itself."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.evaluate.recall import similar_to_sample
+    from spark_jobs.dedup.near.sample_join import similar_to_sample
 
     for batch in batches:
         bags = bags_from_columns(*(batch.column(name) for name in BAG))
-        found = similar_to_sample(bags, sample.bags, threshold)
+        found = similar_to_sample(bags, np.ones(len(bags), np.int32), sample.bags, (threshold,))
         ids = batch.column("doc_id").take(pa.array(found.rows))
         sampled = sample.ids.take(pa.array(found.sampled))
         columns = [ids, sampled, pa.array(sample.gone[found.sampled]), pa.array(found.shared), pa.array(found.united)]

@@ -10,6 +10,7 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
@@ -54,6 +55,12 @@ def test_a_step_that_keeps_less_than_a_tenth_of_a_dataset_is_told(lake: Catalog)
         "clients.verdicts keeps 3 of 40 documents of increment 0 (generated 37); look: headrace doc why DOC, "
         "headrace policy preview"
     ]
+    (clients,) = lake_status(lake, Thresholds(least_rows=40), ("clients",))
+    assert [alert.text for alert in clients.alerts if alert.name == "few_kept"] == [
+        "7.5% is kept: generated rejects 92.5%"
+    ]
+    (notes,) = lake_status(lake, Thresholds(least_rows=40), ("notes",))
+    assert notes.kept == 1 and not [alert for alert in notes.alerts if alert.name == "few_kept"]
     assert list(few_kept(ledger, {"main"})) == [
         "main.members has 3 of 40 documents of clients in increment 0; look: headrace corpus funnel main"
     ]

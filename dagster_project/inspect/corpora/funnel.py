@@ -94,7 +94,7 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     yield "members", _ids(catalogue, corpus.own("members")), True
     survivors = _ids(catalogue, corpus.own("survivors"))
     repeats = _ids(catalogue, corpus.own("exact_duplicates"))
-    # One that survives stands in for the document that it repeats (`dedup.repository.stand_ins`).
+    # One that survives stands in for the document that it repeats (`dedup.removal.stand_ins`).
     yield "exact_duplicates", repeats.filter(pc.invert(pc.is_in(repeats, value_set=survivors))), False
     optional = [step for step in ("shaped", "decontaminated") if getattr(corpus, step)]
     for step in ("survivors", *optional, "tokens"):

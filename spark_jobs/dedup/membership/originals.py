@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.dedup.graph.dense_graph import checkpointed
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import Column, DataFrame, F
 
 FORK_DEPTHS: Final = 3

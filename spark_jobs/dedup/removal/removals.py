@@ -44,7 +44,7 @@ from spark_jobs.dedup.graph.threshold_pairs import (
 )
 from spark_jobs.dedup.membership.revisions import counting_pairs
 from spark_jobs.dedup.pictures import draw_witness_similarities
-from spark_jobs.dedup.repository.stand_ins import leaving_files, with_stand_ins, without_stand_ins
+from spark_jobs.dedup.removal.stand_ins import leaving_files, with_stand_ins, without_stand_ins
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.spark_sql import Column as SparkColumn

@@ -36,7 +36,7 @@ from spark_jobs.dedup.membership.repository_facts import repository_files
 from spark_jobs.dedup.near.bucket_members import DEFAULT_MAX_BUCKET_PAIRS, MaxBucketPairs, all_members, with_pair_count
 from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.removal.removals import RemovalsConfig, removals
-from spark_jobs.dedup.repository.stand_ins import leaving_files
+from spark_jobs.dedup.removal.stand_ins import leaving_files
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.spark_sql import DataFrame, F

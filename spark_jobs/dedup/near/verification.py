@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.near.signatures import signature_rows
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
 ENDS = ("dataset", "doc_id", "increment", "place", "kind")

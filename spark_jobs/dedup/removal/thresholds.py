@@ -20,13 +20,12 @@ from pydantic import Field
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact, one_group, reaches, with_group
-from spark_jobs.dedup.membership.keep_priority import HASH_BITS
+from spark_jobs.dedup.membership.keep_priority import sampled
 from spark_jobs.dedup.membership.revisions import left_members, paths_of
 from spark_jobs.dedup.near.verification import BAG
 from spark_jobs.dedup.pictures import draw_kept
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
-from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ THRESHOLDS = Table(
 
 
 @step(
-    version="2",
+    version="3",
     scope=Scope.HISTORY,
     tables=(THRESHOLDS,),
     plot=Plot(
@@ -131,6 +130,10 @@ def thresholds(
     here = F.col("increment") == increment
     listed = members.sparkSession.createDataFrame([(value,) for value in config.thresholds], "threshold double")
     exact_ones = exact_duplicates.where(here).select("doc_id", F.lit(True).alias("exact"))
+    # A document that goes for its stand-in counts as kept, and the stand-in as the exact duplicate.
+    standing_in = exact_duplicates.where(here).select(
+        F.col("witness_doc_id").alias("doc_id"), F.col("doc_id").alias("witness_doc_id")
+    )
     flagged = members.where(here).select("doc_id", "byte_count").join(exact_ones, "doc_id", "left")
     total = flagged.agg(
         F.count("*").alias("member_count"),
@@ -140,7 +143,7 @@ def thresholds(
     )
     gone = (
         flagged.where("exact is null")
-        .join(removals.where(here).select("threshold", "doc_id", "repository"), "doc_id")
+        .join(removals.where(here).join(standing_in, ["doc_id", "witness_doc_id"], "left_anti"), "doc_id")
         .groupBy("threshold")
         .agg(
             F.count_if(F.col("repository").isNull()).alias("near_removed_count"),
@@ -197,18 +200,18 @@ def _recall(
     counts = {row["new"]: (int(row["documents"]), int(row["tokens"])) for row in sizes.collect()}
     documents, tokens = counts.get(True, (0, 0))
     share = min(1.0, config.sample_documents / max(1, documents), _SAMPLE_TOKENS / max(1, tokens))
-    sample = _with_gone(bags.where(is_new & _hashed(share)).select("doc_id", *BAG), gone)
-    sampled = _indexed(sample.where(f"gone <> {every}").toArrow(), lowest)
-    among = bags.where(is_new | _hashed(_EARLIER_A_NEW_ONE * documents / max(1, counts.get(False, (0, 0))[0])))
+    sample = _with_gone(bags.where(is_new & sampled(share)).select("doc_id", *BAG), gone)
+    indexed = _indexed(sample.where(f"gone <> {every}").toArrow(), lowest)
+    among = bags.where(is_new | sampled(_EARLIER_A_NEW_ONE * documents / max(1, counts.get(False, (0, 0))[0])))
     found = among.select("doc_id", *BAG).mapInArrow(
-        partial(_similar_documents, sample=sampled, threshold=lowest), _SIMILAR_DDL
+        partial(_similar_documents, sample=indexed, threshold=lowest), _SIMILAR_DDL
     )
     found = found.persist()  # it is read twice, to look up which of its documents are removed
     judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
     counts_of = []
     for group, threshold in enumerate(config.thresholds):
         bit = F.lit(group)
-        kept = int(np.count_nonzero(sampled.gone >> group & 1 == 0))
+        kept = int(np.count_nonzero(indexed.gone >> group & 1 == 0))
         similar = reaches(threshold) & (F.getbit("sampled_gone", bit) == 0)
         counts_of.append(
             F.struct(
@@ -233,11 +236,6 @@ def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
         .join(sampled, "sampled_doc_id", "left")
         .where("(path_id = sampled_path_id) IS NOT TRUE")
     )
-
-
-def _hashed(share: float) -> SparkColumn:
-    """Whether a document belongs to a sample of a share of all, by the hash in its `place`."""
-    return F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1)) < F.lit(int(min(1.0, share) * (1 << HASH_BITS)))
 
 
 def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:

@@ -179,7 +179,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         """Admit a call, or raise why it is refused."""
         call = call_of(context)
         call.principal = self._access.principal_of(context)
-        call.may_read = self._access.reader(call.principal)
+        call.may_read, call.may_create = self._access.reader(call.principal), self._access.creator(call.principal)
         if isinstance(request, _Malformed):
             raise MalformedRequestError(request.problem)
         if call.method == "ReadBlend":

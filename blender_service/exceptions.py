@@ -32,8 +32,9 @@ BlenderError
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class BlenderError(Exception):
@@ -161,6 +162,9 @@ class ServerUnavailableError(BlenderError):
 
 class TooManyStreamsError(ServerUnavailableError):
     """The caller, or the server, has as many streams as it may; another replica or a later try may do."""
+
+
+EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
 
 
 class ServerExhaustedError(ServerUnavailableError):

@@ -82,8 +82,14 @@ class Chunk:
             listed.setdefault(number >> SOURCE_SHIFT, []).append(number & (1 << SOURCE_SHIFT) - 1)
         return listed
 
-    def copy(self, first: int, last: int, window: WindowFacts) -> CopiedRows:
-        """Copy the rows [first, last) of the chunk, at least one, out of their blocks.
+    def copy(self, first: int, last: int, names: tuple[str, ...], window: WindowFacts) -> RowBatch:
+        """Copy the rows [first, last) of the chunk, at least one, out of their blocks; the offset is left at 0.
+
+        Args:
+            first: row of the chunk.
+            last: row of the chunk.
+            names: of the sources.
+            window: facts of the rows.
 
         Raises:
             PackedTableError: a data file cannot be read.
@@ -94,64 +100,30 @@ class Chunk:
         by_slot = np.argsort(slots, kind="stable")
         wanted, begins = np.unique(slots[by_slot], return_index=True)
         members = dict(zip(self._blocks[wanted].tolist(), np.split(by_slot, begins[1:]), strict=True))
-        place = np.empty(last - first, dtype=np.int64)
+        found: list[Int64Array] = []
         parts: list[Segments] = []
-        at = 0
         for index, numbers in self.blocks_by_source(wanted).items():
             for number, block in self._readers[index].blocks(numbers):
                 own = members[number + (index << SOURCE_SHIFT)]
                 rows = rows_in_block[own].astype(np.int64)
-                np.take(block.input_ids, rows, axis=0, out=input_ids[at : at + own.size], mode="clip")
+                input_ids[own] = block.input_ids[rows]
                 parts.append(take_rows(block.segments, rows))
-                place[own] = np.arange(at, at + own.size)
-                at += own.size
-        return CopiedRows(
-            place=place,
+                found.append(own)
+        segments = take_rows(join_rows(parts), np.argsort(np.concatenate(found)))
+        return RowBatch(
+            offset=0,
             input_ids=input_ids,
-            segments=join_rows(parts),
+            token_counts=segments.row_tokens,
+            source_names=names,
             sources=self._sources[first:last],
             epochs=self._epochs[first:last].astype(np.int64),
             ordinals=self._starts[slots] + rows_in_block,
-        )
-
-
-class CopiedRows(NamedTuple):
-    """R rows that were copied out of their blocks.
-
-    Attributes:
-        place: (R,) where each row lies in `input_ids` and `segments`, int64.
-        input_ids: (R, L) token ids, in the order of the blocks.
-        segments: in the same order.
-        sources: (R,) index of each row's source, uint8.
-        epochs: (R,) pass over it, int64.
-        ordinals: (R,) row of its table, int64.
-    """
-
-    place: Int64Array
-    input_ids: NDArray[np.unsignedinteger]
-    segments: Segments
-    sources: NDArray[np.uint8]
-    epochs: Int64Array
-    ordinals: Int64Array
-
-    def batch(self, first: int, last: int, offset: int, names: tuple[str, ...]) -> RowBatch:
-        """Give the rows [first, last) as a batch that begins at an offset of the blend."""
-        place = self.place[first:last]
-        own = take_rows(self.segments, place)
-        return RowBatch(
-            offset=offset,
-            input_ids=self.input_ids[place],
-            token_counts=own.row_tokens,
-            source_names=names,
-            sources=self.sources[first:last],
-            epochs=self.epochs[first:last],
-            ordinals=self.ordinals[first:last],
-            segment_counts=np.diff(own.starts).astype(np.int32),
-            doc_id_bytes=own.doc_ids.tobytes(),
-            doc_id_lengths=np.diff(own.doc_id_starts).astype(np.int32),
-            document_starts=own.document_starts,
-            segment_token_counts=own.token_counts,
-            window_starts=own.window_starts,
+            segment_counts=np.diff(segments.starts).astype(np.int32),
+            doc_id_bytes=segments.doc_ids.tobytes(),
+            doc_id_lengths=np.diff(segments.doc_id_starts).astype(np.int32),
+            document_starts=segments.document_starts,
+            segment_token_counts=segments.token_counts,
+            window_starts=segments.window_starts,
         )
 
 

@@ -13,11 +13,11 @@ from blender_service.blend.config import BlendConfig
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, PackedTableError
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import OFFSET_LIMIT
-from blender_service.rows.batch_assembly import BatchMessage, Chunk, CopiedRows, message_of
+from blender_service.rows.batch_assembly import BatchMessage, Chunk, message_of
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows, Wait
 from blender_service.wire.rank_slice import Slice
-from blender_service.wire.row_batch import RowBatch, decode, empty_batch
+from blender_service.wire.row_batch import MessageCutter, RowBatch, decode, empty_batch
 
 BATCH_BYTES: Final = 2 << 20  # of token ids; clients refuse 4 MiB by default
 CHUNK_ROWS: Final = 4096
@@ -57,7 +57,14 @@ class _Copied(NamedTuple):
     version: int
     first: int
     last: int
-    rows: CopiedRows
+    batch: RowBatch
+    cutter: MessageCutter
+
+    def message(self, first: int, span: _Span) -> BatchMessage:
+        """Make the message of a range of rows, which begins at row `first` of the chunk."""
+        first -= self.first
+        last = first + span.rows
+        return BatchMessage(self.cutter.cut(first, last, span.offset), span.offset, self.batch.sources[first:last])
 
 
 class BlendReader:
@@ -161,7 +168,7 @@ class BlendReader:
     def gather(self, offset: int, rows: int) -> RowBatch:
         """Give the rows [offset, offset + rows) in one batch: at least one, and all inside the blend."""
         copied = self._copy(self._plan([_Span(offset, rows)]), 0, rows)
-        return copied.rows.batch(0, rows, offset, self.order.names)
+        return replace(copied.batch, offset=offset)
 
     def prewarm(self, offset: int, rows: int) -> None:
         """Build the blocks of the rows [offset, offset + rows), as far as the tables have them.
@@ -227,7 +234,7 @@ class BlendReader:
                     # At first the rows of one message, so that a reader has it soon, then of more and more.
                     rows = max(message.rows, min(2 * rows, COPIED_MESSAGES * most_rows()))
                     copied = self._copy(current, first, min(first + rows, current.rows))
-                yield self._message(copied, first, message)
+                yield copied.message(first, message)
                 if first == 0:  # after the first rows were sent; two new chunks for each chunk, until enough are ahead
                     self._look_ahead(chunks, waiting)
                     self._look_ahead(chunks, waiting)
@@ -243,7 +250,7 @@ class BlendReader:
                 count, missing = self._servable(span.offset, span.rows)
                 if count:
                     there = _Span(span.offset, count)
-                    yield self._message(self._copy(self._plan([there]), 0, count), 0, there)
+                    yield self._copy(self._plan([there]), 0, count).message(0, there)
                     wait.reset()
                 elif wait.pause(missing):
                     yield message_of(self._empty_batch(span.offset, waiting_for=missing))
@@ -335,13 +342,9 @@ class BlendReader:
         version = self._version
         chunk = planned.chunk if planned.version == version else self._plan(planned.spans).chunk
         try:
-            return _Copied(version, first, last, chunk.copy(first, last, self.config.window))
+            batch = chunk.copy(first, last, self.order.names, self.config.window)
         except PackedTableError:
             if not self._refresh(at_once=True):
                 raise
-        return self._copy(planned, first, last)
-
-    def _message(self, copied: _Copied, first: int, span: _Span) -> BatchMessage:
-        """Make the message of a range of rows, which begins at row `first` of the chunk."""
-        first -= copied.first
-        return message_of(copied.rows.batch(first, first + span.rows, span.offset, self.order.names))
+            return self._copy(planned, first, last)
+        return _Copied(version, first, last, batch, MessageCutter(batch))

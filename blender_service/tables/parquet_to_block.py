@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int64Array
-from blender_service.exceptions import PackedTableError, ServerExhaustedError, ServerUnavailableError
+from blender_service.exceptions import EXHAUSTED, PackedTableError, ServerExhaustedError, ServerUnavailableError
 from blender_service.tables.block import Block, Segments
 from blender_service.tables.packed_table import OrdinalRun, PackedTable
 
@@ -24,7 +23,6 @@ READ_ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.05
 # Damaged metadata gives columns of other names, types and sizes, so that errors of Python come up as well as Arrow's.
 FAULTS: Final = (OSError, pa.ArrowException, LookupError, ValueError, TypeError, AttributeError, MemoryError)
-EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)  # of this machine
 PAGE_HEADER_BYTES: Final = 32  # more than the fields up to the checksum can take
 COMPACT_INT32: Final = 0x15  # Thrift's compact protocol: an i32 follows, its field is the next one
 

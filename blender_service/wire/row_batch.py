@@ -84,38 +84,61 @@ class RowBatch:
         return replace(self, offset=self.offset + first, doc_id_bytes=self.doc_id_bytes[doc_id_bytes:], **rest)
 
 
+class MessageCutter:
+    """Writes messages of parts of a batch; what they have in common is done once."""
+
+    def __init__(self, batch: RowBatch) -> None:
+        """Take the bytes of all fields."""
+        self._batch = batch
+        self._ids = np.ascontiguousarray(batch.input_ids, _little(batch.input_ids)).reshape(-1).view(np.uint8).data
+        self._segments = [0, *np.cumsum(batch.segment_counts).tolist()]
+        self._texts = [0, *np.cumsum(batch.doc_id_lengths).tolist()]
+        self._row_bytes = batch.input_ids.shape[1] * batch.input_ids.dtype.itemsize
+        self._bytes = {name: _bytes(getattr(batch, name)) for name in (*_OF_ROWS[1:], *_OF_SEGMENTS)}
+
+    def cut(self, first: int, last: int, offset: int) -> bytes:
+        """Write the message of the rows [first, last), which begins at an offset of the blend."""
+        batch, of, segment, end = self._batch, self._bytes, self._segments[first], self._segments[last]
+        four_s, eight_s = slice(4 * segment, 4 * end), slice(8 * segment, 8 * end)
+        four, eight = slice(4 * first, 4 * last), slice(8 * first, 8 * last)
+        segments = rows_pb2.Segments(
+            counts=of["segment_counts"][four],
+            doc_ids=batch.doc_id_bytes[self._texts[segment] : self._texts[end]],
+            doc_id_lengths=of["doc_id_lengths"][four_s],
+            document_starts=of["document_starts"][eight_s],
+            token_counts=of["segment_token_counts"][four_s],
+            window_starts=of["window_starts"][four_s],
+        )
+        message = rows_pb2.RowBatch(
+            offset=offset,
+            rows=last - first,
+            window_tokens=batch.input_ids.shape[1],
+            token_bytes=batch.input_ids.dtype.itemsize,
+            input_ids=self._ids[self._row_bytes * first : self._row_bytes * last].tobytes(),
+            token_counts=of["token_counts"][four],
+            source_names=batch.source_names,
+            sources=of["sources"][first:last],
+            epochs=of["epochs"][eight],
+            ordinals=of["ordinals"][eight],
+            segments=segments,
+            end_of_blend=batch.end_of_blend,
+            waiting_for=batch.waiting_for,
+        )
+        return message.SerializeToString()
+
+
 def encode(batch: RowBatch) -> bytes:
     """Turn rows into a message."""
-    rows, window_tokens = batch.input_ids.shape
-    segments = rows_pb2.Segments(
-        counts=_bytes(batch.segment_counts),
-        doc_ids=batch.doc_id_bytes,
-        doc_id_lengths=_bytes(batch.doc_id_lengths),
-        document_starts=_bytes(batch.document_starts),
-        token_counts=_bytes(batch.segment_token_counts),
-        window_starts=_bytes(batch.window_starts),
-    )
-    message = rows_pb2.RowBatch(
-        offset=batch.offset,
-        rows=rows,
-        window_tokens=window_tokens,
-        token_bytes=batch.input_ids.dtype.itemsize,
-        input_ids=_bytes(batch.input_ids),
-        token_counts=_bytes(batch.token_counts),
-        source_names=batch.source_names,
-        sources=_bytes(batch.sources),
-        epochs=_bytes(batch.epochs),
-        ordinals=_bytes(batch.ordinals),
-        segments=segments,
-        end_of_blend=batch.end_of_blend,
-        waiting_for=batch.waiting_for,
-    )
-    return message.SerializeToString()
+    return MessageCutter(batch).cut(0, batch.rows, batch.offset)
+
+
+def _little(array: NDArray[Any]) -> np.dtype[Any]:
+    return array.dtype.newbyteorder("<")
 
 
 def _bytes(array: NDArray[Any]) -> bytes:
     """Write an array as its little-endian bytes."""
-    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    return array.astype(_little(array), copy=False).tobytes()
 
 
 def decode(message: bytes) -> RowBatch:

@@ -16,7 +16,7 @@ from blender_service.rows.batch_assembly import Chunk
 from blender_service.tables.block import Block, BlockKey
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.packed_table import WindowFacts
-from blender_service.wire.row_batch import decode, encode
+from blender_service.wire.row_batch import MessageCutter, decode
 from tests.blender_service.random_blocks import random_block
 from tests.tiers import tries
 
@@ -73,12 +73,12 @@ def test_a_message_holds_the_rows_that_were_resolved(
     ordinal = first_block * BLOCK_ROWS + random.integers(0, 2 * BLOCK_ROWS, rows)
     resolved = ResolvedRows(source, epoch + random.integers(0, 9, rows), ordinal)
     chunk = Chunk(resolved, cast(dict[int, BlockReader], readers))
-    copied = chunk.copy(0, rows, WINDOW)
+    cutter = MessageCutter(chunk.copy(0, rows, ("a", "b", "c"), WINDOW))
     bounds = np.linspace(0, rows, messages + 1).astype(int).tolist()
     for first, end in itertools.pairwise(bounds):
         if first == end:
             continue
-        batch = decode(encode(copied.batch(first, end, 7 + first, ("a", "b", "c"))))
+        batch = decode(cutter.cut(first, end, 7 + first))
         assert (batch.offset, batch.rows) == (7 + first, end - first)
         np.testing.assert_array_equal(batch.sources, source[first:end])
         np.testing.assert_array_equal(batch.epochs, resolved.epoch[first:end])

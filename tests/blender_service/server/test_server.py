@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -35,11 +34,10 @@ from blender_service.exceptions import (
     UpdateRefusedError,
     WindowMismatchError,
 )
-from blender_service.rows.batch_assembly import CopiedRows
 from blender_service.server.server import RunningServer, start
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
-from blender_service.wire.row_batch import RowBatch
+from blender_service.wire.row_batch import MessageCutter, RowBatch
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, WINDOW_TOKENS, PackedFixture
 from tests.blender_service.rows.test_blend_reader import rows_of
 
@@ -278,14 +276,13 @@ def test_a_slow_reader_holds_back_the_server(
 ) -> None:
     """Of a blend without end the server gathers what fits into the connection's window, then waits for the reader."""
     gathered: list[int] = []
-    frame = CopiedRows.batch
+    cut = MessageCutter.cut
 
-    def counted(self: CopiedRows, *place: Any) -> RowBatch:
-        batch = frame(self, *place)
-        gathered.append(batch.input_ids.nbytes)
-        return batch
+    def counted(self: MessageCutter, *place: int) -> bytes:
+        gathered.append(len(message := cut(self, *place)))
+        return message
 
-    monkeypatch.setattr(CopiedRows, "batch", counted)
+    monkeypatch.setattr(MessageCutter, "cut", counted)
     with connect(serve().address) as client:
         blend = client.create_blend([SourceSpec(prose.identifier, max_epochs=0)])
         stream = client.read(blend.blend_id, 0)

@@ -16,6 +16,6 @@ RUN setup/install.sh \
 COPY . .
 # Nothing runs as root. A new volume takes the owner of the folder that it is mounted at, so each of them is made here.
 RUN useradd --uid 10001 --create-home headrace \
-    && mkdir -p warehouse /var/lib/dagster/storage /var/lib/blender /var/lib/objects \
-    && chown 10001:10001 warehouse /var/lib/dagster /var/lib/dagster/storage /var/lib/blender /var/lib/objects
+    && mkdir -p warehouse /var/lib/dagster/storage /var/lib/objects \
+    && chown 10001:10001 warehouse /var/lib/dagster /var/lib/dagster/storage /var/lib/objects
 USER 10001:10001

@@ -23,7 +23,7 @@ test: lint ## all checks and the tests of the default tier (ARGS= for pytest)
 	@$(PYTEST) $(ARGS)
 
 test-all: lint ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
-	@$(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly $(ARGS)
+	@$(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)
 
 lint: setup ## style, types and the layers between packages
 	@$(PYTHON) -m ruff check --quiet .

@@ -187,7 +187,7 @@ def bench_served(messages: int, memory_rows: int, peers: str | None) -> None:
             make_table(catalogue, f"bench.packed_{name}_{WINDOW_TOKENS}")
         short = f"bench.packed_a_{SHORT_WINDOW_TOKENS}"
         make_table(catalogue, short, SHORT_WINDOW_TOKENS)
-        with launch("blender", folder, str(Path(folder) / "blocks")) as server, connect(server.address) as client:
+        with launch("blender", folder) as server, connect(server.address) as client:
             sources = [SourceSpec(f"bench.packed_{name}_{WINDOW_TOKENS}", max_epochs=0) for name in ("a", "b")]
             blend = client.create_blend(sources).blend_id
             client.get_blend(blend)

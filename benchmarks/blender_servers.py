@@ -1,6 +1,6 @@
 """Servers that `bench_blender.py` measures, each a process: Blender, and gRPC that sends ready-made bytes.
 
-    python benchmarks/blender_servers.py blender WAREHOUSE CACHE_FOLDER
+    python benchmarks/blender_servers.py blender WAREHOUSE
     python benchmarks/blender_servers.py raw MESSAGE_BYTES MESSAGES
 
 It prints its port, and stops when its input is closed.
@@ -13,21 +13,19 @@ import logging
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import grpc
 from pyiceberg.catalog import load_catalog
 
 from blender_service.server.server import start, use_one_heap
-from blender_service.server.settings import OperationConfig
 
 
-def serve_blends(warehouse: str, folder: str) -> None:
+def serve_blends(warehouse: str) -> None:
     """Serve the blends of a lake."""
     uri = f"sqlite:///{warehouse}/catalog.db?timeout=30"
     catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=warehouse)
     use_one_heap()  # as `headrace serve` does
-    with start(catalogue, operation=OperationConfig(cache_folder=Path(folder))) as server:
+    with start(catalogue) as server:
         print(server.port, flush=True)
         sys.stdin.read()
 

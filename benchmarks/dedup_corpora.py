@@ -99,9 +99,9 @@ def own_word_each(text: str, count: int, seed: int = 2) -> Iterator[str]:
 
 
 def template_pages(count: int, seed: int = 3) -> tuple[list[str], list[str]]:
-    """Twins of every third page, and pages that share a template of 500 words four times each: .5 to .7 alike."""
+    """Twins of every third page, and pages that share a template of 667 words three times each: .5 to .7 alike."""
     draw = random.Random(seed)
-    template = " ".join([f"template{number}" for number in range(500)] * 4)
+    template = " ".join([f"template{number}" for number in range(667)] * 3)
     common = sorted({word for text in rfc_pieces()[:300] for word in text.split() if word.isalpha()})
     pages, changed = [], []
     for number in range(count):

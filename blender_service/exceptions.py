@@ -7,13 +7,12 @@ BlenderError
 |-- ExhaustedSourceError    a source that ends the blend has no row left where it should start
 |-- ShrunkSourceError       a table has fewer rows than were read of it
 |-- BlendNotFoundError      no blend has that id or name
+|-- BlendInUseError         a blend goes on from the one that is to be deleted
 |-- RunNotFoundError        no training run has that name
 |-- BlendNameTakenError     the name already stands for another blend
 |-- StoredBlendError        a stored config is damaged or of an unknown order version
 |-- SourceChangedError      a table is no longer what the blend pinned
 |-- PackedTableError        a packed table breaks its contract
-|-- BlockCacheError         the folder of block files cannot be used
-|   `-- DamagedBlockError   a block file is not what was written, however often it is built again
 |-- MalformedMessageError   a message of rows breaks off or contradicts itself
 |-- InvalidReadError        a read asks for an impossible slice
 |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
@@ -21,18 +20,21 @@ BlenderError
 |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
 |-- StateError              a saved training state belongs to another blend
 |-- UnauthenticatedError    the call has no token, or one that no principal has
+|-- NotAllowedError         the caller may read, and not create blends
 |-- MalformedRequestError   a request cannot be parsed by the protos
 |-- InternalServerError     a fault of the server itself; its log has the trace
 |-- AccessConfigError       a file of tokens or rules is wrong
 |-- ServerStartError        the server cannot take its port
 `-- ServerUnavailableError  the server cannot be reached, or is stopping
-    `-- TooManyStreamsError the caller, or the server, has as many streams as it may
+    |-- TooManyStreamsError the caller, or the server, has as many streams as it may
+    `-- ServerExhaustedError  the server has no file handle, memory or disk left
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class BlenderError(Exception):
@@ -102,14 +104,6 @@ class PackedTableError(BlenderError):
     """A packed table breaks its contract: an array of windows with an explicit dense index."""
 
 
-class BlockCacheError(BlenderError):
-    """The folder of block files cannot be written or read."""
-
-
-class DamagedBlockError(BlockCacheError):
-    """A block file is not what was written."""
-
-
 class MalformedMessageError(BlenderError):
     """A message of rows breaks off, or its arrays contradict each other."""
 
@@ -138,6 +132,14 @@ class UnauthenticatedError(BlenderError):
     """The call has no token, or one that no principal has."""
 
 
+class NotAllowedError(BlenderError):
+    """The caller may read the tables, and not create blends of them."""
+
+
+class BlendInUseError(BlenderError):
+    """A blend cannot be deleted, since another one goes on from it."""
+
+
 class MalformedRequestError(BlenderError):
     """The bytes of a request cannot be parsed by the protos."""
 
@@ -160,3 +162,10 @@ class ServerUnavailableError(BlenderError):
 
 class TooManyStreamsError(ServerUnavailableError):
     """The caller, or the server, has as many streams as it may; another replica or a later try may do."""
+
+
+EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
+
+
+class ServerExhaustedError(ServerUnavailableError):
+    """The server has no file handle, memory or disk left for a call; another replica or a later try may do."""

@@ -69,5 +69,20 @@ class RecentlyUsed(Generic[Key, Value]):
                 self.put(key, value)
             return value
 
+    def forget(self, is_gone: Callable[[Key], bool]) -> None:
+        """Forget the values of some keys."""
+        with self._lock:
+            for key in [key for key in self._values if is_gone(key)]:
+                self._weight -= self._weigh(self._values.pop(key))
+                self._forgotten(key)
+
+    @property
+    def weight(self) -> int:
+        """Sum of the weights of what is kept."""
+        return self._weight
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
     def __len__(self) -> int:
         return len(self._values)

@@ -30,7 +30,7 @@ from blender_service.auth.access_files import (
     parse_tokens,
 )
 from blender_service.auth.visibility import KEPT_SECONDS, PUBLIC, KnownVisibility
-from blender_service.auth.visible_lake import MayRead
+from blender_service.auth.visible_lake import MayCreate, MayRead
 from blender_service.exceptions import UnauthenticatedError
 from blender_service.recently_used import RecentlyUsed
 
@@ -102,6 +102,15 @@ class Access:
             if digest in principals:
                 return principals[digest]
         raise UnauthenticatedError(f"metadata {AUTHORIZATION}: nobody has that token; ask whoever runs the server")
+
+    def creator(self, principal: str) -> MayCreate:
+        """Give the test of which tables a principal may create blends of; only a principal who may read them may."""
+        rules = self._rules.get() if self._rules is not None else NamespaceRules()
+
+        def may_create(table: str) -> bool:
+            return rules.allow_create(principal, table.partition(".")[0])
+
+        return may_create
 
     def reader(self, principal: str) -> MayRead | None:
         """Give the test of which tables a principal may read, by the rules as they are now; None for all tables.

@@ -7,14 +7,16 @@
     [[rule]]
     principals = ["pretraining", "team-*"]
     namespaces = ["main", "python_*"]
+    create = true   # they may also create blends of them; without it, only read
 
     [[team]]
     name = "research"
     principals = ["pretraining"]
 
-Without any rule everybody may read everything. As soon as there is one, what no rule allows is denied. `*` stands for
-any characters. A corpus holds texts of all its datasets, so reading it takes rules that allow its own namespace and
-each of its datasets. What is declared `restricted` to teams takes membership of one of them besides.
+Without any rule everybody may read everything, and create blends. As soon as there is one, what no rule allows is
+denied, and blends are created by those whose rule says so, of tables that they may read. `*` stands for any characters.
+A corpus holds texts of all its datasets, so reading it takes rules that allow its own namespace and each of its
+datasets. What is declared `restricted` to teams takes membership of one of them besides.
 
 Tokens are looked up by their SHA-256, so the time of a look-up does not reveal how near a guess was.
 """
@@ -41,12 +43,13 @@ NamespacePattern = Annotated[str, Field(pattern=r"^[a-z0-9_*]{1,64}$")]
 
 
 class Rule(BaseModel):
-    """Some principals and the namespaces that they may read."""
+    """Some principals, the namespaces that they may read, and whether they may create blends of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     principals: list[PrincipalPattern] = Field(min_length=1, description="names of callers; * for any characters")
     namespaces: list[NamespacePattern] = Field(description="namespaces of the lake; * for any characters")
+    create: bool = Field(False, description="whether they may create blends, which pin snapshots for good")
 
     def allows(self, principal: str, namespace: str) -> bool:
         """Whether this rule lets a principal read a namespace."""
@@ -77,6 +80,10 @@ class NamespaceRules(BaseModel):
     def allow(self, principal: str, namespace: str) -> bool:
         """Whether a principal may read a namespace."""
         return not self.rule or any(rule.allows(principal, namespace) for rule in self.rule)
+
+    def allow_create(self, principal: str, namespace: str) -> bool:
+        """Whether a principal may create blends of a namespace."""
+        return not self.rule or any(rule.create and rule.allows(principal, namespace) for rule in self.rule)
 
 
 def parse_rules(where: str, text: str) -> NamespaceRules:

@@ -21,6 +21,7 @@ from blender_service.order.resolved_blend import Head
 from blender_service.recently_used import RecentlyUsed
 
 MayRead = Callable[[str], bool]
+MayCreate = Callable[[str], bool]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,10 @@ class VisibleBlends(BlendStore):
             raise not_found(blend_id)
         return self._whole.get(blend_id)
 
+    def has(self, blend_id: str) -> bool:
+        """Whether there is a blend of that id which is shown."""
+        return self._whole.has(blend_id) and self.shows(blend_id)
+
     def head(self, config: BlendConfig) -> Head:
         """Give the head of a blend; its ancestors are read for it, also those that are not shown."""
         return self._whole.head(config)
@@ -78,9 +83,9 @@ class VisibleBlends(BlendStore):
         """List the ids that are shown, ascending."""
         return [blend_id for blend_id in self._whole.list_ids() if self.shows(blend_id)]
 
-    def names(self) -> dict[str, list[str]]:
-        """List the names of each id that is shown."""
-        return {blend_id: names for blend_id, names in self._whole.names().items() if self.shows(blend_id)}
+    def names_of(self, blend_id: str) -> list[str]:
+        """List the names of a blend, ascending."""
+        return self._whole.names_of(blend_id) if self.shows(blend_id) else []
 
     def shows(self, blend_id: str) -> bool:
         """Whether a blend exists for this caller; one whose config is lost or damaged does not."""

@@ -19,6 +19,7 @@ from blender_service.blend.lake_sources import (
     LakeSources,
     WantedSource,
     apply_changes,
+    free_snapshot,
     pin_snapshot,
     wanted_of,
 )
@@ -32,7 +33,7 @@ from blender_service.blend.validation import (
     schedule_fields,
     settle_weights,
 )
-from blender_service.exceptions import ExhaustedSourceError
+from blender_service.exceptions import BlendInUseError, ExhaustedSourceError
 from blender_service.order.epochs import covered_rows
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Progress, consumed, cut_segments
@@ -53,31 +54,13 @@ class Draft(NamedTuple):
     sources: tuple[LakeSource, ...]
 
 
-def create_blend(catalogue: Catalog, store: BlendStore, spec: BlendSpec) -> BlendConfig:
-    """Create a blend, or find the one that is already the same.
+def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
+    """Check a new blend and its schedule; give every blend of the chain, the last one last.
 
     Raises:
         InvalidBlendError: with every mistake of the request.
         UpdateRefusedError: a stage of the schedule would repeat or skip rows.
-        BlendNameTakenError: the name stands for another blend.
     """
-    return store_drafts(store, draft_blend(catalogue, spec), spec.name)
-
-
-def update_blend(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> BlendConfig:
-    """Create a blend that holds its parent's rows up to an offset, and changes its sources from there.
-
-    Raises:
-        BlendNotFoundError: there is no such parent.
-        InvalidBlendError: with every mistake of the request.
-        UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
-        BlendNameTakenError: the name stands for another blend.
-    """
-    return store_drafts(store, draft_update(catalogue, store, spec), spec.name)
-
-
-def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
-    """Check a new blend and its schedule; give every blend of the chain, the last one last."""
     findings, lake = Findings(), LakeSources(catalogue)
     check_blend(spec, findings)
     wanted = wanted_of(spec)
@@ -102,7 +85,13 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
 
 
 def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> list[Draft]:
-    """Check an update; give the blend of every stage, the last one last."""
+    """Check an update, which keeps its parent's rows up to an offset; give the blend of every stage, the last one last.
+
+    Raises:
+        BlendNotFoundError: there is no such parent.
+        InvalidBlendError: with every mistake of the request.
+        UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
+    """
     findings = Findings()
     if not spec.stages:
         findings.mistake("changes", "no update is given; say from_offset and what changes there")
@@ -119,19 +108,45 @@ def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> lis
 def store_drafts(store: BlendStore, drafts: Sequence[Draft], name: str = "") -> BlendConfig:
     """Pin the snapshots of drafts, store their configs, bind a name to the last one, and give that.
 
+    What `delete_blend` frees in the same moment is pinned again, once the configs are there.
+
     Raises:
         BlendNameTakenError: the name stands for another blend.
         SourceChangedError: a snapshot expired in the meantime.
     """
-    for draft in drafts:
-        for source in draft.sources:
-            if source.pin.snapshot_id is not None:
-                pin_snapshot(source.table, int(source.pin.snapshot_id))
+    pinned = [source for draft in drafts for source in draft.sources if source.pin.snapshot_id is not None]
+    for source in pinned:
+        pin_snapshot(source.table, int(source.pin.snapshot_id or 0))
     for draft in drafts:
         store.put(draft.config, draft.head)
+    for source in pinned:
+        pin_snapshot(source.table.refresh(), int(source.pin.snapshot_id or 0))
     if name:
         store.bind(name, drafts[-1].config.blend_id)
     return drafts[-1].config
+
+
+def delete_blend(catalogue: Catalog, store: BlendStore, blend_id: str) -> list[str]:
+    """Delete a blend with its names, and free the snapshots that no other blend pins.
+
+    Returns:
+        The tags that were removed, each with its table.
+
+    Raises:
+        BlendNotFoundError: there is no such blend.
+        BlendInUseError: another blend goes on from it.
+    """
+    pins = store.head(store.get(blend_id)).pins().values()
+    children = [one[:12] for one in store.list_ids() if one != blend_id and store.get(one).parent == blend_id]
+    if children:
+        raise BlendInUseError(
+            f"blend {blend_id[:12]}: {', '.join(children)} go on from it; delete those first, or keep it"
+        )
+    store.delete(blend_id)
+    # Listed after the deletion: a blend that is being created meanwhile pins its snapshots again (`store_drafts`).
+    used = {pin[:3] for other in store.list_ids() for pin in store.head(store.get(other)).pins().values()}
+    freed = {pin[:3]: pin for pin in pins if pin.snapshot_id is not None and pin[:3] not in used}
+    return [tag for pin in freed.values() for tag in free_snapshot(catalogue, pin)]
 
 
 def _draft_stages(
@@ -209,7 +224,7 @@ def _find_all(lake: LakeSources, wanted: Sequence[WantedSource], findings: Findi
     """Look up every source in the lake; those with a mistake are left out."""
     found: dict[str, LakeSource] = {}
     for source in wanted:
-        one = lake.find(source.table, source.snapshot, source.live, source.field, findings)
+        one = lake.find(source, findings)
         if one is not None:
             found[source.name] = one
     return found

@@ -25,6 +25,7 @@ from blender_service.tables.packed_table import (
     load_table,
     properties_at,
     read_window_facts,
+    rows_noted,
     successor_of,
 )
 
@@ -55,16 +56,9 @@ class LakeSources:
         self._tables: dict[str, Table | None] = {}
         self._rows: dict[tuple[str, int], int] = {}
 
-    def find(self, identifier: str, snapshot: str, live: bool, where: str, findings: Findings) -> LakeSource | None:
-        """Find a table and its snapshot, and check that it is packed.
-
-        Args:
-            identifier: namespace.table.
-            snapshot: id, tag or branch; the current one if empty.
-            live: whether the table is followed, so that no snapshot is pinned.
-            where: start of the field's name, for messages.
-            findings: where mistakes go.
-        """
+    def find(self, wanted: WantedSource, findings: Findings) -> LakeSource | None:
+        """Find the table and the snapshot of a source, and check that it is packed; mistakes go to `findings`."""
+        identifier, snapshot, live, where = wanted.table, wanted.snapshot, wanted.live, wanted.field
         table = self._load(identifier, where, findings)
         if table is None:
             return None
@@ -75,10 +69,18 @@ class LakeSources:
             if live:
                 return LakeSource(table, window, Pin(identifier, uuid, None, None, generation))
             if found is None:
-                wanted = f"snapshot, tag or branch {snapshot!r}" if snapshot else "snapshot yet: materialize it first"
-                findings.mistake(f"{where}.snapshot", f"{identifier} has no {wanted}")
+                lacking = f"snapshot, tag or branch {snapshot!r}" if snapshot else "snapshot yet: materialize it first"
+                findings.mistake(f"{where}.snapshot", f"{identifier} has no {lacking}")
                 return None
-            rows = self._rows_of(table, identifier, found)
+            rows = self._named_rows(table, wanted, found)
+            if rows is None:
+                findings.mistake(
+                    f"{where}.snapshot",
+                    f"snapshot {snapshot} of {identifier} expired after documents were excised, and how many rows it "
+                    f"had is not noted; name its successor {found.snapshot_id}, of "
+                    f"{self._rows_of(table, identifier, found)} rows",
+                )
+                return None
         except PackedTableError as error:
             findings.mistake(f"{where}.table", str(error))
             return None
@@ -99,6 +101,21 @@ class LakeSources:
             findings.mistake(f"{where}.table", f"{identifier} does not exist; see `headrace table list`")
         return self._tables[identifier]
 
+    def _named_rows(self, table: Table, wanted: WantedSource, found: Snapshot) -> int | None:
+        """Count the rows of the snapshot that a source names; None where that is not known any more.
+
+        After an excision a later snapshot is found in its place, which may hold rows that were appended since.
+        """
+        own = table.snapshot_by_id(int(wanted.snapshot)) if _is_id(wanted.snapshot) else None
+        if wanted.kept_rows is not None:
+            return wanted.kept_rows
+        noted = rows_noted(table, wanted.snapshot, found.snapshot_id)
+        if noted is not None:
+            return noted
+        if own is None and _is_id(wanted.snapshot) and int(wanted.snapshot) != found.snapshot_id:
+            return None
+        return self._rows_of(table, wanted.table, own or found)
+
     def _rows_of(self, table: Table, identifier: str, snapshot: Snapshot) -> int:
         key = (identifier, snapshot.snapshot_id)
         if key not in self._rows:
@@ -114,13 +131,13 @@ def snapshot_of(table: Table, reference: str) -> Snapshot | None:
     """
     if not reference:
         return table.current_snapshot()
-    if (
-        reference.isdecimal()
-        and len(reference) <= MAX_ID_DIGITS
-        and (by_id := table.snapshot_by_id(successor_of(table, int(reference)))) is not None
-    ):
+    if _is_id(reference) and (by_id := table.snapshot_by_id(successor_of(table, int(reference)))) is not None:
         return by_id
     return table.snapshot_by_name(reference)
+
+
+def _is_id(reference: str) -> bool:
+    return reference.isdecimal() and len(reference) <= MAX_ID_DIGITS
 
 
 def pin_snapshot(table: Table, snapshot_id: int) -> str:
@@ -145,6 +162,31 @@ def pin_snapshot(table: Table, snapshot_id: int) -> str:
     raise SourceChangedError(f"table {table.name()}: {TAG_ATTEMPTS} attempts to tag it met other writers; create again")
 
 
+def free_snapshot(catalogue: Catalog, pin: Pin) -> list[str]:
+    """Remove the tag of a pinned snapshot that no blend pins any more, where an excision moved it too.
+
+    Returns:
+        The tag with its table; nothing where the table or the tag is not there.
+    """
+    table = load_table(catalogue, pin.table)
+    tag = f"blend_{pin.snapshot_id}"
+    if table is None or str(table.metadata.table_uuid) != pin.table_uuid:
+        return []
+    require_one_lake(table.catalog, table.location())
+    for _ in range(TAG_ATTEMPTS):
+        if tag not in table.refs():
+            return []
+        try:
+            table.manage_snapshots().remove_tag(tag).commit()
+        except CommitFailedException:
+            table.refresh()
+        else:
+            return [f"{pin.table} {tag}"]
+    raise SourceChangedError(
+        f"table {pin.table}: {TAG_ATTEMPTS} attempts to remove {tag} met other writers; do it again"
+    )
+
+
 @dataclass(frozen=True)
 class WantedSource:
     """A source of the blend that a request asks for, with its changes applied.
@@ -158,6 +200,7 @@ class WantedSource:
         on_exhausted: END or CONTINUE.
         weight: text, empty to keep `kept_weight`.
         kept_weight: whole weight of the parent, None for a source that the parent does not have now.
+        kept_rows: rows of the snapshot, where the parent pinned it; else None.
         field: prefix of the names of its fields, for messages.
     """
 
@@ -170,6 +213,7 @@ class WantedSource:
     weight: str
     kept_weight: int | None
     field: str
+    kept_rows: int | None = None
 
 
 def wanted_of(spec: BlendSpec) -> list[WantedSource]:
@@ -218,6 +262,7 @@ def apply_changes(
             weight="",
             kept_weight=source.weight,
             field=f"{where}sources.{source.name}",
+            kept_rows=source.rows,
         )
     for index, change in enumerate(changes):
         field = f"{where}changes[{index}]"
@@ -239,18 +284,23 @@ def apply_changes(
 def _changed(known: WantedSource | None, change: SourceChange, before: Progress | None, field: str) -> WantedSource:
     """Give a source with its changes; one that is new or comes back starts from the defaults."""
     pin = before.pin if before is not None else None
+    pinned = {source.snapshot_id: source.rows for source in (pin,) if source is not None}
+    if known is not None:
+        pinned[known.snapshot or None] = known.kept_rows
     was_live = known.live if known is not None else False
     live = was_live if change.live is None else change.live
     snapshot = known.snapshot if known is not None else ((pin.snapshot_id or "") if pin is not None else "")
     max_epochs = known.max_epochs if known is not None and not was_live else 1
+    wanted = "" if live else change.snapshot or snapshot
     return WantedSource(
         name=change.name,
         table=change.table or (known.table if known is not None else pin.table if pin is not None else ""),
-        snapshot="" if live else change.snapshot or snapshot,
+        snapshot=wanted,
         live=live,
         max_epochs=max_epochs if change.max_epochs is None else change.max_epochs,
         on_exhausted=change.on_exhausted or (known.on_exhausted if known is not None else "END"),
         weight=change.weight,
         kept_weight=known.kept_weight if known is not None else None,
         field=field,
+        kept_rows=pinned.get(wanted) if wanted and not change.table else None,
     )

@@ -1,14 +1,17 @@
-"""Store configs of blends as objects of the warehouse: put if absent, never changed.
+"""Store configs of blends as objects of the warehouse: put if absent, never changed, deleted as a whole.
 
     blends/<id>.json        the config
     blends/heads/v1/<id>    its head (`resolved_blend`), derived from configs, and computed again where it is lost
     blends/names/<name>     the id that a name is bound to
+    blends/named/<id>/<name>  the same from the other side, so that one listing gives the names of a blend
 
-An object is complete or invisible whenever a crash happens, so replicas share nothing else and need no lock.
+An object is complete or invisible whenever a crash happens, so replicas share nothing else and need no lock. A name
+stands for one blend until that is deleted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -31,7 +34,6 @@ from blender_service.exceptions import (
     BlendNotFoundError,
     CatalogueError,
     InvalidBlendError,
-    StoredBlendError,
 )
 from blender_service.order.resolved_blend import HEAD_VERSION, Head, decode_head, encode_head
 
@@ -40,12 +42,13 @@ S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 CONFLICT_ATTEMPTS: Final = 5  # S3 answers 409 while another writer's conditional put of the same key is under way
 NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
 HEADS: Final = f"heads/v{HEAD_VERSION}"
+ALL_NAMED: Final = "all-named"  # there once the names that earlier versions bound are in `named` too
 
 logger = logging.getLogger(__name__)
 
 
 class ObjectStore(Protocol):
-    """The three operations that a store of blends needs."""
+    """The operations that a store of blends needs."""
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
         """Write a new object; say whether it was absent."""
@@ -55,6 +58,9 @@ class ObjectStore(Protocol):
 
     def list(self, folder: str) -> list[str]:
         """List the names of the objects in a folder."""
+
+    def delete(self, path: str) -> None:
+        """Delete an object; one that is not there is deleted already."""
 
 
 class LocalStore:
@@ -96,6 +102,10 @@ class LocalStore:
             return []
         return sorted(entry.name for entry in directory.iterdir() if entry.is_file() and entry.name[0] != ".")
 
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        (self._root / path).unlink(missing_ok=True)
+
 
 class RemoteStore:
     """Objects in an object store, where a write becomes visible when it is closed.
@@ -115,7 +125,12 @@ class RemoteStore:
         full = f"{self._root}/{path}"
         if self._filesystem.get_file_info(full).type != fs.FileType.NotFound:
             return False
-        with self._filesystem.open_output_stream(full) as stream:
+        try:
+            stream = self._filesystem.open_output_stream(full)
+        except FileNotFoundError:  # a file system that has folders
+            self._filesystem.create_dir(full.rpartition("/")[0], recursive=True)
+            stream = self._filesystem.open_output_stream(full)
+        with stream:
             stream.write(content)
         return True
 
@@ -131,6 +146,11 @@ class RemoteStore:
         """List the objects of a folder."""
         selector = fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
         return sorted(info.base_name for info in self._filesystem.get_file_info(selector) if info.is_file)
+
+    def delete(self, path: str) -> None:
+        """Delete an object."""
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(f"{self._root}/{path}")
 
 
 class S3Store(RemoteStore):
@@ -226,6 +246,7 @@ class BlendStore:
     def __init__(self, objects: ObjectStore) -> None:
         """Keep configs in `objects`."""
         self._objects = objects
+        self._all_named = False
 
     @property
     def objects(self) -> ObjectStore:
@@ -280,13 +301,13 @@ class BlendStore:
         Raises:
             BlendNameTakenError: it is bound to another id.
         """
-        if self._objects.put_if_absent(f"names/{name}", blend_id.encode()):
-            return
-        bound = (self._objects.read(f"names/{name}") or b"").decode()
-        if bound != blend_id:
-            raise BlendNameTakenError(
-                f"blend name {name}: already stands for {bound}, not for {blend_id}; choose another name"
-            )
+        if not self._objects.put_if_absent(f"names/{name}", blend_id.encode()):
+            bound = (self._objects.read(f"names/{name}") or b"").decode()
+            if bound != blend_id:
+                raise BlendNameTakenError(
+                    f"blend name {name}: already stands for {bound}, not for {blend_id}; choose another name"
+                )
+        self._objects.put_if_absent(f"named/{blend_id}/{name}", b"")
 
     def resolve(self, reference: str) -> str:
         """Turn an id, the start of one (6 digits or more) or a name into the id.
@@ -329,12 +350,36 @@ class BlendStore:
         names = self._objects.list("")
         return [name[:-5] for name in names if name.endswith(".json") and BLEND_ID.fullmatch(name[:-5])]
 
+    def has(self, blend_id: str) -> bool:
+        """Whether there is a blend of that id."""
+        return self._objects.read(f"{blend_id}.json") is not None
+
+    def names_of(self, blend_id: str) -> list[str]:
+        """List the names of a blend, ascending: one listing, however many names there are."""
+        if not self._all_named:
+            self._note_names()
+            self._all_named = True
+        return self._objects.list(f"named/{blend_id}")
+
     def names(self) -> dict[str, list[str]]:
-        """List the names of each id."""
-        found: dict[str, list[str]] = {}
+        """List the names of each id that has any."""
+        found = {blend_id: self.names_of(blend_id) for blend_id in self.list_ids()}
+        return {blend_id: names for blend_id, names in found.items() if names}
+
+    def delete(self, blend_id: str) -> None:
+        """Delete a config, its head and its names; the config goes last, so that what was broken off is seen."""
+        for name in self.names_of(blend_id):
+            self._objects.delete(f"names/{name}")
+            self._objects.delete(f"named/{blend_id}/{name}")
+        self._objects.delete(f"{HEADS}/{blend_id}")
+        self._objects.delete(f"{blend_id}.json")
+
+    def _note_names(self) -> None:
+        """Note beside their blends the names that were bound before this was done; once in a lake."""
+        if self._objects.read(ALL_NAMED) is not None:
+            return
         for name in self._objects.list("names"):
             bound = self._objects.read(f"names/{name}")
-            if bound is None:
-                raise StoredBlendError(f"blend name {name}: vanished while it was read; names are never removed")
-            found.setdefault(bound.decode(), []).append(name)
-        return found
+            if bound is not None:
+                self._objects.put_if_absent(f"named/{bound.decode()}/{name}", b"")
+        self._objects.put_if_absent(ALL_NAMED, b"")

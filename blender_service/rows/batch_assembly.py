@@ -1,9 +1,10 @@
-"""Assemble messages of resolved rows: thousands of rows are located at once, then written batch by batch.
+"""Assemble batches of resolved rows: thousands of rows are located at once, then copied out of their blocks by parts.
 
     offsets [0, 4096)  --resolve-->  (source, epoch, ordinal)  --locate-->  (slot, row_in_block)
-    batch [0, 256)     --pin the blocks of its slots-->  small fields, and a copy of each row's ids
+    rows [0, 256)      --block by block, each let go before the next-->  a batch, cut into messages
 
-A slot is the index of a block among the different blocks of the chunk. They stay pinned until the next chunk has begun.
+A slot is the index of a block among the different blocks of the chunk. So a stream holds the rows of a few messages,
+and blocks are held by the cache alone, whose bound therefore holds however many streams there are.
 """
 
 from __future__ import annotations
@@ -14,18 +15,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from blender_service.arrays import Int32Array
-from blender_service.exceptions import DamagedBlockError
+from blender_service.arrays import Int64Array
 from blender_service.order.resolve import ResolvedRows
-from blender_service.rows.row_batch_kernel import number_blocks, write_rows
-from blender_service.tables.block_cache import PinnedBlock
+from blender_service.tables.block import Segments, join_rows, take_rows
 from blender_service.tables.block_reader import BlockReader
-from blender_service.tables.row_digests import ADDRESS_COUNT
+from blender_service.tables.packed_table import WindowFacts
 from blender_service.wire.row_batch import RowBatch, encode
-from blender_service.wire.scattered_memory import join
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
-MOST_REPLACED: Final = 3  # times that a damaged block is built again for one message
 
 
 class BatchMessage(NamedTuple):
@@ -55,7 +52,7 @@ def message_of(batch: RowBatch) -> BatchMessage:
 
 
 class Chunk:
-    """Rows whose blocks were located; writes messages of them, a batch at a time. For one thread.
+    """Rows whose blocks were located; for one thread.
 
     Attributes:
         block_bytes: of all its blocks together, at most.
@@ -69,15 +66,12 @@ class Chunk:
             members = np.flatnonzero(resolved.source == index)
             number, row_in_block[members] = readers[index].locate(resolved.ordinal[members])
             block[members] = number + (index << SOURCE_SHIFT)
-        self._blocks, slot = number_blocks(block)
+        self._blocks, slot = np.unique(block, return_inverse=True)
         self._starts = np.empty(self._blocks.size, dtype=np.int64)
         self._starts[slot] = resolved.ordinal - row_in_block
         # Chunks that wait are most of what a stream holds, so they are kept in the narrowest types.
         self._slots, self._rows_in_block, self._epochs = _narrow(slot), _narrow(row_in_block), _narrow(resolved.epoch)
         self._sources = resolved.source.astype(np.uint8)
-        self._table = np.zeros((self._blocks.size, ADDRESS_COUNT), dtype=np.int64)
-        self._unpinned = self._blocks.size
-        self._pins: list[PinnedBlock | None] = [None] * self._blocks.size
         listed = self.blocks_by_source()
         self.block_bytes = sum(readers[index].block_bytes * len(blocks) for index, blocks in listed.items())
 
@@ -88,74 +82,49 @@ class Chunk:
             listed.setdefault(number >> SOURCE_SHIFT, []).append(number & (1 << SOURCE_SHIFT) - 1)
         return listed
 
-    def message(
-        self, first: int, offset: int, rows: int, names: NDArray[np.uint8], window: tuple[int, int]
-    ) -> BatchMessage:
-        """Make the message of a batch of rows; their ids are copied into it once, from where they lie.
+    def copy(self, first: int, last: int, names: tuple[str, ...], window: WindowFacts) -> RowBatch:
+        """Copy the rows [first, last) of the chunk, at least one, out of their blocks; the offset is left at 0.
 
         Args:
-            first: row_in_block of its first row in the chunk.
-            offset: of that row in the blend.
-            rows: at least 1.
-            names: of the sources, as `row_batch.names_field` writes them.
-            window: tokens of a row, and bytes of a token.
-
-        A block with a row that does not have its digest is built again and replaced.
+            first: row of the chunk.
+            last: row of the chunk.
+            names: of the sources.
+            window: facts of the rows.
 
         Raises:
-            PackedTableError: the data file of such a block cannot be read.
-            DamagedBlockError: the block was damaged again each time it was built.
+            PackedTableError: a data file cannot be read.
+            ServerUnavailableError: a store does not answer.
         """
-        part = slice(first, first + rows)
-        slots, rows_in_block = self._slots[part].astype(np.int32), self._rows_in_block[part].astype(np.int32)
-        if self._unpinned:
-            self._pin(slots)
-        sources = self._sources[part]
-        epochs = self._epochs[part].astype(np.int64)
-        replaced: list[int] = []
-        while True:
-            start, ids, damaged = write_rows(
-                self._table, self._starts, slots, rows_in_block, sources, epochs, names, offset, window
-            )
-            if damaged < 0:
-                break
-            replaced.append(int(slots[damaged]))
-            if replaced.count(replaced[-1]) > MOST_REPLACED:
-                raise DamagedBlockError(
-                    f"row {offset + damaged}: its block was built {MOST_REPLACED} times and is damaged again; check "
-                    "memory and disk of this machine, and read from another replica"
-                )
-            self._replace(replaced[-1])
-        return BatchMessage(join(start, ids, window[0] * window[1]), offset, sources)
-
-    def adopt(self, before: Chunk) -> None:
-        """Take over the pinned blocks of the chunk before: most chunks read the same blocks as the last one."""
-        known = np.searchsorted(before._blocks, self._blocks).clip(max=before._blocks.size - 1)
-        for slot in np.flatnonzero(before._blocks[known] == self._blocks).tolist():
-            pin = before._pins[known[slot]]
-            if pin is not None and self._pins[slot] is None:
-                self._take(slot, pin)
-
-    def _pin(self, slots: Int32Array) -> None:
-        """PinnedBlock the blocks of some slots, those that are not yet, building what is not in the cache."""
-        wanted = np.zeros(self._blocks.size, dtype=np.bool_)
-        wanted[slots] = True
-        unpinned = np.flatnonzero(wanted & (self._table[:, 0] == 0))
-        for index, numbers in self.blocks_by_source(unpinned).items():
-            for number, pin in self._readers[index].pin(numbers).items():
-                self._take(int(np.searchsorted(self._blocks, number + (index << SOURCE_SHIFT))), pin)
-
-    def _replace(self, slot: int) -> None:
-        """Replace a damaged block by one that is built or mapped again."""
-        number, pin = int(self._blocks[slot]), self._pins[slot]
-        assert pin is not None
-        reader = self._readers[number >> SOURCE_SHIFT]
-        self._take(slot, reader.replace(number & (1 << SOURCE_SHIFT) - 1, pin))
-
-    def _take(self, slot: int, pin: PinnedBlock) -> None:
-        self._unpinned -= self._pins[slot] is None
-        self._pins[slot] = pin
-        self._table[slot] = pin.block.addresses
+        slots, rows_in_block = self._slots[first:last].astype(np.int64), self._rows_in_block[first:last]
+        input_ids = np.empty((last - first, window.window_tokens), dtype=f"<u{window.token_bytes}")
+        by_slot = np.argsort(slots, kind="stable")
+        wanted, begins = np.unique(slots[by_slot], return_index=True)
+        members = dict(zip(self._blocks[wanted].tolist(), np.split(by_slot, begins[1:]), strict=True))
+        found: list[Int64Array] = []
+        parts: list[Segments] = []
+        for index, numbers in self.blocks_by_source(wanted).items():
+            for number, block in self._readers[index].blocks(numbers):
+                own = members[number + (index << SOURCE_SHIFT)]
+                rows = rows_in_block[own].astype(np.int64)
+                input_ids[own] = block.input_ids[rows]
+                parts.append(take_rows(block.segments, rows))
+                found.append(own)
+        segments = take_rows(join_rows(parts), np.argsort(np.concatenate(found)))
+        return RowBatch(
+            offset=0,
+            input_ids=input_ids,
+            token_counts=segments.row_tokens,
+            source_names=names,
+            sources=self._sources[first:last],
+            epochs=self._epochs[first:last].astype(np.int64),
+            ordinals=self._starts[slots] + rows_in_block,
+            segment_counts=np.diff(segments.starts).astype(np.int32),
+            doc_id_bytes=segments.doc_ids.tobytes(),
+            doc_id_lengths=np.diff(segments.doc_id_starts).astype(np.int32),
+            document_starts=segments.document_starts,
+            segment_token_counts=segments.token_counts,
+            window_starts=segments.window_starts,
+        )
 
 
 def _narrow(values: NDArray[np.integer]) -> NDArray[np.unsignedinteger]:

@@ -10,19 +10,21 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from blender_service.blend.config import BlendConfig
-from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
+from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, PackedTableError
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import OFFSET_LIMIT
 from blender_service.rows.batch_assembly import BatchMessage, Chunk, message_of
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows, Wait
 from blender_service.wire.rank_slice import Slice
-from blender_service.wire.row_batch import RowBatch, decode, empty_batch, names_field
+from blender_service.wire.row_batch import MessageCutter, RowBatch, decode, empty_batch
 
 BATCH_BYTES: Final = 2 << 20  # of token ids; clients refuse 4 MiB by default
 CHUNK_ROWS: Final = 4096
 AHEAD_ROWS: Final = 8 * CHUNK_ROWS  # a group of the default order
 PREWARM_ROWS: Final = 1 << 16
+COPIED_MESSAGES: Final = 8  # of rows that a stream copies out of blocks at once
+Readers = Mapping[int, BlockReader | LiveRows]
 
 
 class _Span(NamedTuple):
@@ -41,11 +43,28 @@ class _Span(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """A chunk with the ranges of rows that it holds."""
+    """A chunk with the ranges of rows that it holds, located in the blocks of a version of the readers."""
 
+    version: int
     chunk: Chunk
     spans: tuple[_Span, ...]
     rows: int
+
+
+class _Copied(NamedTuple):
+    """Rows [first, last) of a chunk, copied out of the blocks of a version of the readers."""
+
+    version: int
+    first: int
+    last: int
+    batch: RowBatch
+    cutter: MessageCutter
+
+    def message(self, first: int, span: _Span) -> BatchMessage:
+        """Make the message of a range of rows, which begins at row `first` of the chunk."""
+        first -= self.first
+        last = first + span.rows
+        return BatchMessage(self.cutter.cut(first, last, span.offset), span.offset, self.batch.sources[first:last])
 
 
 class BlendReader:
@@ -55,9 +74,10 @@ class BlendReader:
         self,
         config: BlendConfig,
         order: BlendOrder,
-        readers: Mapping[int, BlockReader | LiveRows],
+        readers: Readers,
         fetcher: BlockFetcher | None = None,
         ahead_bytes: int = 1 << 62,
+        changed: Callable[[bool], Readers | None] = lambda at_once: None,
     ) -> None:
         """Read the rows of `config`.
 
@@ -67,16 +87,29 @@ class BlendReader:
             readers: of the sources that the read needs, by index into the order's names.
             fetcher: builds blocks ahead, None to build them when they are needed.
             ahead_bytes: bound of the blocks that one read asks for ahead.
+            changed: asked before each message for new readers, where other files are served now, since documents were
+                excised; None where nothing has changed. With True it looks at once, else at what was seen last.
         """
         self.config = config
         self.order = order
-        self._live = {index: reader for index, reader in readers.items() if isinstance(reader, LiveRows)}
-        self._pinned = {index: reader for index, reader in readers.items() if isinstance(reader, BlockReader)}
         self._fetcher = fetcher
         self._ahead_bytes = ahead_bytes
-        window = config.window
-        self._window = (window.window_tokens, window.token_bytes)
-        self._names = np.frombuffer(names_field(order.names), dtype=np.uint8)
+        self._changed = changed
+        self._version = 0
+        self._take(readers)
+
+    def _take(self, readers: Readers) -> None:
+        """Read from `readers` from now on."""
+        self._live = {index: reader for index, reader in readers.items() if isinstance(reader, LiveRows)}
+        self._pinned = {index: reader for index, reader in readers.items() if isinstance(reader, BlockReader)}
+        self._version += 1
+
+    def _refresh(self, at_once: bool = False) -> bool:
+        """Take over new readers where other files are served now; say whether there are any."""
+        readers = self._changed(at_once)
+        if readers is not None:
+            self._take(readers)
+        return readers is not None
 
     def read(
         self,
@@ -125,7 +158,7 @@ class BlendReader:
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
 
-        row_bytes = self._window[0] * self._window[1]
+        row_bytes = self.config.window.window_tokens * self.config.window.token_bytes
 
         def most_rows() -> int:
             return max(1, min(message_bytes() // row_bytes, max_batch_rows or CHUNK_ROWS))
@@ -134,14 +167,15 @@ class BlendReader:
 
     def gather(self, offset: int, rows: int) -> RowBatch:
         """Give the rows [offset, offset + rows) in one batch: at least one, and all inside the blend."""
-        return decode(self._message(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
+        copied = self._copy(self._plan([_Span(offset, rows)]), 0, rows)
+        return replace(copied.batch, offset=offset)
 
     def prewarm(self, offset: int, rows: int) -> None:
         """Build the blocks of the rows [offset, offset + rows), as far as the tables have them.
 
         Raises:
             PackedTableError: a data file cannot be read.
-            BlockCacheError: the cache cannot be written.
+            ServerUnavailableError: a store does not answer.
         """
         self.check(offset, rows, None)
         last = min(self._end, offset + rows)
@@ -191,28 +225,32 @@ class BlendReader:
         chunks = self._chunks(spans)
         waiting: deque[_Planned] = deque()
         current = next(chunks, None)
+        rows = 0
         while current is not None:
-            first = 0
+            first, copied = 0, None
             for message in (message for span in current.spans for message in span.cut(most_rows)):
-                yield self._message(current, first, message)
+                self._refresh()
+                if copied is None or copied.version != self._version or first + message.rows > copied.last:
+                    # At first the rows of one message, so that a reader has it soon, then of more and more.
+                    rows = max(message.rows, min(2 * rows, COPIED_MESSAGES * most_rows()))
+                    copied = self._copy(current, first, min(first + rows, current.rows))
+                yield copied.message(first, message)
                 if first == 0:  # after the first rows were sent; two new chunks for each chunk, until enough are ahead
                     self._look_ahead(chunks, waiting)
                     self._look_ahead(chunks, waiting)
                 first += message.rows
-            following = waiting.popleft() if waiting else None
-            if following is not None:
-                following.chunk.adopt(current.chunk)
-            current = following
+            current = waiting.popleft() if waiting else None
 
     def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[BatchMessage]:
         """Give messages as their rows come into the live tables; rows that are missing cannot be located ahead."""
         for whole in spans:
             span = whole
             while span.rows:
+                self._refresh()
                 count, missing = self._servable(span.offset, span.rows)
                 if count:
                     there = _Span(span.offset, count)
-                    yield self._message(self._plan([there]), 0, there)
+                    yield self._copy(self._plan([there]), 0, count).message(0, there)
                     wait.reset()
                 elif wait.pause(missing):
                     yield message_of(self._empty_batch(span.offset, waiting_for=missing))
@@ -287,7 +325,8 @@ class BlendReader:
         firsts = np.array([span.offset for span in spans], dtype=np.int64)
         rows = int(counts.sum())
         offsets = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(rows, dtype=np.int64)
-        return _Planned(Chunk(self.order.resolve(offsets), self._readers()), tuple(spans), rows)
+        version = self._version
+        return _Planned(version, Chunk(self.order.resolve(offsets), self._readers()), tuple(spans), rows)
 
     def _request(self, chunk: Chunk) -> None:
         """Request the blocks of a later chunk from the fetcher."""
@@ -295,6 +334,17 @@ class BlendReader:
             for index, blocks in chunk.blocks_by_source().items():
                 self._fetcher.request(self._pinned[index], blocks)
 
-    def _message(self, planned: _Planned, first: int, span: _Span) -> BatchMessage:
-        """Make one message, whose rows begin at row `first` of the chunk."""
-        return planned.chunk.message(first, span.offset, span.rows, self._names, self._window)
+    def _copy(self, planned: _Planned, first: int, last: int) -> _Copied:
+        """Copy rows [first, last) of a chunk out of their blocks, located anew where other files are served now.
+
+        Where that fails the tables are looked at, since the files that held excised documents are deleted in time.
+        """
+        version = self._version
+        chunk = planned.chunk if planned.version == version else self._plan(planned.spans).chunk
+        try:
+            batch = chunk.copy(first, last, self.order.names, self.config.window)
+        except PackedTableError:
+            if not self._refresh(at_once=True):
+                raise
+            return self._copy(planned, first, last)
+        return _Copied(version, first, last, batch, MessageCutter(batch))

@@ -1,43 +1,52 @@
 """Create, describe and open the blends of one lake, independent of the transport.
 
-The sources of a blend are checked against the lake at every read. Replicas share nothing but the lake; those of one
-machine may share a folder of block files.
+The sources of a blend are checked against the lake at every read. Replicas share nothing but the lake.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
-from blender_service.auth.visible_lake import MayRead, VisibleBlends, visible_catalogue
+from blender_service.auth.visible_lake import MayCreate, MayRead, VisibleBlends, visible_catalogue
 from blender_service.blend.config import BLEND_ID, BlendConfig
-from blender_service.blend.create import Draft, create_blend, draft_blend, draft_update, update_blend
+from blender_service.blend.create import Draft, delete_blend, draft_blend, draft_update, store_drafts
 from blender_service.blend.describe import BlendDescription, describe
 from blender_service.blend.requests import BlendSpec, UpdateSpec
 from blender_service.blend.store import BlendStore, not_found, open_store
-from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, SourceChangedError, StateError
+from blender_service.exceptions import (
+    InvalidReadError,
+    NotAllowedError,
+    OffsetOutOfRangeError,
+    SourceChangedError,
+    StateError,
+)
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Pin
 from blender_service.recently_used import RecentlyUsed
-from blender_service.rows.blend_reader import BlendReader
+from blender_service.rows.blend_reader import BlendReader, Readers
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows
 from blender_service.tables.packed_table import (
     EVALS,
     EXCISED,
+    KnownRuns,
     OrdinalRun,
     PackedTable,
     index_snapshot,
     load_table,
-    open_source,
+    served_snapshot,
 )
 from blender_service.tables.parquet_to_block import has_page_checksums
+from blender_service.tables.table_watch import TableWatch
 
 DEFAULT_PAGE_SIZE: Final = 100
 MAX_PAGE_SIZE: Final = 1000
@@ -68,15 +77,19 @@ class _Shared:
     """Caches of one lake. What they hold is the same for every caller who may see it, so all views share them.
 
     Each keeps what was used last, and finds the rest again in the lake: a stream holds what it reads itself. `indices`
-    are keyed by a table's UUID and the pinned snapshot or `live`; `tables_of` serves namespace rules.
+    are keyed by a table's UUID and the pinned snapshot or `live`, `runs` by manifest. A table is indexed under its lock
+    of `indexing`, so that streams that begin at once index it once. `tables_of` serves namespace rules.
     """
 
     cache: BlockCache
+    watch: TableWatch
     fetcher: BlockFetcher = field(default_factory=BlockFetcher)
     opened: RecentlyUsed[str, _Opened] = field(default_factory=lambda: RecentlyUsed(BLENDS_AT_HAND))
     indices: RecentlyUsed[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(
         default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda index: 1 + len(index[1]))
     )
+    runs: KnownRuns = field(default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs)))
+    indexing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(64)))
     tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))
 
 
@@ -87,7 +100,6 @@ class Blender:
         self,
         catalogue: Catalog,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
-        cache_folder: Path | None = None,
         *,
         store: BlendStore | None = None,
         shared: _Shared | None = None,
@@ -96,46 +108,63 @@ class Blender:
 
         Args:
             catalogue: of the lake.
-            cache_bytes: bound of the block files.
-            cache_folder: folder of the block files, shared with other processes; None for a temporary one.
+            cache_bytes: bound of the decoded blocks in memory.
             store: of the blends; that of the warehouse if None.
-            shared: caches of another view of the same lake; new ones, in the folder, if None.
-
-        Raises:
-            BlockCacheError: the folder cannot be made.
+            shared: caches of another view of the same lake; new ones if None.
         """
         self._catalogue = catalogue
         self._store = store or open_store(catalogue)
-        self._shared = shared or _Shared(BlockCache(cache_folder, cache_bytes))
+        self._shared = shared or _Shared(BlockCache(cache_bytes), TableWatch(catalogue))
+        self._may_create: MayCreate = lambda table: True
         self.cache = self._shared.cache
 
-    def within(self, may_read: MayRead | None) -> Blender:
+    def within(self, may_read: MayRead | None, may_create: MayCreate = lambda table: True) -> Blender:
         """Give the view of the lake of a caller who may read some tables only; the others do not exist in it.
 
         Args:
             may_read: whether a table (namespace.table) may be read; None for all.
+            may_create: whether blends of a table that may be read may be created.
         """
-        if may_read is None:
-            return self
-        return Blender(
-            visible_catalogue(self._catalogue, may_read),
-            store=VisibleBlends(self._store, may_read, self._shared.tables_of),
-            shared=self._shared,
-        )
+        store = self._store if may_read is None else VisibleBlends(self._store, may_read, self._shared.tables_of)
+        catalogue = self._catalogue if may_read is None else visible_catalogue(self._catalogue, may_read)
+        seen = Blender(catalogue, store=store, shared=self._shared)
+        seen._may_create = may_create
+        return seen
 
     def create(self, spec: BlendSpec) -> BlendConfig:
-        """Create a blend, or find the one that is already the same; see `create_blend`."""
-        config = create_blend(self._catalogue, self._store, spec)
-        self._index_sources(config)
+        """Create a blend, or find the one that is already the same; see `draft_blend`, `store_drafts`."""
+        config = self._store_all(draft_blend(self._catalogue, spec), spec.name)
         logger.info("created blend %s of %d sources", config.blend_id, len(config.sources))
         return config
 
     def update(self, spec: UpdateSpec) -> BlendConfig:
-        """Create a child of a blend, or find the one that is already the same; see `update_blend`."""
-        config = update_blend(self._catalogue, self._store, spec)
-        self._index_sources(config)
+        """Create a child of a blend, or find the one that is already the same; see `draft_update`, `store_drafts`."""
+        config = self._store_all(draft_update(self._catalogue, self._store, spec), spec.name)
         logger.info("created blend %s, which follows %s from %s", config.blend_id, config.parent, config.from_offset)
         return config
+
+    def _store_all(self, drafts: Sequence[Draft], name: str) -> BlendConfig:
+        """Store drafts, for a caller who may; one that is there already, under this name, anybody finds.
+
+        Raises:
+            NotAllowedError: the caller may not create blends of a table.
+        """
+        last = drafts[-1].config
+        denied = sorted({s.table for draft in drafts for s in draft.config.sources if not self._may_create(s.table)})
+        if denied:
+            if self._store.has(last.blend_id) and name in ("", *self._store.names_of(last.blend_id)):
+                return last
+            raise NotAllowedError(
+                f"blend: you may read {', '.join(denied)}, and not create blends of them; ask for a rule with "
+                "create = true, or read a blend that is there"
+            )
+        config = store_drafts(self._store, drafts, name)
+        self._index_sources(config)
+        return config
+
+    def delete(self, blend_id: str) -> list[str]:
+        """Delete a blend, by its full id; see `delete_blend`."""
+        return delete_blend(self._catalogue, self._store, blend_id)
 
     def draft(self, spec: BlendSpec | UpdateSpec) -> Draft:
         """Check a request and give the blend that it would make; nothing is pinned or stored."""
@@ -232,8 +261,12 @@ class Blender:
         return Page(page, page[-1] if len(page) < len(ahead) else "")
 
     def names(self) -> dict[str, list[str]]:
-        """List the names of each blend."""
+        """List the names of each blend that has any."""
         return self._store.names()
+
+    def names_of(self, blend_id: str) -> list[str]:
+        """List the names of one blend."""
+        return self._store.names_of(blend_id)
 
     def open(self, blend_id: str, offset: int = 0) -> BlendReader:
         """Open a blend for reading; every source needed from `offset` on must still be as the blend pinned it.
@@ -242,25 +275,55 @@ class Blender:
             BlendNotFoundError: there is no such blend.
             SourceChangedError: a table is not as the blend pinned it.
         """
+        if not self._store.has(blend_id):  # it may have been deleted since it was resolved
+            raise not_found(blend_id)
         config, head, order = self._open(blend_id)
         pins = head.pins()
         ahead = [segment for segment in head.segments if segment.end is None or segment.end > offset]
         needed = {part.name for segment in ahead for part in segment.parts}
-        readers: dict[int, BlockReader | LiveRows] = {}
-        for index, name in enumerate(order.names):
-            if name in needed:
-                readers[index] = self._reader(name, pins[name], config)
-        return BlendReader(config, order, readers, self._shared.fetcher, self.cache.max_bytes // 2)
+        sources = {index: (name, pins[name]) for index, name in enumerate(order.names) if name in needed}
+        readers, changed = self._follow(config, sources)
+        return BlendReader(config, order, readers, self._shared.fetcher, self.cache.max_bytes // 2, changed)
 
     def prewarm(self, blend_id: str, offset: int, rows: int) -> None:
         """Build the blocks of some rows, so that reading them waits for nothing; see `BlendReader.prewarm`."""
         self.open(blend_id, offset).prewarm(offset, rows)
 
-    def _reader(self, name: str, pin: Pin, config: BlendConfig) -> BlockReader | LiveRows:
-        """Open one source."""
+    def _follow(
+        self, config: BlendConfig, sources: Mapping[int, tuple[str, Pin]]
+    ) -> tuple[Readers, Callable[[bool], Readers | None]]:
+        """Open the sources of a reader, and give what tells it of new readers; see `BlendReader`."""
+        watch = self._shared.watch
+        generation = watch.generation
+        tables = {pin.table: load_table(self._catalogue, pin.table) for _, pin in sources.values()}
+        readers = {index: self._reader(name, pin, config, tables[pin.table]) for index, (name, pin) in sources.items()}
+        follower = watch.follow({name: table for name, table in tables.items() if table is not None})
+
+        def changed(at_once: bool) -> Readers | None:
+            nonlocal generation
+            if at_once:
+                watch.look(follower.tables)
+            if watch.generation == generation:
+                return None
+            generation = watch.generation
+            found = {}
+            for index, (name, pin) in sources.items():
+                table = watch.table(pin.table)
+                if table is not tables[pin.table]:
+                    reader = self._reader(name, pin, config, table)
+                    if _runs_of(reader) != _runs_of(readers[index]):
+                        found[index] = reader
+            tables.update({name: watch.table(name) for name in tables})
+            readers.update(found)
+            return dict(readers) if found else None
+
+        return dict(readers), changed
+
+    def _reader(self, name: str, pin: Pin, config: BlendConfig, table: Table | None) -> BlockReader | LiveRows:
+        """Open one source, whose table is given."""
+        found = self._packed_rows(name, pin, config, table)
         if pin.rows is None:
-            return LiveRows(name, lambda: self._packed_rows(name, pin, config))
-        found = self._packed_rows(name, pin, config)
+            return LiveRows(name, found)
         rows = found.table.rows if found is not None else 0
         if found is None or rows != pin.rows:
             raise SourceChangedError(
@@ -269,20 +332,22 @@ class Blender:
             )
         return found
 
-    def _packed_rows(self, name: str, pin: Pin, config: BlendConfig) -> BlockReader | None:
+    def _packed_rows(self, name: str, pin: Pin, config: BlendConfig, table: Table | None) -> BlockReader | None:
         """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
-        table, snapshot = open_source(self._catalogue, name, pin, config.window)
-        if snapshot is None:
+        snapshot = served_snapshot(table, name, pin, config.window)
+        if snapshot is None or table is None:
             return None
         key = (pin.table_uuid, pin.snapshot_id or "live")
-        indexed_id, runs = self._shared.indices.get(key) or (None, ())
-        is_new = indexed_id is None
-        if indexed_id != snapshot.snapshot_id:
-            runs = index_snapshot(table, pin.table, snapshot)
-            if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
-                runs = tuple(run._replace(end=min(run.end, pin.rows)) for run in runs if run.start < pin.rows)
-            self._shared.indices.put(key, (snapshot.snapshot_id, runs))
-        packed = PackedTable(pin.table, config.window, runs, table.io)
+        with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
+            indexed_id, runs = self._shared.indices.get(key) or (None, ())
+            is_new, before = indexed_id is None, runs
+            if indexed_id != snapshot.snapshot_id:
+                runs = index_snapshot(table, pin.table, snapshot, self._shared.runs)
+                self._shared.indices.put(key, (snapshot.snapshot_id, runs))
+                self.cache.forget({run.path for run in before} - {run.path for run in runs})
+        if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
+            runs = tuple(run for run in runs if run.start < pin.rows)
+        packed = PackedTable(pin.table, config.window, runs, table.io, pin.rows)
         if is_new and not all(has_page_checksums(packed, run) for run in {*runs[:1], *runs[-1:]}):
             logger.warning(
                 "source %s: %s has files whose Parquet pages have no checksums, so a bit that flips in the store is "
@@ -294,7 +359,7 @@ class Blender:
     def _index_sources(self, config: BlendConfig) -> None:
         """Open the tables of a new blend, so that warnings about them come when it is created."""
         for source in config.sources:
-            self._packed_rows(source.name, source.pin, config)
+            self._packed_rows(source.name, source.pin, config, load_table(self._catalogue, source.table))
 
     def _open(self, blend_id: str) -> _Opened:
         """Resolve a blend, and keep those used last; a blend never changes."""
@@ -317,6 +382,12 @@ class Blender:
         if in_use > self.cache.max_bytes:
             logger.warning(
                 "blend %s keeps %d MiB of blocks in use, the cache holds %d MiB, so files are decoded again and again; "
-                "raise --cache-bytes, or create the blend with fewer block_rows",
+                "raise --cache-memory, or create the blend with fewer block_rows",
                 config.blend_id, in_use >> 20, self.cache.max_bytes >> 20,
             )  # fmt: skip
+
+
+def _runs_of(reader: BlockReader | LiveRows) -> tuple[OrdinalRun, ...]:
+    """Give the files that a source is read from."""
+    blocks = reader.reader if isinstance(reader, LiveRows) else reader
+    return blocks.table.runs if blocks is not None else ()

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, cast
 import grpc
 import numpy as np
 
-from blender_service.auth.visible_lake import MayRead
+from blender_service.auth.visible_lake import MayCreate, MayRead
 from blender_service.exceptions import BlenderError
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
@@ -36,6 +36,7 @@ class Call:
         principal: the caller's name.
         peer: the caller's address.
         may_read: which tables the principal may read; None for all.
+        may_create: which of them the principal may create blends of.
         metadata: that the client sent, without the token.
         request: the message.
         blend_id: of the blend that it defines or reads, empty while that is not known.
@@ -64,6 +65,7 @@ class Call:
     principal: str = ""
     peer: str = ""
     may_read: MayRead | None = None
+    may_create: MayCreate = lambda table: True
     metadata: Mapping[str, str] = field(default_factory=dict)
     request: Any = None
     blend_id: str = ""
@@ -137,7 +139,8 @@ def call_of(context: grpc.ServicerContext) -> Call:
 
 def seen_by(context: grpc.ServicerContext, blender: Blender) -> Blender:
     """Give the lake as the caller sees it."""
-    return blender.within(call_of(context).may_read)
+    call = call_of(context)
+    return blender.within(call.may_read, call.may_create)
 
 
 def with_call(context: grpc.ServicerContext, call: Call) -> grpc.ServicerContext:

@@ -24,9 +24,11 @@ from google.protobuf.message import DecodeError
 from blender_service.auth.access import AUTHORIZATION, Access
 from blender_service.catalogue import is_outage
 from blender_service.exceptions import (
+    EXHAUSTED,
     BlenderError,
     InternalServerError,
     MalformedRequestError,
+    ServerExhaustedError,
     ServerUnavailableError,
 )
 from blender_service.server.blender import Blender
@@ -179,7 +181,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         """Admit a call, or raise why it is refused."""
         call = call_of(context)
         call.principal = self._access.principal_of(context)
-        call.may_read = self._access.reader(call.principal)
+        call.may_read, call.may_create = self._access.reader(call.principal), self._access.creator(call.principal)
         if isinstance(request, _Malformed):
             raise MalformedRequestError(request.problem)
         if call.method == "ReadBlend":
@@ -237,6 +239,9 @@ class _Guard(AbstractContextManager[None]):
         if isinstance(error, BlenderError):
             refuse(error, self._context)
         number = uuid.uuid4().hex[:12]
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            logger.warning("error %s in %s", number, call_of(self._context).method, exc_info=error)
+            refuse(ServerExhaustedError(f"server: {error.strerror}; free some, or ask another replica"), self._context)
         if is_outage(error):
             logger.warning("error %s in %s", number, call_of(self._context).method, exc_info=error)
             refuse(

@@ -19,7 +19,7 @@ from blender_service.exceptions import ServerStartError
 from blender_service.recently_used import RecentlyUsed
 from blender_service.server.call_context import Call
 from blender_service.server.limits import StreamLimits
-from blender_service.tables.block_cache import CacheEvents
+from blender_service.tables.block_cache import BlockCache
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -33,7 +33,7 @@ SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 class Metrics:
     """Observer of calls that counts rows, bytes, times and statuses."""
 
-    def __init__(self, limits: StreamLimits, cache: CacheEvents, audit_failures: Callable[[], int]) -> None:
+    def __init__(self, limits: StreamLimits, cache: BlockCache, audit_failures: Callable[[], int]) -> None:
         """Count in a registry of its own, so that several servers of one process do not mix."""
         self.registry = CollectorRegistry()
         source = ("blend", "source")
@@ -142,20 +142,18 @@ class Metrics:
 class _CurrentValues(Collector):
     """Values that other objects count, read when Prometheus asks."""
 
-    def __init__(self, limits: StreamLimits, cache: CacheEvents, audit_failures: Callable[[], int]) -> None:
+    def __init__(self, limits: StreamLimits, cache: BlockCache, audit_failures: Callable[[], int]) -> None:
         self._limits = limits
         self._cache = cache
         self._audit_failures = audit_failures
 
     def collect(self) -> Iterator[Metric]:
         """Give the values now."""
-        counts = self._cache.counts
         yield GaugeMetricFamily("headrace_blender_streams", "Streams that run.", self._limits.running)
+        yield GaugeMetricFamily("headrace_blender_cache_bytes", "Memory of decoded blocks.", self._cache.byte_count)
         for name, text, count in (
-            ("cache_hits", "Blocks found in the cache.", counts.hits),
-            ("cache_misses", "Blocks read from the lake.", counts.misses),
-            ("checksum_failures", "Reads whose bytes did not have their checksum.", counts.checksum_failures),
-            ("quarantined_files", "Files taken out of use because of that, and built again.", counts.quarantined),
+            ("cache_hits", "Blocks found in the cache.", self._cache.hits),
+            ("cache_misses", "Blocks read from the lake.", self._cache.misses),
             ("audit_failures", "Audit lines that could not be written.", self._audit_failures()),
         ):
             yield CounterMetricFamily(f"headrace_blender_{name}", text, count)

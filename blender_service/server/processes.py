@@ -1,8 +1,8 @@
 """Serve with one process per core, all at one port: a Python process uses one core, the kernel spreads connections.
 
-SO_REUSEPORT gives each new connection to one of the processes. They share nothing but the lake, the folder of block
-files, if one is named, and the page cache of the operating system. A process that dies is started again; one that dies
-while it starts ends them all.
+SO_REUSEPORT gives each new connection to one of the processes. They share nothing but the lake and the page
+cache of the operating system; each decodes for itself what its streams read, in its part of the memory. A process that
+dies is started again; one that dies while it starts ends them all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
         processes: how many; limits on streams hold for each of them.
         host: address to listen on.
         port: to listen on, 0 for any that is free.
-        cache_bytes: bound of the block files of all processes together.
+        cache_bytes: bound of the decoded blocks of all processes together.
         operation: as for one; the n-th process (from 0) has its metrics at `metrics_port` + n.
 
     Raises:
@@ -60,9 +60,8 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
     running: list[_Child] = []
     try:
         taken = int(held.getsockname()[1])
-        shares = processes if operation.cache_folder is None else 1
         settings: list[Setting] = [
-            (host, taken, cache_bytes // shares, _own(operation, number)) for number in range(processes)
+            (host, taken, cache_bytes // processes, _own(operation, number)) for number in range(processes)
         ]
         running = [_begin(*setting) for setting in settings]
         while not stop.is_set():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+import os
 import signal
 import socket
 import threading
@@ -32,7 +33,6 @@ from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
-from blender_service.rows.row_batch_kernel import number_blocks, write_rows
 from blender_service.server.audit_log import AuditLog
 from blender_service.server.blender import Blender
 from blender_service.server.interceptor import CallInterceptor, Observer
@@ -41,12 +41,12 @@ from blender_service.server.metrics import Metrics
 from blender_service.server.run_register import RunObserver, RunRegister
 from blender_service.server.servicers import BlendServicer, RowServicer, add_row_service
 from blender_service.server.settings import OperationConfig
+from blender_service.tables.block import NO_ROWS, take_rows
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
-from blender_service.tables.row_digests import ADDRESS_COUNT, digest_rows
-from blender_service.wire.scattered_memory import join
 
 DEFAULT_PORT: Final = 7170
 STOP_GRACE_SECONDS: Final = 10.0
+END_SECONDS: Final = 1.0  # after the grace, for what hangs
 SPARE_THREADS: Final = 16  # for short calls and health checks while every stream is taken
 DRAIN_LOOK_SECONDS: Final = 0.05
 MOST_HEADER_BYTES: Final = 16 << 10
@@ -154,23 +154,22 @@ def start(
         catalogue: of the lake; opened by `open_catalogue` if None.
         host: address to listen on.
         port: to listen on, 0 for any that is free.
-        cache_bytes: bound of the block files.
+        cache_bytes: bound of the decoded blocks in memory.
         operation: who may call, how much at once, what is logged.
         reuse_port: share the port with other processes of this machine.
 
     Raises:
         CatalogueError: the lake cannot be opened.
-        BlockCacheError: the cache folder cannot be made.
         AccessConfigError: a file of tokens or rules is wrong.
         ServerStartError: the port is taken, the host is not of this machine, or a file of TLS is wrong.
     """
     catalogue = catalogue if catalogue is not None else open_catalogue()
-    blender = Blender(catalogue, cache_bytes, operation.cache_folder)
+    blender = Blender(catalogue, cache_bytes)
     access = Access(catalogue, operation.tokens, operation.rules)
     limits = StreamLimits(operation.max_streams, operation.streams_per_principal)
     drain = Drain(threading.Event(), threading.Event(), _Health(experimental_non_blocking=False))
     audit = AuditLog(operation.audit) if operation.audit is not None else None
-    metrics = Metrics(limits, blender.cache.events, lambda: audit.failures if audit is not None else 0)
+    metrics = Metrics(limits, blender.cache, lambda: audit.failures if audit is not None else 0)
     runs = RunObserver(RunRegister(open_store(catalogue).objects))
     observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
     compile_kernels()
@@ -222,7 +221,10 @@ def serve(
     reuse_port: bool = False,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process. Port 0 is any free one."""
+    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process that ends then.
+
+    A thread that hangs, in a store that does not answer, does not hold the process. Port 0 is any free one.
+    """
     use_one_heap()
     running = start(None, host, port, cache_bytes, operation, reuse_port)
     started()
@@ -235,10 +237,20 @@ def serve(
     try:
         stop.wait()
     finally:
+        longest = operation.drain_seconds + STOP_GRACE_SECONDS + END_SECONDS
+        threading.Thread(target=_end_after, args=(longest,), name="blender-end", daemon=True).start()
         running.stop(drain_seconds=operation.drain_seconds)
         for number, handler in previous.items():
             signal.signal(number, handler)
     logger.info("stopped")
+
+
+def _end_after(seconds: float) -> None:
+    """End this process, unless it has ended by itself."""
+    time.sleep(seconds)
+    logger.warning("ended while calls still wait for the lake's store or catalogue")
+    logging.shutdown()
+    os._exit(0)
 
 
 def use_one_heap() -> None:
@@ -269,13 +281,7 @@ def compile_kernels() -> None:
     segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
     order = BlendOrder(0, segments, 1, 1)
     order.resolve(np.arange(2, dtype=np.int64))
-    nothing = np.empty(0, dtype=np.int32)
-    table = np.empty((0, ADDRESS_COUNT), dtype=np.int64)
-    addresses, names = np.empty(0, dtype=np.int64), np.frombuffer(b"", dtype=np.uint8)
-    number_blocks(addresses)
-    digest_rows(addresses, 0, 1)
-    write_rows(table, addresses, nothing, nothing, np.empty(0, dtype=np.uint8), addresses, names, 0, (1, 2))
-    join(names, addresses, 0)
+    take_rows(NO_ROWS, np.empty(0, dtype=np.int64))
 
 
 def _reflect(services: tuple[str, ...], server: grpc.Server) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import operator
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
@@ -59,9 +59,8 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         """Give a page of all blends."""
         blender = seen_by(context, self._blender)
         page = blender.list_page(request.page_size, request.page_token)
-        names = blender.names()
         return blends_pb2.ListBlendsResponse(
-            blends=[_message(blender, blend_id, names) for blend_id in page.blend_ids], next_page_token=page.next_token
+            blends=[_message(blender, blend_id) for blend_id in page.blend_ids], next_page_token=page.next_token
         )
 
     def DescribeBlend(  # noqa: N802
@@ -162,7 +161,6 @@ def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))
 
 
-def _message(blender: Blender, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:
-    """Write the message of a blend; `names` of all blends are read from the store where they are not given."""
-    own = (blender.names() if names is None else names).get(blend_id, [])
-    return blend_message(blender.config(blend_id), blender.head(blend_id).end, own)
+def _message(blender: Blender, blend_id: str) -> blends_pb2.Blend:
+    """Write the message of a blend."""
+    return blend_message(blender.config(blend_id), blender.head(blend_id).end, blender.names_of(blend_id))

@@ -24,10 +24,8 @@ class OperationConfig(BaseModel):
     client_authority: Path | None = Field(
         None, description="PEM file: authority that must have signed clients' certificates (mTLS)"
     )
-    cache_folder: Path | None = Field(
-        None, description="folder of block files, kept and shared by processes; without it each has a temporary one"
-    )
-    max_streams: int = Field(512, ge=1, le=4096, description="streams at once; each takes a thread")
+    # A core feeds 200 nodes and more of 8 ranks; half of the streams are for one caller, whose job may have as many.
+    max_streams: int = Field(4096, ge=1, le=1 << 15, description="streams at once; each takes a thread while it runs")
     max_streams_per_principal: int | None = Field(
         None, ge=1, description="streams at once of one caller; without it half of max-streams"
     )

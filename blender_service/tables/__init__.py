@@ -1,1 +1,1 @@
-"""Packed tables as the server reads them: files of a snapshot become blocks that are mapped into memory."""
+"""Packed tables as the server reads them: files of a snapshot become blocks in memory."""

@@ -1,4 +1,4 @@
-"""Find the block of an ordinal, and get it from the cache or from Parquet, also ahead of its readers.
+"""Find the block of an ordinal, and get it from memory or from Parquet, also ahead of its readers.
 
 Blocks lie on multiples of `block_rows` (2,048 by default, fewer where rows are long), as the blend's order does, and
 are cut where a file ends. They are numbered one after the other::
@@ -13,15 +13,16 @@ import logging
 import queue
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 
 from blender_service.arrays import Int64Array
-from blender_service.exceptions import BlenderError
-from blender_service.tables.block_cache import BlockCache, PinnedBlock
-from blender_service.tables.block_file import BlockKey
+from blender_service.tables.block import Block, BlockKey
+from blender_service.tables.block_cache import BlockCache
 from blender_service.tables.packed_table import PackedTable
 from blender_service.tables.parquet_to_block import decode_blocks
 
@@ -68,50 +69,45 @@ class BlockReader:
         start = np.maximum(self._starts[run], multiple * self.block_rows)
         return self._first_blocks[run] + multiple - self._first_multiples[run], ordinals - start
 
-    def pin(self, blocks: Iterable[int]) -> dict[int, PinnedBlock]:
-        """Give blocks by number, building those that are not in the cache, each row group decoded at most once.
+    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Block]]:
+        """Give blocks by number, in any order, decoding those that are not in the cache, one at a time.
 
         Raises:
             PackedTableError: a data file cannot be read or is not what the table promises.
-            BlockCacheError: the cache cannot be written.
+            ServerUnavailableError: its store does not answer.
         """
-        pins: dict[int, PinnedBlock] = {}
         missing: list[int] = []
-        for block in blocks:
-            pin = self._cache.pin(self._key(block))
-            if pin is not None:
-                pins[block] = pin
+        for number in numbers:
+            block = self._cache.get(self._key(number))
+            if block is None:
+                missing.append(number)
             else:
-                missing.append(block)
+                yield number, block
         for run, absent in self._by_run(missing).items():
-            pins.update(self._build(run, absent))
-        return pins
+            yield from self._decode(run, absent)
 
-    def replace(self, block: int, damaged: PinnedBlock) -> PinnedBlock:
-        """Give a block again whose mapped rows were damaged; raises what `pin` does."""
-        self._cache.forget(self._key(block), damaged)
-        return self.pin([block])[block]
+    def build(self, numbers: Iterable[int]) -> None:
+        """Put blocks into the cache; raises what `blocks` does."""
+        for _ in self.blocks(numbers):
+            pass
 
-    def build(self, blocks: Iterable[int]) -> None:
-        """Put blocks into the cache without pinning them; raises what `pin` does."""
-        for run, numbers in self._by_run(blocks).items():
-            self._build(run, numbers)
+    def is_cached(self, number: int) -> bool:
+        """Whether a block is in the cache, or on its way."""
+        return self._key(number) in self._cache
 
-    def is_cached(self, block: int) -> bool:
-        """Whether a block is in the cache."""
-        return self._key(block) in self._cache
-
-    def _build(self, run: int, blocks: list[int]) -> dict[int, PinnedBlock]:
-        """Decode blocks of one file, except those that another thread decoded while this one waited for the lock."""
-        with self._cache.building(self.table.runs[run].path):
-            pins = {block: pin for block in blocks if (pin := self._cache.pin(self._key(block))) is not None}
-            absent = [block for block in blocks if block not in pins]
-            ranges = [(key.start, key.end) for key in map(self._key, absent)]
-            if absent:
-                decoded = decode_blocks(self.table, self.table.runs[run], ranges)
-                for block, (_, content) in zip(absent, decoded, strict=True):
-                    pins[block] = self._cache.put(self._key(block), content)
-        return pins
+    def _decode(self, run: int, numbers: Iterable[int]) -> Iterator[tuple[int, Block]]:
+        """Decode blocks of one file, and wait for those that another thread decodes already."""
+        wanted = {self._key(number): number for number in numbers}
+        while wanted:
+            own, others = self._cache.claim(wanted)
+            ranges = [(key.start, key.end) for key in own]
+            decoded = decode_blocks(self.table, self.table.runs[run], ranges) if own else iter(())
+            for key, block in self._cache.decoded(own, decoded):
+                yield wanted.pop(key), block
+            for key, future in others.items():
+                with suppress(CancelledError):  # the other thread gave up, so it is claimed anew
+                    block = future.result()
+                    yield wanted.pop(key), block
 
     def _by_run(self, blocks: Iterable[int]) -> dict[int, list[int]]:
         """Sort blocks by the file they lie in, ascending."""
@@ -184,10 +180,7 @@ def _fetch(waiting: queue.Queue[_Wanted | None]) -> None:
         for reader, blocks in batches.values():
             try:
                 reader.build(blocks)
-            except (
-                BlenderError,
-                OSError,
-            ) as error:  # the block's reader raises it
+            except Exception as error:  # noqa: BLE001 (the stream that needs the block meets it too, and says it)
                 logger.warning("fetching ahead: %s", error)
         if wanted is None:
             return

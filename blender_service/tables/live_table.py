@@ -1,14 +1,14 @@
 """Read a table that grows while it is read: which rows it has now, and the wait for those it does not have yet.
 
-A live table is loaded again when a row is asked for that it did not have, at most every half second, so a row can be
-served within a second of its commit. A table that has the rows asked for costs nothing.
+Tables of open streams are looked at twice a second (`table_watch`), so a row can be served within a second of its
+commit.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,28 +17,23 @@ from blender_service.arrays import Int64Array
 from blender_service.exceptions import RowNotThereYetError
 from blender_service.tables.block_reader import BlockReader
 
-RELOAD_SECONDS: Final = 0.5
 TELL_SECONDS: Final = 5.0  # well within the silence after which a client takes a stream for dead
 NAP_SECONDS: Final = 0.1
 
 
-class LiveRows:
-    """Gives the blocks of a live table as it is now; one reader, one thread."""
+class LiveRows(NamedTuple):
+    """A live table as it was seen last.
 
-    def __init__(self, name: str, load: Callable[[], BlockReader | None]) -> None:
-        """Follow a table.
+    Attributes:
+        name: of the source.
+        reader: gives its blocks; None while it has no row.
+    """
 
-        Args:
-            name: of the source.
-            load: opens the table as it is now; None while it has no row.
-        """
-        self.name = name
-        self._load = load
-        self._reader = load()
-        self._loaded = time.monotonic()
+    name: str
+    reader: BlockReader | None
 
     def lacks(self, ordinals: Int64Array) -> NDArray[np.bool_]:
-        """Say which rows the table lacks; loads it again first if some are missing.
+        """Say which rows the table lacks.
 
         Args:
             ordinals: (R,) in any order.
@@ -46,20 +41,8 @@ class LiveRows:
         Returns:
             (R,) whether each is missing.
         """
-        if ordinals.size and ordinals.max() >= self._rows and time.monotonic() - self._loaded >= RELOAD_SECONDS:
-            self._reader = self._load()
-            self._loaded = time.monotonic()
-        missing: NDArray[np.bool_] = ordinals >= self._rows
+        missing: NDArray[np.bool_] = ordinals >= (self.reader.table.rows if self.reader is not None else 0)
         return missing
-
-    @property
-    def reader(self) -> BlockReader | None:
-        """The blocks of the table as it was last loaded; None while it has no row."""
-        return self._reader
-
-    @property
-    def _rows(self) -> int:
-        return self._reader.table.rows if self._reader is not None else 0
 
 
 class Wait:

@@ -17,13 +17,15 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import LongType
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.order.segments import Pin
+from blender_service.recently_used import RecentlyUsed
 
 PROPERTY_OF_FACT: Final = {
     "window_tokens": "headrace.window-tokens",
@@ -34,6 +36,7 @@ PROPERTY_OF_FACT: Final = {
 }
 GENERATION: Final = "headrace.generation"
 SUCCESSORS: Final = "headrace.successors"
+NAMED_ROWS: Final = "headrace.named-rows"  # rows of what is served from a successor, by snapshot id or tag
 EXCISES: Final = "headrace.excises"  # in a summary: the snapshot that documents were excised from
 EVALS: Final = "headrace.evals"  # digest of the benchmarks that its documents were searched for
 QUARANTINE: Final = "headrace.quarantine"  # the namespace in which a table's rows wait for a release
@@ -74,17 +77,20 @@ class PackedTable(NamedTuple):
         window: facts of its rows.
         runs: its files, ascending, covering [0, rows) without gap.
         io: how its files are opened.
+        most_rows: rows that are served; None for all. The last file may have more.
     """
 
     identifier: str
     window: WindowFacts
     runs: tuple[OrdinalRun, ...]
     io: FileIO
+    most_rows: int | None = None
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return self.runs[-1].end if self.runs else 0
+        rows = self.runs[-1].end if self.runs else 0
+        return rows if self.most_rows is None else min(rows, self.most_rows)
 
 
 def load_table(catalogue: Catalog, identifier: str) -> Table | None:
@@ -163,8 +169,13 @@ def _describing_snapshot(table: Table, snapshot: Snapshot | None) -> Snapshot | 
     return snapshot
 
 
-def index_snapshot(table: Table, identifier: str, snapshot: Snapshot) -> tuple[OrdinalRun, ...]:
-    """List the files of a snapshot by their ordinals.
+KnownRuns = RecentlyUsed[str, tuple[OrdinalRun, ...]]  # by the path of a manifest, which never changes
+
+
+def index_snapshot(
+    table: Table, identifier: str, snapshot: Snapshot, known: KnownRuns | None = None
+) -> tuple[OrdinalRun, ...]:
+    """List the files of a snapshot by their ordinals; of its manifests only those that are not `known` are read.
 
     Raises:
         PackedTableError: the ordinals are not dense from 0, or a file cannot say which it holds.
@@ -172,13 +183,18 @@ def index_snapshot(table: Table, identifier: str, snapshot: Snapshot) -> tuple[O
     if "ordinal" not in table.schema().column_names:
         raise PackedTableError(f"table {identifier}: has no column ordinal; name a packed_<dataset>_<length> table")
     ordinal_id = table.schema().find_field("ordinal").field_id
-    runs: list[OrdinalRun] = []
-    for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files():
-        if task.delete_files:
-            raise PackedTableError(
-                f"table {identifier}: file {task.file.file_path} has delete files; rewrite them into data files"
-            )
-        runs.append(_run_of(task.file, ordinal_id, identifier))
+
+    def runs_of(manifest: ManifestFile) -> tuple[OrdinalRun, ...]:
+        found = known.get(manifest.manifest_path) if known is not None else None
+        if found is None:
+            entries = manifest.fetch_manifest_entry(table.io)
+            found = tuple(_run_of(entry.data_file, ordinal_id, identifier) for entry in entries)
+            if known is not None:
+                known.put(manifest.manifest_path, found)
+        return found
+
+    manifests = snapshot.manifests(table.io)
+    runs = [run for found in ExecutorFactory.get_or_create().map(runs_of, manifests) for run in found]
     runs.sort(key=lambda run: run.start)
     expected = 0
     for run in runs:
@@ -193,6 +209,10 @@ def index_snapshot(table: Table, identifier: str, snapshot: Snapshot) -> tuple[O
 
 def _run_of(file: DataFile, ordinal_id: int, identifier: str) -> OrdinalRun:
     """Read which ordinals a file holds from its bounds in the manifest."""
+    if file.content != DataFileContent.DATA:
+        raise PackedTableError(
+            f"table {identifier}: {file.file_path} deletes rows of its data files; rewrite them without those"
+        )
     lower = (file.lower_bounds or {}).get(ordinal_id)
     upper = (file.upper_bounds or {}).get(ordinal_id)
     if lower is None or upper is None or file.file_format != FileFormat.PARQUET:
@@ -215,13 +235,25 @@ def successor_of(table: Table, snapshot_id: int) -> int:
     return int(successors.get(str(snapshot_id), snapshot_id))
 
 
-def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) -> tuple[Table, Snapshot | None]:
-    """Find the table and snapshot of a source, and check that they are those the blend pinned.
+def rows_noted(table: Table, reference: str, snapshot_id: int) -> int | None:
+    """Give the rows that a snapshot, or what a tag named, had before documents were excised; None if none is noted.
+
+    Args:
+        table: whose snapshot it is.
+        reference: id of a snapshot, or a tag.
+        snapshot_id: what is served for it now; a tag that was moved by somebody since is another one.
+    """
+    served, rows = json.loads(table.properties.get(NAMED_ROWS, "{}")).get(reference, ("", 0))
+    return int(rows) if served == str(snapshot_id) or (served and reference.isdecimal()) else None
+
+
+def served_snapshot(table: Table | None, name: str, pin: Pin, window: WindowFacts) -> Snapshot | None:
+    """Find the snapshot that is served for a source, and check that table and snapshot are those the blend pinned.
 
     Where documents were excised since, the pinned snapshot has a successor of the same ordinals, which is given.
 
     Args:
-        catalogue: of the lake.
+        table: as it is now; None if there is none.
         name: of the source, for messages.
         pin: what the blend pinned; a live source gives its current snapshot, None while there is none.
         window: facts of the blend's rows.
@@ -230,7 +262,6 @@ def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) ->
         SourceChangedError: the table was dropped, made again, repacked, or its snapshot expired.
     """
     where = f"source {name}: table {pin.table}"
-    table = load_table(catalogue, pin.table)
     if table is None:
         raise SourceChangedError(f"{where} does not exist any more; restore it, or create a blend without it")
     if str(table.metadata.table_uuid) != pin.table_uuid:
@@ -249,7 +280,7 @@ def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) ->
     # Where the describing snapshot has expired, nothing is left to compare with; the blend holds the facts it pinned.
     if snapshot is None or _describing_snapshot(table, snapshot) is not None:
         _require_same(table, snapshot, where, pin, window)
-    return table, snapshot
+    return snapshot
 
 
 def _require_same(table: Table, snapshot: Snapshot | None, where: str, pin: Pin, window: WindowFacts) -> None:

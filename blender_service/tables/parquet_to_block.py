@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Final
 
 import numpy as np
@@ -13,8 +14,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int64Array
-from blender_service.exceptions import PackedTableError, ServerUnavailableError
-from blender_service.tables.block_file import Block
+from blender_service.exceptions import EXHAUSTED, PackedTableError, ServerExhaustedError, ServerUnavailableError
+from blender_service.tables.block import Block, Segments
 from blender_service.tables.packed_table import OrdinalRun, PackedTable
 
 COLUMNS: Final = ("ordinal", "token_count", "input_ids", "segments")
@@ -26,37 +27,38 @@ PAGE_HEADER_BYTES: Final = 32  # more than the fields up to the checksum can tak
 COMPACT_INT32: Final = 0x15  # Thrift's compact protocol: an i32 follows, its field is the next one
 
 
-def decode_blocks(
-    table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]
-) -> Iterator[tuple[tuple[int, int], Block]]:
+def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
     """Give ranges of one data file as blocks, in one pass over the row groups they lie in.
 
-    A file that cannot be read is tried three times, since storage over a network often fails for a moment only. Before
-    the last attempt the store is asked whether it has the file, so that an outage is not reported as a damaged file.
+    A file that cannot be read is tried three times, since storage over a network often fails for a moment only.
 
     Args:
         table: whose file it is.
         run: the file.
-        ranges: [start, end) ordinals of each block, ascending, disjoint, inside the run.
+        ranges: [start, end) ordinals of each block, ascending, disjoint, inside the run; at least one.
 
     Raises:
-        PackedTableError: the file cannot be read, or breaks a rule of packed tables; the message names it.
-        ServerUnavailableError: the store does not answer.
+        PackedTableError: the file is not there, is damaged, or breaks a rule of packed tables; the message names it.
+        ServerUnavailableError: the store does not answer, or this server has no file or memory left to read it with.
     """
+    where = f"table {table.identifier}: file {run.path}"
     remaining = list(ranges)
     for attempt in range(1, READ_ATTEMPTS + 1):
-        if attempt == READ_ATTEMPTS:
-            _reach_store(table, run)
         try:
             for block in _decode_once(table, run, remaining):
-                yield remaining.pop(0), block
+                remaining.pop(0)
+                yield block
             return
+        except _StoreError as error:
+            if attempt == READ_ATTEMPTS:
+                raise unreadable(where, error.reason) from error
+        except MemoryError as error:
+            if attempt == READ_ATTEMPTS:
+                raise ServerExhaustedError(f"{where}: no memory to read it: {error}; lower --cache-memory") from error
         except FAULTS as error:
             if attempt == READ_ATTEMPTS:
-                raise PackedTableError(
-                    f"table {table.identifier}: file {run.path} cannot be read: {error}; restore the file"
-                ) from error
-            time.sleep(RETRY_SECONDS * attempt)
+                raise PackedTableError(f"{where} cannot be read: {error}; restore the file") from error
+        time.sleep(RETRY_SECONDS * attempt)
 
 
 def has_page_checksums(table: PackedTable, run: OrdinalRun) -> bool:
@@ -79,19 +81,49 @@ def has_page_checksums(table: PackedTable, run: OrdinalRun) -> bool:
     return header[at : at + 1] == bytes([COMPACT_INT32])
 
 
-def _reach_store(table: PackedTable, run: OrdinalRun) -> None:
-    """Ask the store whether it has a file, to see that it answers; the answer itself does not matter.
+def unreadable(where: str, error: OSError) -> ServerUnavailableError:
+    """Make the error of what the store, or this machine, does not give now: no damage, so another try may succeed."""
+    if error.errno in EXHAUSTED:
+        return ServerExhaustedError(f"{where}: {error.strerror}; raise that limit, or read from another replica")
+    return ServerUnavailableError(f"{where}: its store does not answer: {error}; see that it runs, and read again")
 
-    Raises:
-        ServerUnavailableError: the store does not answer.
-    """
-    try:
-        table.io.new_input(run.path).exists()
-    except OSError as error:
-        raise ServerUnavailableError(
-            f"table {table.identifier}: the store of {run.path} does not answer: {error}; see that it runs, and read "
-            "again"
-        ) from error
+
+class _StoreError(Exception):
+    """The store does not give a file's bytes, whatever they are."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class _StoredFile:
+    """A file of a store. Arrow raises OSError for damaged content too, so what the store raises is marked."""
+
+    closed = False
+
+    def __init__(self, table: PackedTable, path: str) -> None:
+        try:
+            self._stream = table.io.new_input(path).open()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _StoreError(error) from error
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except OSError as error:
+            raise _StoreError(error) from error
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self.closed = True
+        self._stream.close()
 
 
 def _decode_once(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
@@ -100,7 +132,7 @@ def _decode_once(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int
     starts = [start for start, _ in ranges]
     # headrace and Spark write a checksum into every Parquet page; pages without one are read unchecked.
     with (
-        table.io.new_input(run.path).open() as stream,
+        closing(_StoredFile(table, run.path)) as stream,
         pq.ParquetFile(stream, page_checksum_verification=True) as file,
     ):
         if file.metadata.num_rows != run.end - run.start:
@@ -186,17 +218,19 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> B
     segments = _combined(rows["segments"])
     counts = np.asarray(pc.list_value_length(segments), dtype=np.int64)
     flat = segments.flatten()
-    doc_id_bytes, doc_id_starts = _texts(pc.cast(flat.field("doc_id"), pa.large_string()))
+    doc_ids, doc_id_starts = _texts(pc.cast(flat.field("doc_id"), pa.large_string()))
     return Block(
         start=start,
         input_ids=values.astype(f"<u{table.window.token_bytes}").reshape(rows.num_rows, window_tokens),
-        token_counts=rows["token_count"].to_numpy().astype(np.int32),
-        segment_starts=np.concatenate([[0], np.cumsum(counts)]),
-        doc_id_bytes=doc_id_bytes,
-        doc_id_starts=doc_id_starts,
-        document_starts=flat.field("document_start").to_numpy(zero_copy_only=False).astype(np.int64),
-        segment_token_counts=flat.field("token_count").to_numpy(zero_copy_only=False).astype(np.int32),
-        window_starts=flat.field("window_start").to_numpy(zero_copy_only=False).astype(np.int32),
+        segments=Segments(
+            row_tokens=rows["token_count"].to_numpy().astype(np.int32),
+            starts=np.concatenate([[0], np.cumsum(counts)]),
+            doc_ids=doc_ids,
+            doc_id_starts=doc_id_starts,
+            document_starts=flat.field("document_start").to_numpy(zero_copy_only=False).astype(np.int64),
+            token_counts=flat.field("token_count").to_numpy(zero_copy_only=False).astype(np.int32),
+            window_starts=flat.field("window_start").to_numpy(zero_copy_only=False).astype(np.int32),
+        ),
     )
 
 
@@ -214,4 +248,5 @@ def _texts(texts: pa.LargeStringArray) -> tuple[NDArray[np.uint8], Int64Array]:
     starts = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
     if starts[0] == starts[-1]:
         return np.empty(0, dtype=np.uint8), np.zeros(len(texts) + 1, dtype=np.int64)
-    return np.frombuffer(characters, dtype=np.uint8)[starts[0] : starts[-1]], starts - starts[0]
+    # Copied, so that a block does not keep the memory of the whole batch it was read with.
+    return np.frombuffer(characters, dtype=np.uint8)[starts[0] : starts[-1]].copy(), starts - starts[0]

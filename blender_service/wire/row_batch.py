@@ -1,31 +1,18 @@
-"""Convert batches of rows between arrays and messages of `rows.proto`; a training job imports this, and NumPy only."""
+"""Convert batches of rows between arrays and messages of `rows.proto`; a training job imports this."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+from google.protobuf.message import DecodeError
+from headrace.blender.v1 import rows_pb2
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import MalformedMessageError
-from blender_service.wire.protobuf import (
-    Field,
-    array_field,
-    begin_message,
-    bytes_field,
-    number_field,
-    read_fields,
-)
-
-# Numbers of the fields in rows.proto.
-OFFSET, ROWS, WINDOW_TOKENS, TOKEN_BYTES, INPUT_IDS, TOKEN_COUNTS, SOURCE_NAMES = range(1, 8)
-SOURCES, EPOCHS, ORDINALS, SEGMENTS, END_OF_BLEND, WAITING_FOR = range(8, 14)
-COUNTS, DOC_IDS, DOC_ID_LENGTHS, DOCUMENT_STARTS, SEGMENT_TOKEN_COUNTS, WINDOW_STARTS = range(1, 7)
 
 MAX_WINDOW_TOKENS: Final = 1 << 31
 _OF_ROWS: Final = ("input_ids", "token_counts", "sources", "epochs", "ordinals", "segment_counts")
@@ -97,114 +84,110 @@ class RowBatch:
         return replace(self, offset=self.offset + first, doc_id_bytes=self.doc_id_bytes[doc_id_bytes:], **rest)
 
 
-def begin(batch: RowBatch) -> bytes:
-    """Write the message of a batch up to its token ids; only the shape and type of `input_ids` are used."""
-    segments = b"".join(
-        [
-            *array_field(COUNTS, batch.segment_counts),
-            bytes_field(DOC_IDS, batch.doc_id_bytes),
-            *array_field(DOC_ID_LENGTHS, batch.doc_id_lengths),
-            *array_field(DOCUMENT_STARTS, batch.document_starts),
-            *array_field(SEGMENT_TOKEN_COUNTS, batch.segment_token_counts),
-            *array_field(WINDOW_STARTS, batch.window_starts),
-        ]
-    )
-    rows, window_tokens = batch.input_ids.shape
-    token_bytes = batch.input_ids.dtype.itemsize
-    head = b"".join(
-        [
-            number_field(OFFSET, batch.offset),
-            number_field(WINDOW_TOKENS, window_tokens),
-            number_field(TOKEN_BYTES, token_bytes),
-            *array_field(TOKEN_COUNTS, batch.token_counts),
-            names_field(batch.source_names),
-            *array_field(SOURCES, batch.sources),
-            *array_field(EPOCHS, batch.epochs),
-            *array_field(ORDINALS, batch.ordinals),
-            bytes_field(SEGMENTS, segments),
-            number_field(END_OF_BLEND, batch.end_of_blend),
-            bytes_field(WAITING_FOR, batch.waiting_for.encode()),
-        ]
-    )
-    return begin_message((ROWS, rows), head, INPUT_IDS, rows * window_tokens * token_bytes)
+class MessageCutter:
+    """Writes messages of parts of a batch; what they have in common is done once."""
 
+    def __init__(self, batch: RowBatch) -> None:
+        """Take the bytes of all fields."""
+        self._batch = batch
+        self._ids = np.ascontiguousarray(batch.input_ids, _little(batch.input_ids)).reshape(-1).view(np.uint8).data
+        self._segments = [0, *np.cumsum(batch.segment_counts).tolist()]
+        self._texts = [0, *np.cumsum(batch.doc_id_lengths).tolist()]
+        self._row_bytes = batch.input_ids.shape[1] * batch.input_ids.dtype.itemsize
+        self._bytes = {name: _bytes(getattr(batch, name)) for name in (*_OF_ROWS[1:], *_OF_SEGMENTS)}
 
-@functools.lru_cache(256)
-def names_field(names: tuple[str, ...]) -> bytes:
-    """Write the names of the sources, which are the same in every message of a blend."""
-    return b"".join(bytes_field(SOURCE_NAMES, name.encode()) for name in names)
+    def cut(self, first: int, last: int, offset: int) -> bytes:
+        """Write the message of the rows [first, last), which begins at an offset of the blend."""
+        batch, of, segment, end = self._batch, self._bytes, self._segments[first], self._segments[last]
+        four_s, eight_s = slice(4 * segment, 4 * end), slice(8 * segment, 8 * end)
+        four, eight = slice(4 * first, 4 * last), slice(8 * first, 8 * last)
+        segments = rows_pb2.Segments(
+            counts=of["segment_counts"][four],
+            doc_ids=batch.doc_id_bytes[self._texts[segment] : self._texts[end]],
+            doc_id_lengths=of["doc_id_lengths"][four_s],
+            document_starts=of["document_starts"][eight_s],
+            token_counts=of["segment_token_counts"][four_s],
+            window_starts=of["window_starts"][four_s],
+        )
+        message = rows_pb2.RowBatch(
+            offset=offset,
+            rows=last - first,
+            window_tokens=batch.input_ids.shape[1],
+            token_bytes=batch.input_ids.dtype.itemsize,
+            input_ids=self._ids[self._row_bytes * first : self._row_bytes * last].tobytes(),
+            token_counts=of["token_counts"][four],
+            source_names=batch.source_names,
+            sources=of["sources"][first:last],
+            epochs=of["epochs"][eight],
+            ordinals=of["ordinals"][eight],
+            segments=segments,
+            end_of_blend=batch.end_of_blend,
+            waiting_for=batch.waiting_for,
+        )
+        return message.SerializeToString()
 
 
 def encode(batch: RowBatch) -> bytes:
     """Turn rows into a message."""
-    ids = np.ascontiguousarray(batch.input_ids, dtype=batch.input_ids.dtype.newbyteorder("<"))
-    return b"".join([begin(batch), ids.data])
+    return MessageCutter(batch).cut(0, batch.rows, batch.offset)
 
 
-def decode(message: bytes | memoryview) -> RowBatch:
-    """Turn a message into rows; the arrays are read-only views of its bytes.
+def _little(array: NDArray[Any]) -> np.dtype[Any]:
+    return array.dtype.newbyteorder("<")
+
+
+def _bytes(array: NDArray[Any]) -> bytes:
+    """Write an array as its little-endian bytes."""
+    return array.astype(_little(array), copy=False).tobytes()
+
+
+def decode(message: bytes) -> RowBatch:
+    """Turn a message into rows; the arrays are read-only.
 
     Raises:
         MalformedMessageError: the message breaks off, or the lengths of its arrays contradict its counts.
     """
-    numbers, content, names = _sorted_fields(read_fields(memoryview(message)))
-    _, segments, _ = _sorted_fields(read_fields(content.get(SEGMENTS, memoryview(b""))))
-    rows, window_tokens = numbers.get(ROWS, 0), numbers.get(WINDOW_TOKENS, 0)
-    token_bytes = numbers.get(TOKEN_BYTES, 2)
+    try:
+        given = rows_pb2.RowBatch.FromString(message)
+    except DecodeError as error:
+        raise MalformedMessageError(f"message: {len(message)} bytes are no RowBatch: {error}; read it again") from error
+    segments, rows, window_tokens = given.segments, given.rows, given.window_tokens
+    token_bytes = given.token_bytes or 2
     if token_bytes not in (2, 4) or window_tokens >= MAX_WINDOW_TOKENS:
         raise MalformedMessageError(f"message: rows of {window_tokens} tokens of {token_bytes} bytes; mend the sender")
-    segment_counts = _array(segments, COUNTS, "<i4", rows)
-    doc_id_bytes = bytes(segments.get(DOC_IDS, b""))
-    doc_id_lengths = _array(segments, DOC_ID_LENGTHS, "<i4", int(segment_counts.sum()))
-    if doc_id_lengths.sum() != len(doc_id_bytes) or (rows and min(segment_counts.min(), 0)):
+    segment_counts = _array("segments.counts", segments.counts, "<i4", rows)
+    count = int(segment_counts.sum())
+    doc_id_lengths = _array("segments.doc_id_lengths", segments.doc_id_lengths, "<i4", count)
+    if doc_id_lengths.sum() != len(segments.doc_ids) or (rows and min(segment_counts.min(), 0)):
         raise MalformedMessageError("message: the segments do not add up; mend the sender")
-    count = len(doc_id_lengths)
+    ids = _array("input_ids", given.input_ids, f"<u{token_bytes}", rows * window_tokens)
     return RowBatch(
-        offset=numbers.get(OFFSET, 0),
-        input_ids=_array(content, INPUT_IDS, f"<u{token_bytes}", rows * window_tokens).reshape(rows, window_tokens),
-        token_counts=_array(content, TOKEN_COUNTS, "<i4", rows),
-        source_names=names,
-        sources=_array(content, SOURCES, "u1", rows),
-        epochs=_array(content, EPOCHS, "<i8", rows),
-        ordinals=_array(content, ORDINALS, "<i8", rows),
+        offset=given.offset,
+        input_ids=ids.reshape(rows, window_tokens),
+        token_counts=_array("token_counts", given.token_counts, "<i4", rows),
+        source_names=tuple(given.source_names),
+        sources=_array("sources", given.sources, "u1", rows),
+        epochs=_array("epochs", given.epochs, "<i8", rows),
+        ordinals=_array("ordinals", given.ordinals, "<i8", rows),
         segment_counts=segment_counts,
-        doc_id_bytes=doc_id_bytes,
+        doc_id_bytes=segments.doc_ids,
         doc_id_lengths=doc_id_lengths,
-        document_starts=_array(segments, DOCUMENT_STARTS, "<i8", count),
-        segment_token_counts=_array(segments, SEGMENT_TOKEN_COUNTS, "<i4", count),
-        window_starts=_array(segments, WINDOW_STARTS, "<i4", count),
-        end_of_blend=bool(numbers.get(END_OF_BLEND, 0)),
-        waiting_for=bytes(content.get(WAITING_FOR, b"")).decode(errors="replace"),
+        document_starts=_array("segments.document_starts", segments.document_starts, "<i8", count),
+        segment_token_counts=_array("segments.token_counts", segments.token_counts, "<i4", count),
+        window_starts=_array("segments.window_starts", segments.window_starts, "<i4", count),
+        end_of_blend=given.end_of_blend,
+        waiting_for=given.waiting_for,
     )
 
 
-def _sorted_fields(
-    fields: Iterable[tuple[int, Field]],
-) -> tuple[dict[int, int], dict[int, memoryview], tuple[str, ...]]:
-    """Sort fields into numbers, bytes and names of sources; of a field that comes twice the last one counts."""
-    numbers: dict[int, int] = {}
-    content: dict[int, memoryview] = {}
-    names: list[str] = []
-    for field, value in fields:
-        if isinstance(value, int):
-            numbers[field] = value
-        elif field == SOURCE_NAMES:
-            names.append(bytes(value).decode(errors="replace"))
-        else:
-            content[field] = value
-    return numbers, content, tuple(names)
-
-
-def _array(content: dict[int, memoryview], field: int, dtype: str, count: int) -> NDArray[Any]:
-    """View a field as an array; one that is not aligned to its width is copied, from which padding keeps the ids."""
-    view = content.get(field, memoryview(b""))
+def _array(field: str, content: bytes, dtype: str, count: int) -> NDArray[Any]:
+    """View a field as an array."""
     kind = np.dtype(dtype)
-    if len(view) != count * kind.itemsize:
+    if len(content) != count * kind.itemsize:
         raise MalformedMessageError(
-            f"message: field {field} has {len(view)} bytes, {count} x {kind.itemsize} are announced; mend the sender"
+            f"message: {field} has {len(content)} bytes, {count} x {kind.itemsize} are announced; mend the sender"
         )
-    array = np.frombuffer(view, kind)
-    return array if array.flags.aligned else np.frombuffer(bytes(view), kind)
+    return np.frombuffer(content, kind)
 
 
 def concatenate(batches: list[RowBatch]) -> RowBatch:

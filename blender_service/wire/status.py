@@ -35,16 +35,16 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.WindowMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,
     exceptions.PackedTableError: grpc.StatusCode.DATA_LOSS,
-    exceptions.BlockCacheError: grpc.StatusCode.INTERNAL,
-    exceptions.DamagedBlockError: grpc.StatusCode.DATA_LOSS,
     exceptions.MalformedMessageError: grpc.StatusCode.DATA_LOSS,
     exceptions.StateError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.CatalogueError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    exceptions.NotAllowedError: grpc.StatusCode.PERMISSION_DENIED,
     exceptions.MalformedRequestError: grpc.StatusCode.INVALID_ARGUMENT,
     exceptions.InternalServerError: grpc.StatusCode.INTERNAL,
     exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
     exceptions.TooManyStreamsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    exceptions.ServerExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 # A proxy or a server that goes away in mid-stream resets the stream, which arrives as CANCELLED, or as INTERNAL with a
 # text of gRPC's own (`_was_reset`), and without an ErrorInfo. Reading a row again is always right.

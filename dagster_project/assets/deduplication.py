@@ -51,7 +51,8 @@ class Deduplication(BaseModel):
     apply: float = Field(0.8, description="the threshold at which documents are removed, one of the list")
     recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the lowest threshold found")
     features: Features = Field(
-        Features(), description="words, word_pairs or (code) words_and_structure: one for all, or by kind of document"
+        Features(),
+        description="words, word_pairs, word_runs or (code) words_and_structure: one for all, or by kind of document",
     )
     keep_first: tuple[Criterion, ...] | None = Field(None, description="which duplicate is kept; see config of members")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")

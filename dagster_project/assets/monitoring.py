@@ -22,7 +22,11 @@ _CHECKS = {
         ("error_share", "backlog", "waiting", "retention"),
         "few arrivals are rejected, and none waits for long",
     ),
-    "verdicts": ("rejects_as_before", ("rejections",), "each rule rejects about as large a share as before"),
+    "verdicts": (
+        "rejects_as_before",
+        ("rejections", "few_kept"),
+        "each rule rejects about as large a share as before, and not nearly all goes",
+    ),
     "signals": ("means_as_before", ("signals",), "the mean of each signal is about as before"),
     "survivors": ("duplicates_as_before", ("duplicates",), "about as large a share is duplicates as before"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,8 +40,19 @@ def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markd
     Rows and seconds are estimates from what the ledger has of earlier increments. The exit status is 2 where a step
     will fail.
     """
-    runs = planned(selection, partition)
-    show_plan([step for run in runs for step in run.steps], as_json, markdown)
+    steps = [step for run in planned(selection, partition) for step in run.steps]
+    show_plan(steps, as_json, markdown)
+    if not as_json:
+        _tell_what_stays_out({step.tables[0].partition(".")[0] for step in steps})
+
+
+def _tell_what_stays_out(namespaces: Collection[str]) -> None:
+    """Print a line for each corpus to which documents came back that no run without a new generation takes in."""
+    from dagster_project.inspect.lake.run_notices import left_and_returned
+    from spark_jobs.lake.ledger.ledger import Ledger
+
+    for line in left_and_returned(Ledger.fresh(open_catalogue(load_settings())), namespaces):
+        click.echo(line)
 
 
 def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]:

@@ -117,15 +117,17 @@ def _tell_the_end(lines: Sequence[StepLine]) -> None:
 
 
 def _tell_what_waits(namespaces: Collection[str]) -> None:
-    """Print a line for each dataset that was run and has no document, and for each increment that a person decides."""
+    """Print a line for each dataset that was run and keeps no or few documents, and for all that waits for somebody."""
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
+    from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.decisions import increments_of
 
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
     ledger = Ledger.fresh(open_catalogue(load_settings()))
-    for line in empty_datasets(ledger, namespaces):
-        click.echo(line)
+    for found in (empty_datasets, few_kept, left_and_returned):
+        for line in found(ledger, namespaces):
+            click.echo(line)
     for name in (one.removesuffix(SUFFIX) for one in quarantines):
         for one in (one for one in increments_of(ledger, name) if one.state == "waits"):
             click.echo(

@@ -2,8 +2,7 @@
 # Starts Blender in docker-compose.yml with the files of /etc/blender that are there.
 set -eu
 files=${BLENDER_FOLDER:-/etc/blender}
-set -- --host 0.0.0.0 --port "${BLENDER_PORT:-7170}" --metrics-host 0.0.0.0 --metrics-port "${BLENDER_METRICS_PORT:-9108}" \
-    --cache-folder "${BLENDER_CACHE:-/var/lib/blender}"
+set -- --host 0.0.0.0 --port "${BLENDER_PORT:-7170}" --metrics-host 0.0.0.0 --metrics-port "${BLENDER_METRICS_PORT:-9108}"
 if [ -f "$files/tls.crt" ]; then
     set -- "$@" --certificate "$files/tls.crt" --key "$files/tls.key"
 else

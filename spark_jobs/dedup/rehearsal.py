@@ -120,7 +120,7 @@ def _joined(bags: pa.RecordBatch) -> None:
     lowest = Fraction(1, 10)
     records = list(prefix_records(iter([pool]), counters, (lowest,), 1))
     for leaders in (1, 8, None):
-        list(list_candidates(iter(records), (lowest,), leaders, 0))
+        list(list_candidates(iter(records), (lowest,), leaders, 0, 1000))
     gone = pa.array([0] * bags.num_rows, pa.int32())
     sample = pa.table({name: bags.column(name) for name in ("doc_id", *BAG)}).append_column("gone", gone)
     list(_similar_documents(iter([bags]), _indexed(sample, lowest), lowest))

@@ -6,7 +6,7 @@ Rows are one batch with the column `kind` and every signal under the name that r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,14 +16,17 @@ import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.policy import LANGUAGES, PRESENT, Rule
-from spark_jobs.sources.reading.languages import EVIDENCE, MANIFEST
+from spark_jobs.sources.reading.languages import EVIDENCE, LOCK_FILE, MANIFEST
 from spark_jobs.sources.source_config import KINDS
 
-MANIFEST_COLUMN: Final = "manifest"
-MANIFEST_RULE: Final = Rule(rule="manifest", signal=MANIFEST_COLUMN, equals=True)
-"""Fails what is no training text: it stands after the rules of every policy where documents are known."""
+MANIFEST_RULE: Final = Rule(rule="manifest", signal="manifest", equals=True)
+LOCK_FILE_RULE: Final = Rule(rule="lock_file", signal="lock_file", equals=True)
+EVIDENCE_RULES: Final = (MANIFEST_RULE, LOCK_FILE_RULE)
+"""Fail what is no training text: they stand after the rules of every policy where documents are known."""
+EVIDENCE_NAMES: Final = ((MANIFEST_RULE, MANIFEST), (LOCK_FILE_RULE, LOCK_FILE))
+"""The names of files that these rules are about, as patterns of paths."""
 PERSONAL_DATA_RULE: Final = Rule(rule="personal_data", signal="personal_data.drop_count", above=0)
-"""Fails what holds personal data of a kind that its dataset drops; it stands before that of manifests."""
+"""Fails what holds personal data of a kind that its dataset drops; it stands before those of evidence."""
 DOCUMENT_LANGUAGE: Final = "documents.language"
 TEXT_LANGUAGE: Final = f"{LANGUAGES}.language"
 _NUMBER: Final = r"^[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?$"
@@ -104,16 +107,21 @@ def verdict_batches(
         )
 
 
-def manifests(paths: pa.Array, metadata: pa.Array, by_name: bool) -> pa.Array:
-    """(D,) bool, whether documents are manifests that are no training text, as the step `verdicts` decides it.
+def evidence(paths: pa.Array, metadata: pa.Array, left_out: Collection[Rule]) -> dict[str, pa.Array]:
+    """(D,) bool by signal, whether documents are evidence and no training text, as the step `verdicts` decides it.
 
     Args:
         paths: (D,) paths.
         metadata: (D,) maps of strings.
-        by_name: whether every manifest is left out, not only those that landed as evidence.
+        left_out: those of `EVIDENCE_RULES` by which files are left out for their names.
     """
-    found = pc.is_valid(pc.map_lookup(metadata, pa.scalar(EVIDENCE, metadata.type.key_type), "first"))
-    return pc.or_(found, pc.match_substring_regex(paths, MANIFEST)) if by_name else found
+    landed_so = pc.is_valid(pc.map_lookup(metadata, pa.scalar(EVIDENCE, metadata.type.key_type), "first"))
+    named = {rule: pc.match_substring_regex(paths, pattern) for rule, pattern in EVIDENCE_NAMES if rule in left_out}
+    never = pa.array(np.zeros(len(paths), np.bool_))
+    return {
+        MANIFEST_RULE.signal: pc.or_(landed_so, named.get(MANIFEST_RULE, never)),
+        LOCK_FILE_RULE.signal: named.get(LOCK_FILE_RULE, never),
+    }
 
 
 def _language(rows: pa.RecordBatch) -> pa.Array:

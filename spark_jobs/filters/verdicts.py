@@ -17,7 +17,7 @@ from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, resolve
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.reading.languages import EVIDENCE, MANIFEST
+from spark_jobs.sources.reading.languages import EVIDENCE, LOCK_FILE, MANIFEST
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -26,12 +26,17 @@ if TYPE_CHECKING:
 
 
 class VerdictsConfig(ConfigModel):
-    """The policy, and whether manifests are training text."""
+    """The policy, and whether manifests and lock files are training text."""
 
     manifests: Literal["keep", "leave_out"] = Field(
         "keep",
         description="leave_out: files that say what modules and packages are called (go.mod, package.json, ..) serve "
         "`dependencies` alone; those of a kind that the source does not take are left out in any case",
+    )
+    lock_files: Literal["keep", "leave_out"] = Field(
+        "leave_out",
+        description="keep: files in which package managers write what they found (package-lock.json, Cargo.lock, "
+        "go.sum, ..) are training text",
     )
     policy: Policy = Field(
         default_factory=functools.partial(resolve, DEFAULT),
@@ -78,7 +83,7 @@ VERDICTS = Table(
             "failed!",
             "list<struct<rule!: string, value: double, threshold: double>!>",
             "every rule that failed, in the order of the policy: its name, the value seen, the threshold (both null "
-            "where there is no number, as for `generated` and `manifest`)",
+            "where there is no number, as for `generated` and `lock_file`)",
         ),
     ),
     key=("doc_id",),
@@ -104,13 +109,12 @@ def _judge(
         signals: rows of the table `signals`.
         config: the policy.
         documents: shard, doc_id, path and metadata of the same documents, and what else the policy reads of them;
-            without it no document is a manifest.
+            without it no document is a manifest or a lock file.
         scores: rows of the scorers' tables that the policy reads, by name of the scorer.
     """
     from spark_jobs.filters.judge import (
         DOCUMENT_LANGUAGE,
-        MANIFEST_COLUMN,
-        MANIFEST_RULE,
+        EVIDENCE_RULES,
         PERSONAL_DATA_RULE,
         TEXT_LANGUAGE,
         verdict_batches,
@@ -141,18 +145,21 @@ def _judge(
         rows = rows.join(frame.select(*keys, *chosen), keys, "left")
         names += columns
     if documents is not None:
-        rows = rows.join(_manifests(documents, config), keys, "left")
-        names.append(MANIFEST_COLUMN)
-        rules.append(MANIFEST_RULE)
+        rows = rows.join(_evidence(documents, config), keys, "left")
+        names += [rule.signal for rule in EVIDENCE_RULES]
+        rules += EVIDENCE_RULES
     return rows.mapInArrow(functools.partial(verdict_batches, names=names, rules=rules), _DDL)
 
 
-def _manifests(documents: DataFrame, config: VerdictsConfig) -> DataFrame:
-    """Shard and doc_id of manifests that are no training text, with `manifest`, which is true."""
-    left_out = F.col("metadata").getItem(EVIDENCE).isNotNull()
+def _evidence(documents: DataFrame, config: VerdictsConfig) -> DataFrame:
+    """Shard and doc_id of documents that are no training text, with `manifest` and `lock_file`; one is true."""
+    path = F.col("path")
+    manifest = F.col("metadata").getItem(EVIDENCE).isNotNull()
     if config.manifests == "leave_out":
-        left_out |= F.col("path").rlike(MANIFEST)
-    return documents.where(left_out).select("shard", "doc_id", F.lit(True).alias("manifest"))
+        manifest |= path.rlike(MANIFEST)
+    lock_file = path.rlike(LOCK_FILE) & F.lit(config.lock_files == "leave_out")
+    flags = manifest.alias("manifest"), lock_file.alias("lock_file")
+    return documents.select("shard", "doc_id", *flags).where("manifest OR lock_file")
 
 
 def verdicts_step(scorers: Iterable[str] = (), variant: str = "") -> Step:
@@ -164,7 +171,7 @@ def verdicts_step(scorers: Iterable[str] = (), variant: str = "") -> Step:
     """
     name = f"{VERDICTS.name}_{variant}" if variant else VERDICTS.name
     declare = step(
-        version="2",
+        version="3",
         scope=Scope.INCREMENT,
         tables=(dataclasses.replace(VERDICTS, name=name),),
         name=name,

@@ -64,12 +64,14 @@ from spark_jobs.lake.session.catalogue import (
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.packing.generations import (
     EXCISES,
+    NAMED_ROWS_PROPERTY,
     SUCCESSORS_PROPERTY,
     ServedHead,
     properties_at,
     served_heads,
     stamp,
     successors,
+    with_named_rows,
     with_successor,
 )
 from spark_jobs.packing.ordinals import OrdinalRun, find_windows, ordinal_runs, packed_facts
@@ -217,6 +219,7 @@ def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
     written, versions = _rewrite(lake, identifier, table, holding, before)
     changed = {
         SUCCESSORS_PROPERTY: json.dumps(with_successor(table, head, written.snapshot_id)),
+        NAMED_ROWS_PROPERTY: json.dumps(with_named_rows(table, head, written.snapshot_id)),
         EXCISED_PROPERTY: str(int(table.properties.get(EXCISED_PROPERTY, "0")) + count),
     }
     if head.is_main:

@@ -6,7 +6,9 @@ tags pin snapshots, so older generations are served beside the head of main:
     generation a   S1 <- S2           a blend pins S1, a tag names S2: S2 serves both, since ordinals mean the same rows
     generation b   S2 <- S3 <- S4     the head of main, S4, also serves blends that pin S3
 
-An excision gives each of these heads a successor of its own; the property `headrace.successors` says which.
+An excision gives each of these heads a successor of its own; the property `headrace.successors` says which. The
+property `headrace.named-rows` says how many rows the snapshots and the tags had that it is served for: the successor of
+S2 holds the rows of S2 also where S1 is asked for.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 
 SUCCESSORS_PROPERTY = "headrace.successors"
+NAMED_ROWS_PROPERTY = "headrace.named-rows"
 EXCISES = "headrace.excises"  # in a summary: the snapshot that documents were excised from
 FACTS = (
     "headrace.window-tokens",
@@ -91,6 +94,29 @@ def with_successor(table: IcebergTable, head: ServedHead, successor: int) -> dic
     later = successors(table)
     moved = {old: successor for old, new in later.items() if new in head.covered}
     return {**later, **moved, **dict.fromkeys(sorted(head.covered), successor)}
+
+
+def with_named_rows(table: IcebergTable, head: ServedHead, successor: int) -> dict[str, tuple[str, int]]:
+    """For ids of snapshots and names of tags, what is served once a head has a successor, and the rows they had."""
+    noted = {name: (served, int(rows)) for name, (served, rows) in _named_rows(table).items()}
+    covered = {str(snapshot_id) for snapshot_id in head.covered}
+    found = {name: (str(successor), rows) for name, (served, rows) in noted.items() if served in covered}
+    for snapshot_id in head.covered:
+        snapshot = table.snapshot_by_id(snapshot_id)
+        rows = snapshot.summary.additional_properties.get("total-records") if snapshot and snapshot.summary else None
+        if rows is None:
+            continue
+        names = [name for name, ref in table.refs().items() if ref.snapshot_id == snapshot_id]
+        for name in (
+            str(snapshot_id),
+            *(name for name in names if table.refs()[name].snapshot_ref_type == SnapshotRefType.TAG),
+        ):
+            found.setdefault(name, (str(successor), int(rows)))
+    return {**noted, **found}
+
+
+def _named_rows(table: IcebergTable) -> dict[str, tuple[str, int]]:
+    return dict(json.loads(table.properties.get(NAMED_ROWS_PROPERTY, "{}")))
 
 
 def properties_at(table: IcebergTable, snapshot: Snapshot) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The certificate: for which texts the fast encoder gives the reference's ids, with one tokenizer and given versions.
 
-    texts without an excluded code point    the fast encoder
+    texts without an excluded code point    the fast encoder; where the normalizer is NFC, if they are in NFC already
     all others                              the reference (Hugging Face's `tokenizers`)
 
 Both libraries carry tables of characters, from different versions of Unicode, so they disagree on characters that are
@@ -35,12 +35,13 @@ from spark_jobs.tokens.certificate_probes import (
     code_point_blocks,
     first_probe,
     line_ends,
+    newly_composing,
     structure_probes,
     whole_words,
 )
 from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces, reference_version
 from spark_jobs.tokens.hf_tokenizer import can_cut_at_lines, load_reference
-from spark_jobs.tokens.pre_tokenization import splitting_name, token_bytes
+from spark_jobs.tokens.pre_tokenization import splitting_name, token_bytes, without_nfc
 
 _log = logging.getLogger(__name__)
 _BATCH: Final = 4096
@@ -141,15 +142,18 @@ def certify(file_text: str, *loaders: Loader) -> Certificate:
         A certificate, with the reason where it refuses the fast path.
     """
     started = time.monotonic()
+    plain = without_nfc(file_text)
     comparison = _Comparison(loaders or (LibraryEncoder, load_pieces))
     excluded: list[int] = []
     refusal = None
     try:
-        pre_tokenizer = _require_known(file_text)
+        pre_tokenizer = _require_known(plain)
         comparison.require_equal(whole_words(pre_tokenizer, structure_probes()), structure_probes(), "structure")
         excluded = comparison.differing_code_points(boundaries(pre_tokenizer))
-        comparison.require_equal(file_text, _vocabulary_probes(file_text, set(excluded)), "vocabulary")
-        if can_cut_at_lines(file_text):
+        comparison.require_equal(plain, _vocabulary_probes(plain, set(excluded)), "vocabulary")
+        if plain != file_text:
+            excluded = sorted({*excluded, *newly_composing()})
+        if can_cut_at_lines(plain):
             comparison.require_equal_pieces(pre_tokenizer)
     except _RefusedError as error:
         refusal, excluded = str(error), []

@@ -38,6 +38,7 @@ from spark_jobs.tokens.pre_tokenization import BYTE_NAMES, token_name
 
 REPRESENTATIVES: Final = "as1?' \n\r\té²\u00a0—"
 _LONGEST: Final = 4
+_BLOCK: Final = 4096
 _BLOCK_LENGTH: Final = 64
 _FIRST_CONTEXT: Final = "?X's 0"
 _CONTEXTS: Final = (
@@ -171,3 +172,30 @@ def _tokenizer_json(pre_tokenizer: Mapping[str, Any], tokens: Iterable[str], mer
             "model": model,
         }
     )
+
+
+def newly_composing() -> set[int]:
+    """Code points that this Python does not know and that take part in the reference's NFC.
+
+    Python tells whether a text is in NFC already. A character of a later Unicode it takes for one that never composes.
+    """
+    unknown = [chr(number) for number in range(0x80, sys.maxunicode + 1) if unicodedata.category(chr(number)) == "Cn"]
+    found: set[str] = set()
+    for start in range(0, len(unknown), _BLOCK):
+        block = unknown[start : start + _BLOCK]
+        if _parted("".join(map(_marked, block))) is not None:
+            found.update(one for character in block for one in _parted(_marked(character)) or "")
+    return {ord(character) for character in found.intersection(unknown)}
+
+
+def _marked(character: str) -> str:
+    """A character between a letter and an overlay, which goes before all other marks."""
+    return f"a{character}\u0334"
+
+
+def _parted(text: str) -> str | None:
+    """A text and its canonical decomposition by the reference; None where they are the same."""
+    from tokenizers import normalizers
+
+    decomposed = normalizers.NFD().normalize_str(text)
+    return None if decomposed == text else text + decomposed

@@ -2,6 +2,7 @@
 
     ASCII, or no excluded code point    fast                        nearly all real documents
     an excluded code point              reference, in batches       and everything where there is no certificate
+    not in NFC, where NFC is asked for  reference
     a thousandth, by hash of doc_id     fast and reference; the first difference is an error
 
 Documents are read from the buffers of Arrow columns. Which of them are ASCII is found for a whole column at once; the
@@ -13,6 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.fast_encoder import FastEncoder, load_fast_encoder
 from spark_jobs.tokens.hf_tokenizer import load_encoder
+from spark_jobs.tokens.pre_tokenization import without_nfc
 
 _log = logging.getLogger(__name__)
 _CHECKED_ONE_IN = 1000
@@ -76,6 +79,10 @@ class DocumentColumn:
                 "materialize texts again, which decodes what it reads"
             ) from error
 
+    def is_nfc(self, row: int) -> bool:
+        """Whether a document is in Unicode NFC, as all of the table `texts` are."""
+        return bool(self._ascii[row]) or unicodedata.is_normalized("NFC", self.text(row))
+
     def has_any(self, row: int, code_points: BoolArray) -> bool:
         """Whether a document has one of some code points.
 
@@ -112,7 +119,11 @@ class DocumentEncoder:
     @functools.cached_property
     def _fast(self) -> FastEncoder | None:
         usable = self.certificate.refusal is None and self.certificate.is_for_this_installation
-        return self.load_fast(self.file_text) if usable else None
+        return self.load_fast(without_nfc(self.file_text)) if usable else None
+
+    @functools.cached_property
+    def _normalizes(self) -> bool:
+        return without_nfc(self.file_text) != self.file_text
 
     @functools.cached_property
     def _excluded(self) -> BoolArray:
@@ -132,7 +143,7 @@ class DocumentEncoder:
             yield from self._by_reference(documents, range(len(documents)))
             return
         for is_excluded, rows in itertools.groupby(
-            range(len(documents)), lambda row: documents.has_any(row, self._excluded)
+            range(len(documents)), lambda row: self._is_excluded(documents, row)
         ):
             if is_excluded:
                 yield from self._by_reference(documents, list(rows))
@@ -144,6 +155,10 @@ class DocumentEncoder:
                 if self._is_checked(documents.doc_ids[row], data):
                     self._check(documents, row, ids)
                 yield ids
+
+    def _is_excluded(self, documents: DocumentColumn, row: int) -> bool:
+        changed = self._normalizes and not documents.is_nfc(row)
+        return changed or documents.has_any(row, self._excluded)
 
     def _by_reference(self, documents: DocumentColumn, rows: Sequence[int]) -> Iterator[Int32Array]:
         self.tally.reference += len(rows)

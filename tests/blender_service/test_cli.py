@@ -58,6 +58,16 @@ def test_create_list_and_show_agree(here: Path, lake: Catalog, code: PackedFixtu
     assert "mixed" in run("list")
 
 
+def test_delete_frees_a_name_and_the_snapshots(here: Path, lake: Catalog, code: PackedFixture) -> None:
+    """It says what is freed; afterwards nothing is listed and the name may be bound again."""
+    run("create", "mine", "--source", code.identifier)
+    (tag,) = (name for name in code.table.refs() if name != "main")
+    printed = run("delete", "mine")
+    assert "(mine)" in printed and f"freed: {code.identifier} {tag}" in printed
+    assert "no blend yet" in run("list") and set(code.table.refs()) == {"main"}
+    run("create", "mine", "--source", code.identifier, "--seed", "2")
+
+
 def test_update_follows_and_plan_foretells(
     here: Path, lake: Catalog, code: PackedFixture, prose: PackedFixture
 ) -> None:

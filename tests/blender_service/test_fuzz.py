@@ -134,7 +134,8 @@ def hidden(lake: Catalog, tmp_path: Path, serve: Callable[..., RunningServer]) -
     tokens, rules = tmp_path / "tokens", tmp_path / "rules"
     tokens.write_text(f"trainer {TRAINER}\nowner {OWNER}")
     rules.write_text(
-        '[[rule]]\nprincipals = ["*"]\nnamespaces = ["main"]\n[[rule]]\nprincipals = ["owner"]\nnamespaces = ["secret"]'
+        '[[rule]]\nprincipals = ["*"]\nnamespaces = ["main"]\ncreate = true\n'
+        '[[rule]]\nprincipals = ["owner"]\nnamespaces = ["secret"]\ncreate = true'
     )
     address = serve(operation=OperationConfig(tokens=tokens, rules=rules)).address
     with grpc.insecure_channel(address) as channel:

@@ -13,9 +13,10 @@ from pyiceberg.catalog import Catalog
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
 from blender_service.blend.requests import SourceSpec
+from blender_service.blend.store import LocalStore
 from blender_service.catalogue import is_outage
-from blender_service.client import BlenderClient
-from blender_service.exceptions import ServerUnavailableError
+from blender_service.client import BlenderClient, connect
+from blender_service.exceptions import ServerExhaustedError, ServerUnavailableError
 from blender_service.server.server import RunningServer, start
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 from tests.blender_service.s3_stand_in import S3StandIn
@@ -104,3 +105,22 @@ def test_a_read_outlives_a_restart_of_the_store(tmp_path: Path, caplog: pytest.L
 def test_only_what_may_be_gone_at_the_next_try_is_an_outage(error: Exception, expected: bool) -> None:
     """What stays wrong however often it is tried, a lost file or a fault of the server, is not retried for a minute."""
     assert is_outage(error) is expected
+
+
+def test_a_full_disk_at_a_creation_is_no_fault_of_the_server(
+    serve: Callable[..., RunningServer], code: PackedFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is RESOURCE_EXHAUSTED in one line, which clients try again, and the blend is made once there is room."""
+    put, failures = LocalStore.put_if_absent, [1]
+
+    def full(self: LocalStore, path: str, content: bytes) -> bool:
+        if failures[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return put(self, path, content)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", full)
+    with connect(serve().address, retry_seconds=0.2) as client:
+        with pytest.raises(ServerExhaustedError, match="No space left on device; free some"):
+            client.create_blend([SourceSpec(code.identifier)])
+        failures[0] = 0
+        assert client.create_blend([SourceSpec(code.identifier)]).end == 700

@@ -20,7 +20,6 @@ from blender_service.server import blender, metrics
 from blender_service.server.blender import Blender
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
-from blender_service.tables import block_cache
 from tests.blender_service.packed_tables import create_packed
 from tests.blender_service.rows.test_blend_reader import rows_of
 from tests.waiting import until
@@ -52,7 +51,6 @@ def test_a_lake_of_many_blends_and_tables_is_kept_in_part(lake: Catalog, monkeyp
     monkeypatch.setattr(blender, "BLENDS_AT_HAND", 3)
     monkeypatch.setattr(blender, "BLENDS_SHOWN", 4)
     monkeypatch.setattr(blender, "FILES_AT_HAND", 6)
-    monkeypatch.setattr(block_cache, "USED_BLOCKS", 2)
     served = Blender(lake)
     seen = served.within(lambda table: True)
     tables = [create_packed(lake, f"main.packed_{name}_16").append(40, seed=i) for i, name in enumerate("abcdefg")]
@@ -65,7 +63,6 @@ def test_a_lake_of_many_blends_and_tables_is_kept_in_part(lake: Catalog, monkeyp
     shared = served._shared
     assert (len(shared.opened), len(shared.tables_of)) == (3, 4)
     assert len(shared.indices) == 3, "each has one file and itself, six in all"
-    assert len(served.cache._used) <= 2
     read += batches
     written = [tables[0].rows[ordinal] for batch in read for ordinal in batch.ordinals]
     assert [row for batch in read for row in rows_of(batch)] == written

@@ -117,7 +117,7 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
     assert [default(f"small__{step}", "on_delete") for step in ("members", "revisions")] == ["excise"] * 2
     assert default("notes__documents", "allow_empty") is True
     assert default("small__tokenizer", "vocabulary_size") == 300
-    features = {"code": "words_and_structure", "prose": "word_pairs", "markup": "words", "data": "words"}
+    features = {"code": "words_and_structure", "prose": "word_pairs", "markup": "words", "data": "word_runs"}
     assert default("small__vocabulary", "features") == default("small__bags", "features") == features
     assert default("small__packed_notes_128", "window_tokens") == 128
     assert default("small__members", "known_good") == ["good"]
@@ -272,7 +272,7 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
         ),
         pytest.param(
             corpus("deduplication: {features: {prose: words_and_structure}}"),
-            "features.prose: 'words_and_structure' is not known (there are words, word_pairs)",
+            "features.prose: 'words_and_structure' is not known; did you mean 'word_runs'?",
             id="structure of prose",
         ),
         pytest.param(

@@ -26,7 +26,7 @@ from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 
-FORKED, OWN, KEPT = "a" * 32, "b" * 32, "c" * 32
+FORKED, OWN, KEPT, STOOD, STAND_IN = (letter * 32 for letter in "abcde")
 WEIGHTS = {"shared_weight": 75, "united_weight": 100, "similarity": 0.75}
 ROWS: list[tuple[Table, list[dict[str, Any]]]] = [
     (
@@ -37,10 +37,12 @@ ROWS: list[tuple[Table, list[dict[str, Any]]]] = [
                 (FORKED, "valkey", "src/db.c"),
                 (OWN, "valkey", "src/own.c"),
                 (KEPT, "redis", "src/db.c"),
+                (STOOD, "valkey", "src/sds.c"),
+                (STAND_IN, "redis", "src/sds.c"),
             )
         ],
     ),
-    (EXACT_DUPLICATES, []),
+    (EXACT_DUPLICATES, [{"doc_id": STAND_IN, "witness_doc_id": STOOD, "matched": "bytes"}]),
     (
         REPOSITORY_CONTAINMENTS,
         [
@@ -72,7 +74,13 @@ ROWS: list[tuple[Table, list[dict[str, Any]]]] = [
             }
         ],
     ),
-    (REPOSITORY_REMOVAL_FILES, [{"doc_id": doc_id, "repository": "valkey"} for doc_id in (FORKED, OWN)]),
+    (
+        REPOSITORY_REMOVAL_FILES,
+        [
+            *({"doc_id": doc_id, "repository": "valkey"} for doc_id in (FORKED, OWN)),
+            {"doc_id": STOOD, "repository": "valkey", "stand_in_dataset": "code", "stand_in_doc_id": STAND_IN},
+        ],
+    ),
     (
         REMOVALS,
         [
@@ -85,9 +93,21 @@ ROWS: list[tuple[Table, list[dict[str, Any]]]] = [
                 "repository": "valkey",
             }
             for threshold in (0.7, 0.8)
+        ]
+        + [
+            {
+                "threshold": 0.8,
+                "doc_id": STOOD,
+                "witness_dataset": "code",
+                "witness_doc_id": STAND_IN,
+                "shared_weight": 1,
+                "united_weight": 1,
+                "similarity": 1.0,
+                "repository": "valkey",
+            }
         ],
     ),
-    (SURVIVORS, [{"doc_id": doc_id, "shard": 0} for doc_id in (OWN, KEPT)]),
+    (SURVIVORS, [{"doc_id": doc_id, "shard": 0} for doc_id in (OWN, KEPT, STAND_IN)]),
     (
         THRESHOLDS,
         [
@@ -146,7 +166,8 @@ def test_a_file_that_goes_with_its_repository_names_both_and_how_alike_they_are(
     (_, (outcome, sentence)) = found["removals"]
     assert outcome == "removed"
     assert sentence == (
-        f"at 0.8 (applied): removed with its repository, J = 75 / 100 = 0.7500 to {KEPT} (code src/db.c)"
+        f"at 0.8 (applied): removed with its repository, J = 75 / 100 = 0.7500 to {KEPT} "
+        "(code, repository redis, src/db.c)"
     )
     assert removed_of(catalogue, CORPUS, [FORKED, OWN]) == {FORKED: "repository"}
 
@@ -157,6 +178,23 @@ def test_a_file_that_its_repository_alone_has_is_told_to_stay(catalogue: Catalog
     assert [outcome for outcome, _ in found["repository_removals"]] == ["leaves"]
     assert [outcome for outcome, _ in found["removals"]] == ["would_be_kept", "kept"]
     assert [outcome for outcome, _ in found["survivors"]] == ["survivor"]
+
+
+def test_a_stand_in_is_told_to_be_kept_and_the_file_to_go_for_it(catalogue: Catalog) -> None:
+    """Though exact duplicates were found before repositories were compared."""
+    ((outcome, sentence),) = told(catalogue, STAND_IN)["exact_duplicates"]
+    assert outcome == "kept"
+    assert (
+        sentence
+        == f"kept: the same bytes as {STOOD} (code, repository valkey, src/sds.c), which goes with its repository"
+    )
+    assert [outcome for outcome, _ in told(catalogue, STAND_IN)["survivors"]] == ["survivor"]
+    assert told(catalogue, STOOD)["removals"][-1] == (
+        "removed",
+        f"at 0.8 (applied): removed with its repository, J = 1 / 1 = 1.0000 to {STAND_IN} "
+        "(code, repository redis, src/sds.c)",
+    )
+    assert removed_of(catalogue, CORPUS, [STOOD, STAND_IN]) == {STOOD: "repository"}
 
 
 def test_thresholds_count_what_goes_with_repositories(catalogue: Catalog) -> None:

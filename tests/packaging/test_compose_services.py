@@ -82,7 +82,6 @@ class Compose:
             "BLENDER_FOLDER": str(folder / "blender"),
             "BLENDER_PORT": str(ports["blender"]),
             "BLENDER_METRICS_PORT": str(ports["metrics"]),
-            "BLENDER_CACHE": str(folder / "blocks"),
         }
         home = folder / "dagster"
         home.mkdir(parents=True)

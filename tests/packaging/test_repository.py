@@ -199,11 +199,11 @@ def test_every_metric_of_rules_and_dashboards_exists(
     """In the registries of the code, under the labels that are asked for; a rule says who is called, and what to do."""
     from blender_service.server.limits import StreamLimits
     from blender_service.server.metrics import Metrics
-    from blender_service.tables.block_cache import CacheEvents
+    from blender_service.tables.block_cache import BlockCache
     from dagster_project.cli.status import lake_registry
 
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    blender = Metrics(StreamLimits(1, 1), CacheEvents(), lambda: 0).registry
+    blender = Metrics(StreamLimits(1, 1), BlockCache(), lambda: 0).registry
     there = {"up"}
     for family in (*blender.collect(), *lake_registry(list).collect()):
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
@@ -268,7 +268,7 @@ def test_blender_on_kubernetes_is_told_what_it_understands(repository: Path) -> 
     assert given.keys() <= known
     assert {int(given["port"]), int(given["metrics-port"])} == {port["containerPort"] for port in container["ports"]}
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
-    for name in ("tokens", "rules", "certificate", "key", "cache-folder"):
+    for name in ("tokens", "rules", "certificate", "key"):
         assert any(given[name].startswith(folder) for folder in mounts), name
     assert pod["securityContext"]["runAsNonRoot"] and container["resources"]["limits"]["memory"]
     assert pod["terminationGracePeriodSeconds"] >= int(given["drain-seconds"]) + 15

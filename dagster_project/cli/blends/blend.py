@@ -1,4 +1,4 @@
-"""`headrace blend create|update|plan|list|show|inspect|runs`: blends of the lake's packed tables.
+"""`headrace blend create|update|plan|list|show|delete|inspect|runs`: blends of the lake's packed tables.
 
 The commands work on the warehouse itself, without a server. Slow imports are inside the commands, so that
 `headrace --help` is fast.
@@ -182,8 +182,7 @@ def plan(
 def list_blends(as_json: bool) -> None:
     """List all blends of the lake."""
     blender = _open_blender()
-    names = blender.names()
-    blends = [_describe(blender, blend_id, names) for blend_id in blender.list_ids()]
+    blends = [_describe(blender, blend_id) for blend_id in blender.list_ids()]
     if as_json:
         click.echo(json.dumps(blends))
         return
@@ -202,11 +201,28 @@ def list_blends(as_json: bool) -> None:
 def show(reference: str, as_json: bool) -> None:
     """Show one blend; ID is its id, the first digits of it, or a name."""
     blender = _open_blender()
-    described = _describe(blender, blender.resolve(reference), blender.names())
+    described = _describe(blender, blender.resolve(reference))
     if as_json:
         click.echo(json.dumps(described))
         return
     _print_blend(described)
+
+
+@blend.command()
+@click.argument("reference", metavar="ID")
+def delete(reference: str) -> None:
+    """Delete one blend and its names, for whoever may write the lake: no call to a server does it.
+
+    Snapshots that no other blend pins lose their tags, so that `headrace maintain` may expire them. Streams of it end
+    when they connect again.
+    """
+    blender = _open_blender()
+    blend_id = blender.resolve(reference)
+    called = ", ".join(blender.names_of(blend_id))
+    freed = blender.delete(blend_id)
+    click.echo(f"deleted blend {blend_id[:12]}{f' ({called})' if called else ''}")
+    for tag in freed:
+        click.echo(f"  freed: {tag}")
 
 
 blend.add_command(inspect)
@@ -296,11 +312,11 @@ def _update_spec(
     return UpdateSpec(parent, (*first, *(parse_stage(text) for text in stages)), name, allow_repeat)
 
 
-def _describe(blender: Blender, blend_id: str, names: dict[str, list[str]]) -> dict[str, Any]:
+def _describe(blender: Blender, blend_id: str) -> dict[str, Any]:
     """Give the facts of a blend, ready for JSON."""
     return {
         "id": blend_id,
-        "names": names.get(blend_id, []),
+        "names": blender.names_of(blend_id),
         "rows": blender.head(blend_id).end,
         "updates": [update._asdict() for update in blender.head(blend_id).lineage],
         **blender.config(blend_id).model_dump(mode="json"),
@@ -313,7 +329,7 @@ def _length(rows: int | None) -> str:
 
 def _print_made(blender: Blender, config: BlendConfig, name: str, as_json: bool) -> None:
     """Print a new blend, and what to do next."""
-    described = _describe(blender, config.blend_id, blender.names())
+    described = _describe(blender, config.blend_id)
     if as_json:
         click.echo(json.dumps(described))
         return

@@ -90,6 +90,15 @@ def thresholds(name: str, as_json: bool) -> None:
     if not any(row["repository"] for row in shown):  # most corpora do not compare repositories
         shown = [{name: value for name, value in row.items() if name != "repository"} for row in shown]
     print_table(shown)
+    few = [row for row in rows if 10 * row["kept_count"] < row["member_count"]]
+    if few:
+        lost = ", ".join(f"{row['threshold']:g}" for row in few)
+        click.echo(
+            f"\nless than a tenth is kept at J = {lost}: look at some of the pairs (headrace doc duplicates DOC)"
+        )
+    click.echo(
+        "\nwhole documents are compared: passages that two kept documents share stay, 20% of tokens in versioned docs"
+    )
 
 
 def _set_aside(found: Evaluation) -> str:

@@ -6,18 +6,20 @@ token of the documents of the same dataset that were; where none was, at four.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import EqualTo, In, IsNull, Or
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.policy_preview import BYTES_PER_TOKEN
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
-from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
+from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
+from spark_jobs.lake.run.excisions import EXCISIONS
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,29 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     ]
     yield "verdicts", pa.chunked_array([chunk for ids in kept for chunk in ids.chunks], pa.string()), True
     yield "members", _ids(catalogue, corpus.own("members")), True
-    yield "exact_duplicates", _ids(catalogue, corpus.own("exact_duplicates")), False
+    survivors = _ids(catalogue, corpus.own("survivors"))
+    repeats = _ids(catalogue, corpus.own("exact_duplicates"))
+    # One that survives stands in for the document that it repeats (`dedup.removal.stand_ins`).
+    yield "exact_duplicates", repeats.filter(pc.invert(pc.is_in(repeats, value_set=survivors))), False
     optional = [step for step in ("shaped", "decontaminated") if getattr(corpus, step)]
     for step in ("survivors", *optional, "tokens"):
         if step in corpus.tables:
             yield step, _ids(catalogue, corpus.own(step)), True
+    excised = _excised(catalogue, corpus)
+    if len(excised):
+        yield "excised", excised, False
+
+
+def _excised(catalogue: Catalog, corpus: CorpusFacts) -> pa.Array:
+    """Documents that were taken out of every packed table of their dataset."""
+    packed = {table: table.rpartition("_")[0] for table in corpus.tables if table.startswith("packed_")}
+    lengths = Counter(packed.values())
+    named = {corpus.own(table): dataset for table, dataset in packed.items()}
+    rows = read_rows(catalogue, EXCISIONS, ("doc_id", "table"), Or(IsNull("table"), In("table", set(named) or {""})))
+    out = Counter((row["doc_id"], named[row["table"]]) for row in rows if row["table"] is not None)
+    found = {row["doc_id"] for row in rows if row["table"] is None}
+    found |= {doc_id for (doc_id, dataset), count in out.items() if count >= lengths[dataset]}
+    return pa.array(sorted(found), pa.string())
 
 
 def _ids(catalogue: Catalog, table: str, kept: bool = False) -> pa.ChunkedArray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,12 +26,13 @@ from dagster_project.inspect.corpora.reviews import Precision, decisions, precis
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from spark_jobs.exceptions import ConfigError, nearest
 from spark_jobs.filters.judge import (
-    MANIFEST_COLUMN,
+    EVIDENCE_RULES,
+    LOCK_FILE_RULE,
     MANIFEST_RULE,
     PERSONAL_DATA_RULE,
     Judged,
+    evidence,
     judged,
-    manifests,
 )
 from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, Rule, check_signals, signal_columns
 from spark_jobs.lake.declare.tables import type_text
@@ -195,11 +196,11 @@ def read_documents(
         wanted.setdefault("documents", []).append("language")
         if load_table(catalogue, f"{dataset}.{LANGUAGES}") is not None:
             wanted.setdefault(LANGUAGES, []).append("language")
-    reviewed, by_name = decisions(catalogue, dataset), _leaves_out_manifests(catalogue, dataset)
+    reviewed, left_out = decisions(catalogue, dataset), _leaves_out(catalogue, dataset)
     tokens = _bytes_per_token(catalogue, dataset)
     for part in parts(catalogue, f"{dataset}.signals"):
         read_table = partial(_read, catalogue, dataset, part)
-        yield Documents(dataset, _rows(read_table, dataset, wanted, by_name), *tokens, reviewed)
+        yield Documents(dataset, _rows(read_table, dataset, wanted, left_out), *tokens, reviewed)
 
 
 def _refuse_uncomputed(dataset: str, policy: Policy, there: Columns, declared: Columns) -> None:
@@ -224,12 +225,14 @@ def _refuse_uncomputed(dataset: str, policy: Policy, there: Columns, declared: C
             raise CommandError(f"policy {policy.label}: {what} has not been computed yet; first: headrace run {name}")
 
 
-def _rows(read: _Reader, dataset: str, wanted: Mapping[str, Sequence[str]], by_name: bool) -> pa.RecordBatch:
+def _rows(
+    read: _Reader, dataset: str, wanted: Mapping[str, Sequence[str]], left_out: Collection[Rule]
+) -> pa.RecordBatch:
     """The rows of one part: doc_id, kind, byte_count, and what is wanted of each table."""
     signals = read("signals", ("doc_id", "kind", *wanted["signals"]))
     ids = signals.column("doc_id")
     arrays = {name: signals.column(name) for name in signals.column_names}
-    facts = _aligned(_facts(read, wanted.get("documents", ()), wanted.get("metadata", ()), by_name), ids)
+    facts = _aligned(_facts(read, wanted.get("documents", ()), wanted.get("metadata", ()), left_out), ids)
     arrays |= {name: facts.column(name) for name in facts.column_names if name != "doc_id"}
     for table, names in wanted.items():
         if table in ("signals", "documents", "metadata"):
@@ -246,17 +249,16 @@ def _rows(read: _Reader, dataset: str, wanted: Mapping[str, Sequence[str]], by_n
     return pa.RecordBatch.from_pydict({name: one.combine_chunks() for name, one in arrays.items()})
 
 
-def _facts(read: _Reader, columns: Sequence[str], keys: Sequence[str], by_name: bool) -> pa.Table:
-    """Size, manifest, and some columns and keys of the metadata of documents, as rules call them."""
-    wanted = ("doc_id", "byte_count", "metadata", *(("path",) if by_name else ()), *columns)
-    rows = read("documents", wanted)
+def _facts(read: _Reader, columns: Sequence[str], keys: Sequence[str], left_out: Collection[Rule]) -> pa.Table:
+    """Size, whether it is evidence, and some columns and keys of the metadata of documents, as rules call them."""
+    rows = read("documents", ("doc_id", "byte_count", "metadata", "path", *columns))
     metadata = rows.column("metadata").combine_chunks()
-    paths = rows.column("path").combine_chunks() if by_name else pa.nulls(len(rows), pa.string())
+    paths = rows.column("path").combine_chunks()
     found = {name: rows.column(name) for name in ("doc_id", "byte_count")}
     found |= {f"documents.{name}": rows.column(name) for name in columns}
     for key in keys:
         found[f"metadata.{key}"] = pc.map_lookup(metadata, pa.scalar(key, metadata.type.key_type), "first")
-    return pa.table({**found, MANIFEST_COLUMN: manifests(paths, metadata, by_name)})
+    return pa.table({**found, **evidence(paths, metadata, left_out)})
 
 
 @dataclass
@@ -325,7 +327,7 @@ class _Tally:
         """Count a part of D documents; gives (D,) whether each is kept, and what each rule says."""
         rows = documents.rows
         dropping = [PERSONAL_DATA_RULE] if PERSONAL_DATA_RULE.signal in rows.schema.names else []
-        found = list(judged(rows, [*self.policy.rules, *dropping, MANIFEST_RULE]))
+        found = list(judged(rows, [*self.policy.rules, *dropping, *EVIDENCE_RULES]))
         failures = np.zeros(rows.num_rows, np.int32)
         for one in found:
             failures += one.fails
@@ -430,11 +432,13 @@ def _aligned(rows: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
     return rows.take(pc.index_in(ids, value_set=own.cast(ids.type)))
 
 
-def _leaves_out_manifests(catalogue: Catalog, dataset: str) -> bool:
-    """Whether the verdicts were last computed with `manifests: leave_out`."""
+def _leaves_out(catalogue: Catalog, dataset: str) -> set[Rule]:
+    """The rules by which the verdicts, as they were last computed, left evidence out for its name."""
     ledger = Ledger.fresh(catalogue)
     rows = list(ledger.increments_there(f"{dataset}.verdicts").values())
-    return bool(rows) and json.loads(rows[-1].config).get("manifests") == "leave_out"
+    config = json.loads(rows[-1].config) if rows else {}
+    chosen = {MANIFEST_RULE: config.get("manifests"), LOCK_FILE_RULE: config.get("lock_files", "leave_out")}
+    return {rule for rule, choice in chosen.items() if choice == "leave_out"}
 
 
 def _bytes_per_token(catalogue: Catalog, dataset: str) -> tuple[float, bool]:

@@ -28,6 +28,7 @@ from dagster_project.inspect.documents.document_lookup import (
 from dagster_project.inspect.documents.duplicate_findings import duplicate_findings
 from dagster_project.inspect.documents.findings import Finding, Witness, missing, named
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from dagster_project.inspect.lake.run_notices import new_generation, returned
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.run.excisions import EXCISIONS, excisions_of
 from spark_jobs.lake.session.catalogue import load_table
@@ -164,6 +165,10 @@ def _standing(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) 
         "gone": "gone",
     }
     leaves = ", so it leaves what is packed" if last["leaves"] else ""
+    if last["leaves"] and returned(catalogue, document.dataset, {document.doc_id}):
+        leaves += "; it is at its source again, and in no window until a new generation takes it in: " + new_generation(
+            corpus.name
+        )
     sentence = f"{words[last['standing']]} since increment {last['increment']}{leaves}"
     return [Finding(table, last["standing"], sentence, last)]
 

@@ -12,7 +12,7 @@ from pyiceberg.expressions import And, EqualTo
 
 from dagster_project.inspect.documents.document_lookup import FoundDocument
 from dagster_project.inspect.documents.findings import Finding, Witness, named
-from dagster_project.inspect.documents.neighbours import removed_of
+from dagster_project.inspect.documents.neighbours import removed_of, stand_ins
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.lake.files.lookups import read_rows
 
@@ -25,6 +25,10 @@ def duplicate_findings(
     of_repository = list(_repository(catalogue, corpus, document, increment))
     exact = corpus.own("exact_duplicates")
     found = read_rows(catalogue, exact, ("witness_doc_id", "matched"), row)
+    if found and stand_ins(catalogue, corpus, [document.doc_id]):
+        repeated = named(catalogue, corpus, found[0]["witness_doc_id"])
+        sentence = f"kept: the same {found[0]['matched']} as {repeated}, which goes with its repository"
+        return [Finding(exact, "kept", sentence, dict(found[0])), *of_repository], None
     if found:
         witness = Witness(corpus.name, found[0]["witness_doc_id"], found[0]["matched"])
         sentence = f"removed: the same {witness.why} as {named(catalogue, corpus, witness.doc_id)}"

@@ -54,6 +54,9 @@ def missing(table: str) -> Finding:
 
 
 def named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
-    """A doc_id with its dataset and path."""
+    """A doc_id with its dataset, repository and path."""
     about = members_named(catalogue, corpus, [doc_id]).get(doc_id)
-    return doc_id if about is None else f"{doc_id} ({about['dataset']} {about['path']})"
+    if about is None:
+        return doc_id
+    repository = "" if about["repository"] is None else f", repository {about['repository']},"
+    return f"{doc_id} ({about['dataset']}{repository} {about['path']})"

@@ -139,7 +139,17 @@ def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) 
         applied = And(those, EqualTo("threshold", corpus.applied))
         for row in read_rows(catalogue, corpus.own("removals"), ("doc_id", "repository"), applied):
             gone[row["doc_id"]] = "near" if row.get("repository") is None else "repository"
-    return gone | {row["doc_id"]: "exact" for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, those)}
+    exact_ones = {row["doc_id"] for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, those)}
+    return gone | dict.fromkeys(exact_ones - stand_ins(catalogue, corpus, exact_ones), "exact")
+
+
+def stand_ins(catalogue: Catalog, corpus: CorpusFacts, repeats: Collection[str]) -> set[str]:
+    """Those of some exact duplicates that are kept, in the place of a document whose repository goes."""
+    if corpus.applied is None or not repeats:
+        return set()
+    here = And(In("witness_doc_id", sorted(repeats)), EqualTo("threshold", corpus.applied))
+    rows = read_rows(catalogue, corpus.own("removals"), ("witness_doc_id",), here)
+    return {row["witness_doc_id"] for row in rows}
 
 
 _ID = ("doc_id",)

@@ -59,6 +59,9 @@ class Thresholds(BaseModel):
     waiting_hours: float = Field(
         168, ge=0, description="age of the oldest increment in quarantine that nobody has decided about, hours"
     )
+    least_kept: float = Field(
+        0.1, ge=0, le=1, description="share of the newest increment's documents that the verdicts keep, at least"
+    )
     least_rows: int = Field(100, ge=1, description="increments with fewer documents are not compared")
 
 
@@ -85,7 +88,8 @@ class Alert:
 
     Attributes:
         namespace: dataset or corpus.
-        name: which check: error_share, rejections, signals, duplicates, backlog, waiting, retention, step_seconds.
+        name: which check: error_share, rejections, few_kept, signals, duplicates, backlog, waiting, retention or
+            step_seconds.
         text: what was found, in one line.
         value: the value found.
         limit: its threshold.
@@ -116,6 +120,7 @@ class NamespaceStatus:
         left_out: files of the newest increment that the source does not take: other kinds, other formats.
         rejected: share of the newest increment's documents that each rule rejects.
         rejected_before: the same of all earlier increments.
+        kept: share of the newest increment's documents that no rule rejects; None for a corpus.
         duplicates: share of the newest increment's members that are removed; None for a dataset.
         duplicates_before: the same of all earlier increments; None where there is none.
         signals: mean of each signal in the newest increment, and in all earlier ones.
@@ -144,6 +149,7 @@ class NamespaceStatus:
     left_out: int = 0
     rejected: Mapping[str, float] = field(default_factory=dict)
     rejected_before: Mapping[str, float] = field(default_factory=dict)
+    kept: float | None = None
     duplicates: float | None = None
     duplicates_before: float | None = None
     signals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -246,13 +252,14 @@ def _namespace(
     if kind == "corpus":
         shares = _removed_shares(places, ledger.increments(f"{name}.survivors"), thresholds.least_rows)
         return NamespaceStatus(**common, duplicates=shares[0], duplicates_before=shares[1])
-    rejected, before = _rejections(catalogue, name, thresholds.least_rows)
+    rejected, before, kept = _rejections(catalogue, name, thresholds.least_rows)
     return NamespaceStatus(
         **common,
         **_refused(catalogue, name, numbers),
         **_waiting(ledger, name),
         rejected=rejected,
         rejected_before=before,
+        kept=kept,
         signals=_signal_means(catalogue, name, thresholds.least_rows),
     )
 
@@ -343,13 +350,14 @@ def _batches(catalogue: Catalog, identifier: str, columns: tuple[str, ...]) -> I
         yield from table.scan(selected_fields=columns).to_arrow_batch_reader()
 
 
-def _rejections(catalogue: Catalog, name: str, least: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Share of documents that each rule rejects, of the newest increment and of all earlier ones."""
-    documents: Counter[int] = Counter()
+def _rejections(catalogue: Catalog, name: str, least: int) -> tuple[dict[str, float], dict[str, float], float | None]:
+    """Share of documents that each rule rejects, newest increment and all earlier ones, and that are kept, newest."""
+    documents, kept = Counter[int](), Counter[int]()
     failed: dict[int, Counter[str]] = defaultdict(Counter)
-    for batch in _batches(catalogue, f"{name}.verdicts", ("increment", "failed.element.rule")):
+    for batch in _batches(catalogue, f"{name}.verdicts", ("increment", "kept", "failed.element.rule")):
         increments = batch.column("increment").to_numpy()
         documents.update(dict(zip(*map(np.ndarray.tolist, np.unique(increments, return_counts=True)), strict=True)))
+        kept.update(increments[batch.column("kept").to_numpy(zero_copy_only=False)].tolist())
         lists = batch.column("failed")
         parents = pc.list_parent_indices(lists).to_numpy()
         rules = pc.struct_field(pc.list_flatten(lists), "rule")
@@ -357,7 +365,7 @@ def _rejections(catalogue: Catalog, name: str, least: int) -> tuple[dict[str, fl
         for row in pairs.group_by(["increment", "rule"]).aggregate([([], "count_all")]).to_pylist():
             failed[row["increment"]][row["rule"]] += row["count_all"]
     if not documents:
-        return {}, {}
+        return {}, {}, None
     last = max(documents)
 
     def shares(numbers: list[int]) -> dict[str, float]:
@@ -367,7 +375,8 @@ def _rejections(catalogue: Catalog, name: str, least: int) -> tuple[dict[str, fl
         counts: Counter[str] = sum((failed[number] for number in numbers), Counter())
         return {rule: count / total for rule, count in sorted(counts.items())}
 
-    return shares([last]), shares([number for number in documents if number != last])
+    share = kept[last] / documents[last] if documents[last] >= least else None
+    return shares([last]), shares([number for number in documents if number != last]), share
 
 
 def _signal_means(catalogue: Catalog, name: str, least: int) -> dict[str, tuple[float, float]]:
@@ -421,6 +430,9 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
         new, old = one.rejected.get(rule, 0.0), one.rejected_before.get(rule, 0.0)
         if abs(new - old) > limit:
             yield Alert(one.name, "rejections", f"{rule} rejects {new:.1%}, before {old:.1%}", new - old, limit)
+    if one.kept is not None and one.kept < thresholds.least_kept:
+        rules = ", ".join(f"{rule} rejects {share:.1%}" for rule, share in sorted(one.rejected.items()))
+        yield Alert(one.name, "few_kept", f"{one.kept:.1%} is kept: {rules}", one.kept, thresholds.least_kept)
     for signal, (new, old) in one.signals.items():
         moved = abs(new - old) / abs(old) if old else math.inf if new else 0.0
         if moved > limit:

@@ -1,6 +1,6 @@
 """Count the features of texts, in compiled code, into arrays that are sorted by hash.
 
-Tokens come in blocks from the lexers (`spark_jobs.lexing.lex`) and become features (`features`): tokens, pairs,
+Tokens come in blocks from the lexers (`spark_jobs.lexing.lex`) and become features (`features`): tokens, pairs, runs,
 n-grams. They are counted in a hash table with open addressing by the top bits of the hash, which grows with the number
 of distinct features of the text. Read from end to end the table is sorted but for neighbours, and an insertion sort
 finishes. Only as many slots are used, and cleared, as the text needs.
@@ -19,7 +19,15 @@ import numpy as np
 from numba import njit
 
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
-from spark_jobs.dedup.bags.features import STRUCTURE_TOKENS, WORD_PAIRS, WORDS_AND_STRUCTURE
+from spark_jobs.dedup.bags.features import (
+    OFTEN,
+    RUN_OFTEN,
+    RUN_WORDS,
+    STRUCTURE_TOKENS,
+    WORD_PAIRS,
+    WORD_RUNS,
+    WORDS_AND_STRUCTURE,
+)
 from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.language_syntax import SyntaxTables
 from spark_jobs.lexing.lex import begin_text, lex, make_machine
@@ -55,7 +63,7 @@ class Counts(NamedTuple):
     Attributes:
         hashes: (T,) uint64 finished hashes.
         starts: (T,) int64 position of the first occurrence; of a pair or n-gram that of its last token.
-        lengths: (T,) int32 bytes of it; 0 of pairs and n-grams, which may be spelled in many ways.
+        lengths: (T,) int32 bytes of it; 0 of pairs, runs and n-grams, which may be spelled in many ways.
         counts: (T,) int32 occurrences.
     """
 
@@ -85,7 +93,7 @@ def _with_room(counts: Counts, used: int, more: int) -> Counts:
 
 @njit
 def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count: int) -> int:
-    """Add occurrences of a token; 1 if it is new, else 0.
+    """Add occurrences of a token; how often it has occurred by now.
 
     A slot is three words: hash (0: free), start, length << 32 | count. The top bits of a hash are its slot, so the
     slots are nearly sorted. Whether a token is new is unpredictable, so nothing branches on it.
@@ -100,20 +108,71 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
         found = eight_bytes_at(at)
     first, sum_before = np.int64(eight_bytes_at(at + 8)), np.int64(eight_bytes_at(at + 16))
     known = found == h
+    total = sum_before + (length_and_count & 0xFFFFFFFF) if known else length_and_count
     store(at, h)
     store(at + 8, first if known else start)
-    store(at + 16, sum_before + (length_and_count & 0xFFFFFFFF) if known else length_and_count)
-    return 0 if known else 1
+    store(at + 16, total)
+    return total & 0xFFFFFFFF
 
 
 @njit
-def _add_block(block: Block, n: int, slots: int, slot_bits: int) -> int:
-    """Add the first n tokens of a block; the number of new ones."""
+def _add_ngrams(ngrams: Block, n: int, slots: int, slot_bits: int) -> int:
+    """Add the first n n-grams of a block; the number of new ones."""
     new = 0
     for k in range(n):
-        start = block.starts[k]
-        new += _add(slots, slot_bits, block.hashes[k], start, (block.ends[k] - start) << 32 | 1)
+        new += int(_add(slots, slot_bits, ngrams.hashes[k], ngrams.starts[k], 1) == 1)
     return new
+
+
+@njit
+def _add_words(block: Block, n: int, slots: int, slot_bits: int, tally: Int64Array) -> int:
+    """Add the first n tokens of a block while the text has enough different ones; the number added.
+
+    Args:
+        block: words or pairs of words.
+        n: how many.
+        slots: address of the table.
+        slot_bits: its size.
+        tally: different tokens of the text so far, and those of them that occurred OFTEN.
+    """
+    different, often, k = tally[0], tally[1], 0
+    while k < n and 5 * often <= 2 * (different + 2):
+        start = block.starts[k]
+        count = _add(slots, slot_bits, block.hashes[k], start, (block.ends[k] - start) << 32 | 1)
+        different += int(count == 1)
+        often += int(count == OFTEN)
+        k += 1
+    tally[0], tally[1] = different, often
+    return k
+
+
+@njit
+def _add_runs(block: Block, first: int, n: int, before: UInt64Array, slots: int, slot_bits: int) -> int:
+    """Add a run of tokens for each token from `first` on; the number of new ones.
+
+    Where a run has occurred more than RUN_OFTEN, the next longer one is added too.
+    """
+    new, most = 0, before.size
+    for k in range(first, n):
+        h, size = ZERO, 0
+        for wanted in RUN_WORDS:
+            while size < wanted:
+                at = k - size
+                h = hash_step(h, block.hashes[at] if at >= 0 else before[most + at])
+                size += 1
+            count = _add(slots, slot_bits, finish(h, U64(wanted)), block.starts[k], 1)
+            new += int(count == 1)
+            if count <= RUN_OFTEN:
+                break
+    return new
+
+
+@njit
+def _remember(block: Block, n: int, before: UInt64Array) -> None:
+    """Keep the last tokens of a text: those of `before` and then the first n of a block, as many as fit."""
+    kept = max(before.size - n, 0)
+    before[:kept] = before[before.size - kept :].copy()
+    before[kept:] = block.hashes[n - (before.size - kept) : n]
 
 
 @njit
@@ -252,6 +311,7 @@ def count_texts(
     texts = offsets.size - 1
     bounds = np.zeros(texts + 1, np.int64)
     block, ngrams, held = new_block(_BLOCK_TOKENS), new_block(_BLOCK_TOKENS), np.zeros(STRUCTURE_TOKENS + 1, np.uint64)
+    tally, before = np.zeros(2, np.int64), np.zeros(RUN_WORDS[-1], np.uint64)
     state = np.empty(STATE_WORDS, np.int64)
     slots = np.zeros(3 << _SLOT_BITS, np.uint64)
     out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))
@@ -262,7 +322,7 @@ def count_texts(
         begin_text(i, lexer, structure, syntax, state)
         m = make_machine(data, end, lexer, syntax, words, state, block)
         used, seen, ngram_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
-        held[:] = ZERO
+        held[:], before[:], tally[:] = ZERO, ZERO, 0
         while i < end:
             i, n = lex(m, i, lexer)
             if structure:
@@ -285,7 +345,11 @@ def count_texts(
                     counted = np.int64(out.lengths[k]) << 32 | np.int64(out.counts[k])
                     _add(address, slot_bits, out.hashes[k], out.starts[k], counted)
             address = np.int64(slots.ctypes.data)
-            used += _add_block(block, n, address, slot_bits) + _add_block(ngrams, ngram_count, address, slot_bits)
+            words_before = tally[0]
+            added = _add_words(block, n, address, slot_bits, tally) if features[text] != WORD_RUNS else 0
+            used += tally[0] - words_before + _add_ngrams(ngrams, ngram_count, address, slot_bits)
+            used += _add_runs(block, added, n, before, address, slot_bits)
+            _remember(block, n, before)
         out = _with_room(out, total, used + 1)
         _drain(slots, slot_bits, out, total)
         _insertion_sort(out, total, total + used)

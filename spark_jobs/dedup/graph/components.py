@@ -18,7 +18,7 @@ name are its members.
 from __future__ import annotations
 
 from spark_jobs.dedup.graph.connected_components import connected_components, with_vertex_count
-from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges, checkpointed
+from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.graph.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
@@ -30,6 +30,7 @@ from spark_jobs.dedup.graph.threshold_pairs import (
 from spark_jobs.dedup.pictures import draw_component_sizes
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
 

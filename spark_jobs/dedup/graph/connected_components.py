@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph, from_driver
+from spark_jobs.dedup.graph.dense_graph import dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import group_numbers, one_group
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:

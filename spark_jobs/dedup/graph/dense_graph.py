@@ -1,4 +1,4 @@
-"""Relabel vertices as dense integers for the kernels on the driver; checkpoint DataFrames between rounds on Spark.
+"""Relabel vertices as dense integers for the kernels on the driver.
 
 The kernels need vertices 0..V-1. Their numbers follow the order of the ids, so the least number is the least id. The
 graphs of several groups share the numbers: ids are encoded once, and an edge says which groups it belongs to.
@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from spark_jobs.arrays import Int32Array, Int64Array
-from spark_jobs.lake.engine.embedded import is_embedded, persist_in_files
-from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.spark_sql import DataFrame, SparkSession
 
 DriverEdges = Annotated[
@@ -98,20 +96,3 @@ def from_driver(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
     """A DataFrame of few partitions from a table; Spark would make one of every batch, of 2,000 rows by default."""
     frame = spark.createDataFrame(rows, ddl)
     return frame.coalesce(int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
-
-
-def checkpointed(frame: DataFrame) -> DataFrame:
-    """Compute a DataFrame now and truncate its lineage; else the plan would double in size with every round.
-
-    With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they are kept in memory
-    and on disk, on a cluster by two executors each, so that one executor may be lost at a time.
-    """
-    if is_embedded(frame):
-        return persist_in_files(frame)
-    from pyspark import StorageLevel
-
-    conf = frame.sparkSession.conf
-    if conf.get("spark.checkpoint.dir", ""):
-        return frame.checkpoint()
-    here = is_local(conf.get("spark.master") or "")
-    return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK if here else StorageLevel.MEMORY_AND_DISK_2)

@@ -37,9 +37,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph, from_driver
+from spark_jobs.dedup.graph.dense_graph import dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import without
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:

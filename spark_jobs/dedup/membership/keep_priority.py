@@ -1,10 +1,12 @@
 """The keep order of documents, or of repositories, as one number: their `place`. The lowest is kept first.
 
     place = priority << 59 | the first 59 bits of the identity
+          = priority << 59 | 20 bits of the repository << 39 | the first 39 bits of the identity
 
 The priority is one of at most 16 classes, 0 the best: the levels of the criteria as digits of a number in mixed radix,
-the first criterion the most significant. Inside a class the identity decides, which is a hash: the kept set of an order
-that is as good as random takes few parallel rounds (see `kept_set`).
+the first criterion the most significant. Inside a class hashes decide: the kept set of an order that is as good as
+random takes few parallel rounds (see `kept_set`). The repository's comes first, so that of two repositories with the
+same files one has them all.
 """
 
 from __future__ import annotations
@@ -15,12 +17,29 @@ from spark_jobs.spark_sql import Column, F
 
 CLASSES = 16
 HASH_BITS = 59
+_REPOSITORY_BITS = 20
 
 
 def place(priority: Column, identity: Column) -> Column:
-    """The place of an identity (at least 15 hex digits) with a priority from 0 to 15."""
-    first_bits = F.shiftright(F.conv(F.substring(identity, 1, 15), 16, 10).cast("long"), 60 - HASH_BITS)
-    return F.shiftleft(priority, HASH_BITS) + first_bits
+    """The place of an identity (at least 15 hex digits) with a priority from 0 to 15, in the row's repository.
+
+    The row has `dataset` and `repository`; where the latter is null, the identity alone decides.
+    """
+    alone = _bits(identity, HASH_BITS)
+    first = _bits(F.sha2(F.concat_ws("\n", "dataset", "repository"), 256), _REPOSITORY_BITS)
+    rest = HASH_BITS - _REPOSITORY_BITS
+    together = F.shiftleft(first, rest) + _bits(identity, rest)
+    return F.shiftleft(priority, HASH_BITS) + F.when(F.col("repository").isNull(), alone).otherwise(together)
+
+
+def sampled(share: float) -> Column:
+    """Whether a row belongs to a sample of a share of all, by the hash that its `doc_id` is."""
+    return _bits(F.col("doc_id"), HASH_BITS) < F.lit(int(min(1.0, share) * (1 << HASH_BITS)))
+
+
+def _bits(identity: Column, count: int) -> Column:
+    """The first bits, at most 60, of a hash in hex digits."""
+    return F.shiftright(F.conv(F.substring(identity, 1, 15), 16, 10).cast("long"), 60 - count)
 
 
 def priority(criteria: Sequence[str], levels: Mapping[str, tuple[int, Column]]) -> Column:

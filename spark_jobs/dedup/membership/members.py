@@ -1,26 +1,31 @@
 """Members: the documents that enter a corpus, and the order in which duplicates among them are kept.
 
 Of documents that repeat each other, the one with the lowest `place` is kept. A place is the document's priority, a
-coarse class made of what is known about it, and then a hash, so that no dataset or name wins by accident:
+coarse class made of what is known about it, and then a hash, so that no dataset or name wins by accident. The hash of
+its repository comes first (`keep_priority`), so that no two repositories with the same files are torn apart:
 
-    place = priority (0..15, 4 bits) | first 59 bits of doc_id, which is a SHA-256
+    place = priority (0..15, 4 bits) | 20 bits of the repository's hash | first 39 bits of doc_id, which is a SHA-256
     the priority counts through the levels of the criteria of `keep_first`, the first criterion weighs most:
         dataset     its index in the config        starred     its repository has `min_stars` or more
         known_good  its repository is listed       licensed    its licence is known
-        original    0 in a repository of its own; 1 in a fork, or in a folder of vendored code; 2 in a fork of a fork
+        original    0 in a repository of its own; 1 in a fork, or a copy of another repository's file, or in a folder
+                    of vendored code; 2 in a fork of a fork, or such a copy in a fork
 
-There are at most 16 classes: criteria are used from the front while they fit. With few classes the kept set is found in
-few parallel rounds (a class of its own for every document would take as many rounds as there are documents).
+Facts say what is a fork, and else the files themselves (`originals`). There are at most 16 classes: criteria are used
+from the front while they fit. With few classes the kept set is found in few parallel rounds (a class of its own for
+every document would take as many rounds as there are documents).
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+import pyarrow as pa
 from pydantic import Field, model_validator
 
 from spark_jobs.dedup.membership.keep_priority import CLASSES, place, priority
-from spark_jobs.dedup.membership.repository_facts import FORK_DEPTHS, stars, with_fork_depth
+from spark_jobs.dedup.membership.originals import FORK_DEPTHS, find_copies, repository_key
+from spark_jobs.dedup.membership.repository_facts import stars, with_fork_depth
 from spark_jobs.dedup.membership.revisions import PATH, Policy
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
@@ -29,6 +34,8 @@ from spark_jobs.sources.revisions import landings_and_events, newest
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
+# Beside VENDORED: a hint for single files; whole copies are found wherever they lie (`originals`).
+_DEPENDENCIES = r"(?i)(^|/)(deps|dependencies|subprojects)/"
 Revisions = Literal["latest", "all"]
 Criterion = Literal["dataset", "original", "known_good", "starred", "licensed"]
 
@@ -86,6 +93,7 @@ MEMBERS = Table(
         Column("byte_count!", "long", "bytes of the document as it came"),
         Column("content_sha256!", "string", "SHA-256 of the document as it came"),
         Column("letters_sha256", "string", "SHA-256 of the letters of its text; null where too few"),
+        Column("fork_depth", "int", "0 in an original repository, 1 in a fork, 2 in a fork of a fork"),
     ),
     key=("doc_id",),
     partition=("increment", "shard"),
@@ -97,7 +105,7 @@ MEMBERS = Table(
 
 
 @step(
-    version="3",
+    version="4",
     scope=Scope.INCREMENT,
     tables=(MEMBERS,),
 )
@@ -112,7 +120,8 @@ def members(
     """Take in the documents that the verdicts kept, of each path the latest revision; one row per document.
 
     The latest revision is the one that landed or returned in the highest dataset increment, kept or not: a revision
-    that was replaced does not come back because its successor was rejected. Contents are never read.
+    that was replaced does not come back because its successor was rejected. Contents are read of a few manifests alone
+    (`originals`).
 
     Args:
         documents: rows of `documents` of all datasets, with the columns `dataset` and `dataset_increment`.
@@ -128,7 +137,8 @@ def members(
     kept = verdicts.where("kept").select(*identity)
     letters = texts.select(*identity, "letters_sha256")
     joined = _entering(candidates, arrivals, config).join(kept, identity).join(letters, identity)
-    placed = _with_facts(joined, repositories).withColumn("place", _place(config))
+    stated = _with_facts(joined, repositories)
+    placed = _with_copies(stated, documents, texts).withColumn("place", _place(config))
     return placed.select([column.name for column in MEMBERS.columns])
 
 
@@ -155,9 +165,25 @@ def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFra
     return documents.join(one_each, keys, "left").fillna(0, ["fork_depth"])
 
 
+def _with_copies(stated: DataFrame, documents: DataFrame, texts: DataFrame) -> DataFrame:
+    """Add `copied`, whether the file is a copy of another repository's, and the forks that the files tell."""
+    found = find_copies(stated, documents, texts)
+    if found.forks:
+        forks = pa.table({"repo": list(found.forks), "found": pa.array(found.forks.values(), pa.int32())})
+        told = stated.withColumn("repo", repository_key())
+        told = told.join(stated.sparkSession.createDataFrame(forks), "repo", "left")
+        stated = told.withColumn("fork_depth", F.greatest("fork_depth", "found")).drop("repo", "found")
+    if found.files is None:
+        return stated.withColumn("copied", F.lit(0))
+    copied = found.files.withColumn("copied", F.lit(1))
+    return stated.join(copied, "doc_id", "left").fillna(0, ["copied"])
+
+
 def _place(config: MembersConfig) -> SparkColumn:
     """Priority and hash in one number."""
-    vendored = F.col("repository").isNotNull() & F.col("path").rlike(VENDORED)
+    foreign_folder = F.col("path").rlike(VENDORED) | F.col("path").rlike(_DEPENDENCIES)
+    vendored = (F.col("repository").isNotNull() & foreign_folder).cast("int")
+    foreign = F.greatest(vendored, "copied")
     levels: dict[str, tuple[int, SparkColumn]] = {
         "dataset": (
             min(len(config.datasets), CLASSES),
@@ -165,7 +191,7 @@ def _place(config: MembersConfig) -> SparkColumn:
         ),
         "original": (
             FORK_DEPTHS,
-            F.least(F.col("fork_depth") + vendored.cast("int"), F.lit(FORK_DEPTHS - 1)).cast("long"),
+            F.least(F.col("fork_depth") + foreign, F.lit(FORK_DEPTHS - 1)).cast("long"),
         ),
         "known_good": (
             2 if config.known_good else 1,

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spark_jobs.dedup.membership.keep_priority import CLASSES, place, priority
+from spark_jobs.dedup.membership.originals import FORK_DEPTHS, RELEASE
 from spark_jobs.spark_sql import Column, DataFrame, F
 
 RepositoryCriterion = Literal["dataset", "known_good", "original", "newest", "starred", "licensed"]
-FORK_DEPTHS = 3
-# `requests-2.31.0`, `requests@v2` and `requests` are releases of one name.
-_RELEASE = r"[-_@ ]v?[0-9]+(\.[0-9A-Za-z]+)*$"
 _VERSION = r"^[^0-9]*([0-9]+(\.[0-9]+)*)"
 
 
@@ -45,7 +43,7 @@ def repository_files(members: DataFrame) -> DataFrame:
         members: rows of `members` with the column `increment`.
 
     Returns:
-        Rows (repository_id, first_increment, dataset, repository, doc_id, place, path, byte_count).
+        Rows (repository_id, first_increment, dataset, repository, doc_id, place, path, byte_count, fork_depth).
     """
     return members.where("repository IS NOT NULL").select(
         repository_id(F.col("dataset"), F.col("repository"), F.col("increment")).alias("repository_id"),
@@ -56,6 +54,7 @@ def repository_files(members: DataFrame) -> DataFrame:
         "place",
         "path",
         "byte_count",
+        "fork_depth",
     )
 
 
@@ -108,26 +107,30 @@ def stars() -> Column:
 
 
 def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> DataFrame:
-    """Add `place` to rows (repository_id, dataset, repository, ..); without facts none is a fork or licensed."""
+    """Add `place` to rows (repository_id, dataset, repository, fork_depth, ..); without facts none is licensed.
+
+    `fork_depth` is what members know of the repository; facts may know more.
+    """
     if facts is None:
         known = bags.withColumns({name: F.lit(None).cast("string") for name in ("licence", "version")}).withColumns(
-            {"fork_depth": F.lit(0), "stars": F.lit(None).cast("long")}
+            {"stated_depth": F.lit(0), "stars": F.lit(None).cast("long")}
         )
     else:
-        known = bags.join(facts.drop("terms"), ["dataset", "repository"], "left")
+        stated = facts.drop("terms").withColumnRenamed("fork_depth", "stated_depth")
+        known = bags.join(stated, ["dataset", "repository"], "left")
     ranked = _with_newest(known) if "newest" in wanted.criteria else known.withColumn("newest", F.lit(True))
     placed = ranked.withColumn("place", place(_priority(wanted), F.col("repository_id")))
-    return placed.drop("fork_depth", "licence", "version", "stars", "newest")
+    return placed.drop("stated_depth", "licence", "version", "stars", "newest")
 
 
 def _with_newest(bags: DataFrame) -> DataFrame:
     """Add `newest`: whether no release of the same name in the frame has a higher version; unknown ones are lowest."""
     from pyspark.sql import Window
 
-    written = F.coalesce(F.col("version"), F.regexp_extract("repository", _RELEASE, 0))
+    written = F.coalesce(F.col("version"), F.regexp_extract("repository", RELEASE, 0))
     digits = F.regexp_extract_all(F.regexp_extract(written, _VERSION, 1), F.lit("[0-9]+"), F.lit(0))
     number = F.transform(digits, lambda part: part.try_cast("long"))
-    name = F.regexp_replace(F.lower("repository"), _RELEASE, "")
+    name = F.regexp_replace(F.lower("repository"), RELEASE, "")
     numbered = bags.withColumn("number", number)
     best = F.max("number").over(Window.partitionBy("dataset", name))
     return numbered.withColumn("newest", F.col("number").eqNullSafe(best)).drop("number")
@@ -143,7 +146,7 @@ def _priority(wanted: Preference) -> Column:
             F.greatest(F.least(F.array_position(order, F.col("dataset")), F.lit(CLASSES)) - 1, F.lit(0)),
         ),
         "known_good": (2 if wanted.known_good else 1, 1 - _flag(F.col("repository").isin(*wanted.known_good))),
-        "original": (FORK_DEPTHS, F.coalesce("fork_depth", F.lit(0)).cast("long")),
+        "original": (FORK_DEPTHS, F.greatest("fork_depth", "stated_depth", F.lit(0)).cast("long")),
         "newest": (2, 1 - _flag(F.col("newest"))),
         "starred": (
             1 if wanted.min_stars is None else 2,

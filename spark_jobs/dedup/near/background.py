@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from spark_jobs.dedup.membership.keep_priority import HASH_BITS
+from spark_jobs.dedup.membership.keep_priority import sampled
 from spark_jobs.dedup.pictures import draw_background
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
@@ -54,11 +54,9 @@ BACKGROUND = Table(
 def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
     """Compare all pairs of a sample of each kind; one row per kind and bin that has a pair."""
     sizes = {row["kind"]: int(row["count"]) for row in bags.groupBy("kind").count().collect()}
-    place_hash = F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1))
     chosen = F.lit(False)
     for kind, size in sorted(sizes.items()):
-        share = min(1.0, config.sample_documents / size)
-        chosen = chosen | ((F.col("kind") == kind) & (place_hash < int(share * (1 << HASH_BITS))))
+        chosen = chosen | ((F.col("kind") == kind) & sampled(config.sample_documents / size))
     sample = bags.where(chosen).select("kind", "token_hashes", "units", "levels")
     kinds = max(1, len(sizes))
     of_kinds = grouped(sample, ["kind"], most_calls=kinds)

@@ -20,8 +20,10 @@ are not in the pool, and revisions of one path do not count for each other.
     pages of one template: the text that they share is in no prefix, so that only the rest of a page makes candidates
 
 The number of leaders grows from 8 to 128 as long as each round removes a tenth of what was left; then all pairs of long
-lists are made. The memory of every machine is bounded: the places of the pool are a Bloom filter of at most 128 MB,
-whose few false positives are compared in the pool as well; edges of the graph come to the driver up to `driver_edges`.
+lists are made. Where these are too many, as in forms filled from short lists, batches of kept documents are compared
+with all others instead (`pool_batches`). The memory of every machine is bounded: the places of the pool are a Bloom
+filter of at most 128 MB, whose few false positives are compared in the pool as well; edges of the graph come to the
+driver up to `driver_edges`.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from spark_jobs.dedup.graph.threshold_pairs import exact, groups_reached, withou
 from spark_jobs.dedup.membership.revisions import counting_pairs, left_members
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs, candidate_batch
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
-from spark_jobs.dedup.near.verification import BAG, PAIR_COLUMNS, Index, verified_pairs
+from spark_jobs.dedup.near.verification import BAG, ENDS, PAIR_COLUMNS, PAIRS_DDL, Index, verified_pairs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.spark_sql import DataFrame, F
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LEADERS = (8, 32, 128)
+_DOCUMENT_PAIRS = 1_000  # all pairs are made where a document has fewer, with repeats; a pair takes 16 bytes and a join
 _BUCKETS_OF_A_MEMBER = 8  # a member is in about so many large buckets or more; sizes the filter of distinct members
 _RECORDS_DDL = "part int, records binary"
 _CHOSEN_DDL = "first bigint, second bigint, shared bigint"
@@ -70,7 +73,11 @@ LARGE_BUCKETS = Table(
         Column("bucket_count!", "long", "large buckets"),
         Column("document_count!", "long", "documents in them, compared with each other by an exact join"),
         Column("rounds!", "int", "rounds of comparisons until nothing was left"),
-        Column("candidate_count!", "long", "pairs compared in them, over all thresholds"),
+        Column(
+            "candidate_count!",
+            "long",
+            "pairs made of them and compared one by one; batches of kept documents need none",
+        ),
         Column("kept_count!", "long", "documents of them that these comparisons leave at the threshold"),
     ),
     key=("threshold",),
@@ -116,6 +123,7 @@ class _Comparisons:
     pool: DataFrame
     counters: bytes
     partition_count: int
+    document_count: int
     increment: int
     history: DataFrame
     revisions: DataFrame | None
@@ -173,6 +181,8 @@ class _Comparisons:
     def choose(self, pool: DataFrame, leaders: int | None) -> tuple[DataFrame, int]:
         """Candidates of the pool's documents, with repeats, and how many members of long lists were left out of them.
 
+        -1 are left out where all pairs are asked for and there are too many of them.
+
         Args:
             pool: the documents with the groups in which they are compared.
             leaders: number of first members of a long list that are paired with all others; None for all pairs. With 1
@@ -188,14 +198,50 @@ class _Comparisons:
             _RECORDS_DDL,
         )
         choose = partial(
-            list_candidates, thresholds=self.thresholds, leaders=leaders, most=self.limits.max_bucket_pairs
+            list_candidates,
+            thresholds=self.thresholds,
+            leaders=leaders,
+            most=self.limits.max_bucket_pairs,
+            most_pairs=max(self.limits.max_bucket_pairs, _DOCUMENT_PAIRS * self.document_count // self.partition_count),
         )
         of_parts = dealt(records, self.partition_count, F.col("part"))
         listed = persist(of_parts.map(choose, _CHOSEN_DDL).to_frame())
         self.persisted.append(listed)
-        left = listed.where("second IS NULL").agg(F.coalesce(F.sum("shared"), F.lit(0))).collect()[0][0]
+        told = (
+            listed.where("second IS NULL").agg(F.min("shared").alias("least"), F.sum("shared").alias("left")).collect()
+        )
+        least, left = (int(told[0][name] or 0) for name in ("least", "left"))
         chosen = listed.where("second IS NOT NULL")
-        return (_one_leader_each(chosen) if leaders == 1 else chosen), int(left)
+        return (_one_leader_each(chosen) if leaders == 1 else chosen), min(least, left)
+
+    def compare_in_batches(self) -> tuple[int, list[int]]:
+        """Compare batches of kept documents with all of the pool; rounds, and how many are kept in each group."""
+        from spark_jobs.dedup.near.pool_batches import Done, leaders_of, leading, similar_to_leaders
+
+        done, rounds = Done(), 0
+        while True:
+            pool, counts = self.kept_pool()
+            narrow = pool.select("place", "groups", "earlier", F.octet_length("units").alias("token_count"))
+            places = done.next_batch(narrow.toArrow())
+            if not len(places):
+                assert self.found is not None
+                self.found = self.found.dropDuplicates(["left_doc_id", "right_doc_id"])
+                return rounds, counts
+            asked = F.broadcast(pool.sparkSession.createDataFrame(pa.table({"place": places})))
+            batch = pool.join(asked, "place", "left_semi").toArrow()
+            batch = leading(batch.sort_by([("earlier", "descending"), ("place", "ascending")]), self.thresholds)
+            compare = partial(
+                similar_to_leaders,
+                leaders=leaders_of(batch, self.thresholds),
+                thresholds=self.thresholds,
+                increment=self.increment,
+            )
+            found = persist(pool.mapInArrow(compare, PAIRS_DDL))
+            self.persisted.append(found)
+            self.found = found if self.found is None else self.found.unionByName(found)
+            done.add(batch)
+            rounds += 1
+            _log.info("large buckets: %d documents compared with all others", batch.num_rows)
 
     def compare(self, chosen: DataFrame, threshold: Fraction, beside: tuple[DataFrame, int] | None = None) -> bool:
         """Verify candidates that were not compared before; False where there are none.
@@ -261,6 +307,7 @@ def compare_large(
         pool=pool,
         counters=counters,
         partition_count=max(2, -(-token_count // PARTITION_RECORDS)),
+        document_count=document_count,
         increment=increment,
         history=history,
         revisions=revisions,
@@ -299,6 +346,9 @@ def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, 
         if 10 * sum(counts) > 9 * before:  # leaders remove too little, so all pairs are made
             leaders = None
         chosen, left = state.choose(pool, leaders)
+        if left < 0:
+            more, counts = state.compare_in_batches()
+            return rounds + more, counts
         if not state.compare(chosen, lowest) and not left:
             return rounds, counts
         rounds += 1
@@ -329,7 +379,7 @@ def _places(batch: pa.RecordBatch) -> UInt64Array:
 def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
     """The bags of the documents whose place is in the filter."""
     earlier = (F.col("increment") < increment).alias("earlier")
-    read = bags.select("doc_id", "place", earlier, "total_weight", *BAG)
+    read = bags.select(*ENDS, earlier, "total_weight", *BAG)
     return read.mapInArrow(partial(_passing, inside=inside), read.schema)
 
 
@@ -416,7 +466,7 @@ def prefix_records(
 
 
 def list_candidates(
-    batches: Iterable[pa.RecordBatch], thresholds: tuple[Fraction, ...], leaders: int | None, most: int
+    batches: Iterable[pa.RecordBatch], thresholds: tuple[Fraction, ...], leaders: int | None, most: int, most_pairs: int
 ) -> Iterator[pa.RecordBatch]:
     """Candidates of the lists of tokens of one partition, which is held in memory.
 
@@ -425,10 +475,11 @@ def list_candidates(
         thresholds: of the groups.
         leaders: number of first members of a long list that are paired with all others; None for all pairs.
         most: a list with more pairs than this is long.
+        most_pairs: all pairs are given up where there are more of them than this.
 
     Yields:
         Rows of `_CHOSEN_DDL`: two places, and in how many long lists the first leads the second, 0 for pairs of short
-        lists, which with one leader are left out; and a row (null, null, members of long lists).
+        lists, which with one leader are left out; and a row (null, null, members of long lists, -1 if given up).
     """
     from spark_jobs.dedup.near.prefix_join import list_pairs
 
@@ -439,8 +490,13 @@ def list_candidates(
     sizes = ends - begins
     long = (sizes * (sizes - 1) // 2 > most) & (leaders is not None)
     short = ~long & (leaders != 1)
+    made = 0
     for first, second in list_pairs(begins[short], ends[short], members, thresholds):
         pairs = candidate_batch(first, second)
+        made += pairs.num_rows
+        if leaders is None and made > most_pairs:
+            yield _chosen(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), np.array([-1]))
+            return
         yield _chosen(pairs.column("first"), pairs.column("second"), np.zeros(pairs.num_rows, np.int64))
     led = list(list_pairs(begins[long], ends[long], members, thresholds, leaders)) if long.any() else []
     for first, second in led:

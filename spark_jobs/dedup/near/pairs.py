@@ -70,7 +70,7 @@ PAIRS = Table(
 
 
 @step(
-    version="5",
+    version="6",
     scope=Scope.HISTORY,
     tables=(PAIRS, LARGE_BUCKETS),
     plot=Plot("similarity of pairs", ("similarity",), draw_pair_similarities),

@@ -32,7 +32,8 @@ _COUNTER_BITS: Final = 20
 COUNTERS: Final = 1 << _COUNTER_BITS
 """Counters of tokens: 4 MB of them, however many tokens there are. Tokens that share one look less rare than they are,
 which costs time and loses nothing, since any order of tokens is right."""
-_CHECKS_A_CALL: Final = 1 << 27
+_CHECKS_A_CALL: Final = 1 << 22
+"""Of pairs of a list's members: a call returns 64 MB at most, and longer lists are compared in several."""
 
 
 class Prefixes(NamedTuple):
@@ -107,14 +108,27 @@ def list_pairs(
     numerators, denominators = _terms(thresholds)
     sizes = ends - begins
     heads = sizes if leaders is None else np.minimum(sizes, leaders)
-    call = np.cumsum(sizes * heads) // _CHECKS_A_CALL
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(call)) + 1, [len(sizes)]])
+    rows = np.maximum(1, _CHECKS_A_CALL // np.maximum(sizes, 1))  # heads of a list that a call can compare with all
+    parts = -(-heads // rows)
+    of = np.repeat(np.arange(len(sizes)), parts)
+    first = begins[of] + (np.arange(len(of)) - np.repeat(np.cumsum(parts) - parts, parts)) * rows[of]
+    last = np.minimum(first + rows[of], (begins + heads)[of])
+    call = np.cumsum((last - first) * sizes[of]) // _CHECKS_A_CALL
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(call)) + 1, [len(of)]])
+    compare = _all_pairs if leaders is None else _leader_pairs
     for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         part = slice(low, high)
-        if leaders is None:
-            yield _all_pairs(begins[part], ends[part], members, numerators, denominators)
-        else:
-            yield _leader_pairs(begins[part], ends[part], members, numerators, denominators, leaders)
+        lists = _Heads(begins[of[part]], ends[of[part]], first[part], last[part])
+        yield compare(lists, members, numerators, denominators)
+
+
+class _Heads(NamedTuple):
+    """Parts of lists: (P,) where each list begins and ends, and the members, from first to last, that are compared."""
+
+    begins: Int64Array
+    ends: Int64Array
+    first: Int64Array
+    last: Int64Array
 
 
 def _terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
@@ -204,7 +218,7 @@ def _is_heavy(members: Members, one: int, numerators: Int64Array, denominators: 
 
 @njit(cache=True, nogil=True)
 def _all_pairs(
-    begins: Int64Array, ends: Int64Array, members: Members, numerators: Int64Array, denominators: Int64Array
+    lists: _Heads, members: Members, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
     """All pairs of each list that can reach their threshold.
 
@@ -213,11 +227,11 @@ def _all_pairs(
     first = np.empty(1024, np.int64)
     second = np.empty(1024, np.int64)
     filled = 0
-    for at in range(begins.size):
-        for one in range(begins[at], ends[at]):
+    for at in range(lists.begins.size):
+        for one in range(lists.first[at], lists.last[at]):
             if not _is_heavy(members, one, numerators, denominators):
                 continue
-            for other in range(begins[at], ends[at]):
+            for other in range(lists.begins[at], lists.ends[at]):
                 if other == one or (members.earlier[one] and members.earlier[other]):
                     continue
                 if other < one and _is_heavy(members, other, numerators, denominators):
@@ -233,20 +247,15 @@ def _all_pairs(
 
 @njit(cache=True, nogil=True)
 def _leader_pairs(
-    begins: Int64Array,
-    ends: Int64Array,
-    members: Members,
-    numerators: Int64Array,
-    denominators: Int64Array,
-    leaders: int,
+    lists: _Heads, members: Members, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Pairs of the first `leaders` members of each list with all after them, if they can reach a threshold."""
+    """Pairs of the first members of each list with all after them, if they can reach a threshold."""
     first = np.empty(1024, np.int64)
     second = np.empty(1024, np.int64)
     filled = 0
-    for at in range(begins.size):
-        for one in range(begins[at], min(begins[at] + leaders, ends[at])):
-            for other in range(one + 1, ends[at]):
+    for at in range(lists.begins.size):
+        for one in range(lists.first[at], lists.last[at]):
+            for other in range(one + 1, lists.ends[at]):
                 if members.earlier[other]:  # then the leader, which comes before it, is an earlier one too
                     continue
                 if _can_reach(members, one, other, numerators, denominators):

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.near.signatures import signature_rows
 from spark_jobs.lake.engine.arrangement import Arranged, dealt, persist
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
 ENDS = ("dataset", "doc_id", "increment", "place", "kind")
@@ -48,7 +48,7 @@ _ENDS_DDL = ", ".join(
     for side in _SIDES
     for name, kind in zip(ENDS, ("string", "string", "int", "bigint", "string"), strict=True)
 )
-_PAIRS_DDL = f"{_ENDS_DDL}, shared_weight bigint, united_weight bigint"
+PAIRS_DDL = f"{_ENDS_DDL}, shared_weight bigint, united_weight bigint"
 PAIR_COLUMNS = (
     "right_kind AS kind",
     "right_dataset AS dataset",
@@ -90,7 +90,7 @@ def verified_pairs(
     """
     if candidate_count <= index.driver_candidates:
         rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, threshold)
-        return candidates.sparkSession.createDataFrame(rows, _PAIRS_DDL), ()
+        return candidates.sparkSession.createDataFrame(rows, PAIRS_DDL), ()
     candidates = checkpointed(candidates)  # they are read twice
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
@@ -102,7 +102,7 @@ def verified_pairs(
     count = agreeing.count()
     parts = max(2, -(-count // _PART_BAGS))
     both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts, count <= _BROADCAST_CANDIDATES)
-    return both.map(partial(_overlap, threshold=threshold), _PAIRS_DDL).to_frame(), (agreeing,)
+    return both.map(partial(_overlap, threshold=threshold), PAIRS_DDL).to_frame(), (agreeing,)
 
 
 def _brought(

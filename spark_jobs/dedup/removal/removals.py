@@ -10,7 +10,8 @@ earlier in the order. What an earlier increment kept is never retracted, so only
 
 Files of repositories that go (`leaving`) come last in the order of their increment, and any stored pair counts for
 them, at every threshold: such a file goes where any similar document stays, and stays where none does. Their rows name
-the repository.
+the repository. Where a file of a repository that goes has a stand-in, an exact duplicate that does not go, that one is
+kept in its place (`stand_ins`).
 
 All thresholds are decided together: a pair has one row, and bit g of its `groups` says that it counts at threshold
 number g. A document that has a pair whose better end is kept is removed, so the pairs that remain after step 2 are
@@ -43,6 +44,7 @@ from spark_jobs.dedup.graph.threshold_pairs import (
 )
 from spark_jobs.dedup.membership.revisions import counting_pairs
 from spark_jobs.dedup.pictures import draw_witness_similarities
+from spark_jobs.dedup.removal.stand_ins import leaving_files, with_stand_ins, without_stand_ins
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.spark_sql import Column as SparkColumn
@@ -77,7 +79,7 @@ def kept_pairs(
     pairs = _counted(frames["pairs"], increment, frames.get("revisions"))
     leaves = F.lit(False)
     if "leaving" in frames:
-        files = frames["leaving"].select("doc_id", F.lit(True).alias("worse")).distinct()
+        files = leaving_files(frames["leaving"]).select("doc_id", F.lit(True).alias("worse")).distinct()
         others = files.withColumnsRenamed({"doc_id": "better_doc_id", "worse": "better"})
         pairs = pairs.join(files, "doc_id", "left").join(others, "better_doc_id", "left")
         leaves = F.coalesce("worse", F.col("better") & (F.col("better_increment") == now), F.lit(False))
@@ -103,9 +105,11 @@ def unjustified(
     written = [*ends, "shared_weight", "united_weight"]
     renamed = {"better_dataset": "witness_dataset", "better_doc_id": "witness_doc_id"}
     pairs = _counted(frames["pairs"], increment, frames.get("revisions")).withColumnsRenamed(renamed).select(*written)
+    if "leaving" in frames:
+        landed = without_stand_ins(landed, frames["leaving"])
     stray = landed.where("repository is not null")
     if "leaving" in frames:
-        leaving = frames["leaving"].select("doc_id", "repository")
+        leaving = leaving_files(frames["leaving"]).select("doc_id", "repository")
         turned = pairs.toDF(*ends[2:], *ends[:2], *written[4:])
         pairs = pairs.unionByName(turned.join(leaving, "doc_id", "left_semi"))
         stray = stray.join(leaving, ["doc_id", "repository"], "left_anti")
@@ -117,9 +121,10 @@ def unjustified(
 
 
 def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """(threshold, doc_id) of all documents removed so far."""
-    now = landed.select("threshold", "doc_id")
-    return now.unionByName(frames["removals"].select("threshold", "doc_id")) if "removals" in frames else now
+    """(threshold, doc_id) of all documents removed so far, but for those that a stand-in stands for."""
+    rows = landed.unionByName(frames["removals"].select(landed.columns)) if "removals" in frames else landed
+    decided = without_stand_ins(rows, frames["leaving"]) if "leaving" in frames else rows
+    return decided.select("threshold", "doc_id")
 
 
 REMOVALS = Table(
@@ -168,7 +173,7 @@ REMOVALS = Table(
 
 
 @step(
-    version="2",
+    version="3",
     scope=Scope.HISTORY,
     tables=(REMOVALS,),
     plot=Plot("Similarity of removed documents to the witness", ("threshold", "similarity"), draw_witness_similarities),
@@ -188,16 +193,17 @@ def removals(
         removals: own rows of the increments before.
         increment: the increment whose documents are decided.
         config: thresholds.
-        leaving: rows (doc_id, repository) of files of removed repositories, of any increment; None where none go.
+        leaving: rows of `repository_removal_files`, of increments 0 to `increment`; None where none go.
         revisions: rows of `revisions` of increments 0 to `increment`; without it none is a revision of another.
     """
     edges = _counted(pairs, increment, revisions).withColumns(
         {"groups": groups_reached(config.thresholds), "repository": F.lit(None).cast("string")}
     )
     if leaving is not None:
-        edges = _with_leaving(edges, leaving, increment, (1 << len(config.thresholds)) - 1)
+        edges = _with_leaving(edges, leaving_files(leaving), increment, (1 << len(config.thresholds)) - 1)
     if increment > 0:
-        before = with_group(removals, config.thresholds).groupBy("doc_id")
+        earlier = removals if leaving is None else without_stand_ins(removals, leaving)
+        before = with_group(earlier, config.thresholds).groupBy("doc_id")
         edges = _kept_better(edges, before.agg(F.bit_or(one_group("group")).alias("gone")))
     removed = removed_vertices(
         edges.select("groups", F.col("doc_id").alias("worse"), F.col("better_doc_id").alias("better")),
@@ -205,7 +211,8 @@ def removals(
         config.max_rounds,
     )
     justified = _kept_better(edges, removed.select(F.col("vertex").alias("doc_id"), F.col("groups").alias("gone")))
-    return _witnesses(justified, config.thresholds)
+    removed_rows = _witnesses(justified, config.thresholds)
+    return removed_rows if leaving is None else with_stand_ins(removed_rows, leaving, increment, config.thresholds)
 
 
 def _kept_better(edges: DataFrame, removed: DataFrame) -> DataFrame:

@@ -28,7 +28,7 @@ SURVIVORS = Table(
 )
 
 
-@step(version="3", scope=Scope.INCREMENT, tables=(SURVIVORS,))
+@step(version="4", scope=Scope.INCREMENT, tables=(SURVIVORS,))
 def survivors(
     members: DataFrame,
     exact_duplicates: DataFrame,
@@ -37,12 +37,14 @@ def survivors(
 ) -> DataFrame:
     """Select the members that no level of deduplication removed; one row per document.
 
-    `removals` is None where near-duplicates stay.
+    `removals` is None where near-duplicates stay. An exact duplicate that is the witness of a removal is kept in the
+    place of the one that it repeats (`stand_ins`).
     """
-    gone = [exact_duplicates.select("doc_id")]
-    if removals is not None:
-        gone.append(removals.where(F.col("threshold") == config.threshold).select("doc_id"))
     left = members.select("dataset", "shard", "doc_id")
-    for removed in gone:
-        left = left.join(removed, "doc_id", "left_anti")
+    repeats = exact_duplicates.select("doc_id")
+    if removals is not None:
+        applied = removals.where(F.col("threshold") == config.threshold)
+        left = left.join(applied.select("doc_id"), "doc_id", "left_anti")
+        repeats = repeats.join(applied.select(F.col("witness_doc_id").alias("doc_id")), "doc_id", "left_anti")
+    left = left.join(repeats, "doc_id", "left_anti")
     return left.select("dataset", "shard", "doc_id")

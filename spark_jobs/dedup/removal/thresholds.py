@@ -1,9 +1,9 @@
 """Thresholds: what each similarity threshold keeps of an increment, side by side, and the recall that was measured.
 
 Recall is measured, not assumed: a sample of the kept documents is compared exactly with all others that it could be
-similar to (`recall`). All documents that reach a threshold with a sampled one should be removed at it; those that are
-not were missed. The sample is compared with its own increment and with ten times as many earlier documents, so that the
-cost grows with the increment and not with the corpus.
+similar to (`sample_join`). All documents that reach a threshold with a sampled one should be removed at it; those that
+are not were missed. The sample is compared with its own increment and with ten times as many earlier documents, so that
+the cost grows with the increment and not with the corpus.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from pydantic import Field
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact, one_group, reaches, with_group
-from spark_jobs.dedup.membership.keep_priority import HASH_BITS
+from spark_jobs.dedup.membership.keep_priority import sampled
 from spark_jobs.dedup.membership.revisions import left_members, paths_of
 from spark_jobs.dedup.near.verification import BAG
 from spark_jobs.dedup.pictures import draw_kept
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
 from spark_jobs.lake.engine.arrangement import persist, release
-from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from spark_jobs.dedup.evaluate.recall import SampleIndex
+    from spark_jobs.dedup.near.sample_join import SampleIndex
 
 
 class _Sample(NamedTuple):
@@ -102,7 +101,7 @@ THRESHOLDS = Table(
 
 
 @step(
-    version="2",
+    version="3",
     scope=Scope.HISTORY,
     tables=(THRESHOLDS,),
     plot=Plot(
@@ -132,6 +131,10 @@ def thresholds(
     here = F.col("increment") == increment
     listed = members.sparkSession.createDataFrame([(value,) for value in config.thresholds], "threshold double")
     exact_ones = exact_duplicates.where(here).select("doc_id", F.lit(True).alias("exact"))
+    # A document that goes for its stand-in counts as kept, and the stand-in as the exact duplicate.
+    standing_in = exact_duplicates.where(here).select(
+        F.col("witness_doc_id").alias("doc_id"), F.col("doc_id").alias("witness_doc_id")
+    )
     flagged = members.where(here).select("doc_id", "byte_count").join(exact_ones, "doc_id", "left")
     total = flagged.agg(
         F.count("*").alias("member_count"),
@@ -141,7 +144,7 @@ def thresholds(
     )
     gone = (
         flagged.where("exact is null")
-        .join(removals.where(here).select("threshold", "doc_id", "repository"), "doc_id")
+        .join(removals.where(here).join(standing_in, ["doc_id", "witness_doc_id"], "left_anti"), "doc_id")
         .groupBy("threshold")
         .agg(
             F.count_if(F.col("repository").isNull()).alias("near_removed_count"),
@@ -198,18 +201,18 @@ def _recall(
     counts = {row["new"]: (int(row["documents"]), int(row["tokens"])) for row in sizes.collect()}
     documents, tokens = counts.get(True, (0, 0))
     share = min(1.0, config.sample_documents / max(1, documents), _SAMPLE_TOKENS / max(1, tokens))
-    sample = _with_gone(bags.where(is_new & _hashed(share)).select("doc_id", *BAG), gone)
-    sampled = _indexed(sample.where(f"gone <> {every}").toArrow(), lowest)
-    among = bags.where(is_new | _hashed(_EARLIER_A_NEW_ONE * documents / max(1, counts.get(False, (0, 0))[0])))
+    sample = _with_gone(bags.where(is_new & sampled(share)).select("doc_id", *BAG), gone)
+    indexed = _indexed(sample.where(f"gone <> {every}").toArrow(), lowest)
+    among = bags.where(is_new | sampled(_EARLIER_A_NEW_ONE * documents / max(1, counts.get(False, (0, 0))[0])))
     found = among.select("doc_id", *BAG).mapInArrow(
-        partial(_similar_documents, sample=sampled, threshold=lowest), _SIMILAR_DDL
+        partial(_similar_documents, sample=indexed, threshold=lowest), _SIMILAR_DDL
     )
     found = persist(found)  # it is read twice, to look up which of its documents are removed
     judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
     counts_of = []
     for group, threshold in enumerate(config.thresholds):
         bit = F.lit(group)
-        kept = int(np.count_nonzero(sampled.gone >> group & 1 == 0))
+        kept = int(np.count_nonzero(indexed.gone >> group & 1 == 0))
         similar = reaches(threshold) & (F.getbit("sampled_gone", bit) == 0)
         counts_of.append(
             F.struct(
@@ -236,11 +239,6 @@ def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
     )
 
 
-def _hashed(share: float) -> SparkColumn:
-    """Whether a document belongs to a sample of a share of all, by the hash in its `place`."""
-    return F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1)) < F.lit(int(min(1.0, share) * (1 << HASH_BITS)))
-
-
 def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
     """Add the groups in which a row's document is removed, as a column `gone`."""
     named = gone.join(rows.select("doc_id").distinct(), "doc_id", "left_semi")
@@ -251,12 +249,12 @@ def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
 def _indexed(sample: pa.Table, threshold: Fraction) -> _Sample:
     """The index of the sampled documents, which goes to every worker."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.evaluate.recall import sample_index
+    from spark_jobs.dedup.near.sample_join import sample_index
 
     ordered = sample.sort_by("doc_id")
     bags = bags_from_columns(*(ordered.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG))
     ids, gone = ordered.column("doc_id").combine_chunks(), ordered.column("gone").to_numpy().astype(np.int32)
-    return _Sample(sample_index(bags, threshold), ids, gone)
+    return _Sample(sample_index(bags, np.ones(len(bags), np.int32), (threshold,)), ids, gone)
 
 
 def _similar_documents(
@@ -264,11 +262,11 @@ def _similar_documents(
 ) -> Iterator[pa.RecordBatch]:
     """Documents that are at least as similar as the threshold to a sampled one, other than itself."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.evaluate.recall import similar_to_sample
+    from spark_jobs.dedup.near.sample_join import similar_to_sample
 
     for batch in batches:
         bags = bags_from_columns(*(batch.column(name) for name in BAG))
-        found = similar_to_sample(bags, sample.bags, threshold)
+        found = similar_to_sample(bags, np.ones(len(bags), np.int32), sample.bags, (threshold,))
         ids = batch.column("doc_id").take(pa.array(found.rows))
         sampled = sample.ids.take(pa.array(found.sampled))
         columns = [ids, sampled, pa.array(sample.gone[found.sampled]), pa.array(found.shared), pa.array(found.united)]

@@ -106,7 +106,7 @@ REPOSITORY_BAGS = Table(
 
 
 @step(
-    version="2",
+    version="3",
     scope=Scope.HISTORY,
     tables=(REPOSITORY_BAGS,),
 )
@@ -133,7 +133,9 @@ def repository_bags(
         touched = earlier.join(changed, "identity", "left_semi").select("repository_id").distinct()
         wanted = new.unionByName(earlier.join(touched, "repository_id", "left_semi"))
     made = bags_of_items(_with_items(wanted, linked, bags), config.max_level, config.min_files)
-    names = wanted.select("repository_id", "first_increment", "dataset", "repository").distinct()
+    names = wanted.groupBy("repository_id", "first_increment", "dataset", "repository").agg(
+        F.max("fork_depth").alias("fork_depth")
+    )
     described = made.join(names, "repository_id")
     facts = None if repositories is None else newest_facts(repositories)
     preference = Preference(config.keep_first, config.datasets, config.known_good, config.min_stars)

@@ -24,12 +24,13 @@ from pydantic import Field
 
 from spark_jobs.dedup.graph.components import ComponentsConfig, components
 from spark_jobs.dedup.graph.connected_components import connected_components
-from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph
+from spark_jobs.dedup.graph.dense_graph import dense_graph
 from spark_jobs.dedup.graph.threshold_pairs import reaches
 from spark_jobs.dedup.membership.repository_facts import newest_facts, repository_files
 from spark_jobs.dedup.pictures import draw_component_sizes
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 

@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.graph.threshold_pairs import exact
 from spark_jobs.dedup.membership.repository_facts import newest_bags
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
 _ITEMS_DDL = "repository_id string, first_increment int, total_weight bigint, item bigint, weight int"

@@ -8,17 +8,17 @@ dataset's policy is `latest`, two increments of one repository are no pair that 
 newer revisions, and `removals` decides about the others.
 
 The files of a removed repository *leave*: `removals` puts them last in the order, so that each goes where a similar
-document is kept, with a witness of its own, and a file that is like no kept one stays. Two kinds of files do not leave,
-but are judged like those of any repository:
+document is kept, with a witness of its own, and a file that is like no kept one stays. Two kinds of files do not leave:
 
-- the exact witness of another file of the same increment whose repository does not go, since it represents that file
+- the exact witness of another file of the same increment whose repository does not go; the best such file is kept in
+  its place (`stand_ins`)
 - members of large buckets (see `large_buckets`), of which not all pairs are stored, because the kept ones among them
   were computed in the order without repositories. If they were put last, copies that had been compared with only one of
-  them would both stay.
+  them would both stay. They are judged like the files of any repository.
 
     repository  fork  = {a, b, c, l}  goes   d (no repository) has the same bytes as b, and b is its witness
-    leaving     a, c                         b does not leave: it is no worse than d is; l is the licence of 600 others
-    removed     a, for a' of a kept one      c is like no kept document, and stays
+    leaving     a, c                         b has the stand-in d; l is the licence of 600 others
+    removed     a, for a' of a kept one      b, for d; c is like no kept document, and stays
 
 A later increment may bring an exact duplicate of a file that was removed. It is removed too; the witness of that file
 represents both.
@@ -36,6 +36,7 @@ from spark_jobs.dedup.membership.repository_facts import repository_files
 from spark_jobs.dedup.near.bucket_members import DEFAULT_MAX_BUCKET_PAIRS, MaxBucketPairs, all_members, with_pair_count
 from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.removal.removals import RemovalsConfig, removals
+from spark_jobs.dedup.removal.stand_ins import leaving_files
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.engine.arrangement import persist
@@ -100,7 +101,7 @@ def lost_witnesses(
         Rows (doc_id, witness_doc_id).
     """
     exact = frames["exact_duplicates"].where(F.col("increment") == F.lit(increment)).select("doc_id", "witness_doc_id")
-    leaving = landed.select(F.col("doc_id").alias("witness_doc_id"))
+    leaving = leaving_files(landed).select(F.col("doc_id").alias("witness_doc_id"))
     return exact.join(leaving, "witness_doc_id", "left_semi").join(landed, "doc_id", "left_anti")
 
 
@@ -137,11 +138,14 @@ REPOSITORY_REMOVALS = Table(
 
 REPOSITORY_REMOVAL_FILES = Table(
     name="repository_removal_files",
-    comment="One row per file that leaves with its repository; it goes where `removals` finds a kept document like it.",
+    comment="One row per file that leaves with its repository; it goes where `removals` finds a kept document like it, "
+    "or for its stand-in.",
     columns=(
         Column("doc_id!", "string", "identity of the file"),
         Column("dataset!", "string", "its dataset"),
         Column("repository!", "string", "the removed repository"),
+        Column("stand_in_dataset", "string", "dataset of the stand-in"),
+        Column("stand_in_doc_id", "string", "exact duplicate that does not leave, and is kept in its place"),
     ),
     key=("doc_id",),
     partition=("increment",),
@@ -155,7 +159,7 @@ def _draw(rows: pa.Table) -> bytes:
 
 
 @step(
-    version="3",
+    version="4",
     scope=Scope.HISTORY,
     tables=(REPOSITORY_REMOVALS, REPOSITORY_REMOVAL_FILES),
     plot=Plot("Similarity of removed repositories to the witness", ("similarity",), _draw),
@@ -184,8 +188,9 @@ def repository_removals(
         "containment",
     )
     removed = persist(decided.drop("repository").withColumnsRenamed(ids).join(names, list(ids.values())))
-    leaving = _leaving(removed, members, exact_duplicates, increment)
-    leaving = leaving.join(_in_large(buckets, increment, config.max_bucket_pairs), "place", "left_anti").drop("place")
+    large = _in_large(buckets, increment, config.max_bucket_pairs).withColumn("is_large", F.lit(True))
+    leaving = _leaving(removed, members, exact_duplicates, increment).join(large, "place", "left")
+    leaving = leaving.where("stand_in_doc_id IS NOT NULL OR is_large IS NULL").drop("place", "is_large")
     rows = removed.select([column.name for column in REPOSITORY_REMOVALS.columns])
     return Output({"repository_removals": rows, "repository_removal_files": leaving}, {}, (removed,))
 
@@ -203,12 +208,19 @@ def _counted(
 
 
 def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:
-    """The files of removed repositories, without exact witnesses of files whose repository does not go."""
+    """The files of removed repositories; exact witnesses of files that do not leave have the best of these beside."""
     now = F.col("increment") == F.lit(increment)
     files = repository_files(members.where(now)).join(removed.select("repository_id"), "repository_id", "left_semi")
     staying = exact_duplicates.where(now).join(files.select("doc_id"), "doc_id", "left_anti")
-    needed = staying.select(F.col("witness_doc_id").alias("doc_id")).distinct()
-    return files.join(needed, "doc_id", "left_anti").select("doc_id", "dataset", "repository", "place")
+    order = F.struct("place", "doc_id", "dataset")
+    best = staying.select("doc_id", "witness_doc_id").join(members.where(now), "doc_id").groupBy("witness_doc_id")
+    stand_ins = best.agg(F.min(order).alias("best")).select(
+        F.col("witness_doc_id").alias("doc_id"),
+        F.col("best.dataset").alias("stand_in_dataset"),
+        F.col("best.doc_id").alias("stand_in_doc_id"),
+    )
+    leaving = files.select("doc_id", "dataset", "repository", "place")
+    return leaving.join(stand_ins, "doc_id", "left")
 
 
 def _in_large(buckets: DataFrame, increment: int, most: int) -> DataFrame:

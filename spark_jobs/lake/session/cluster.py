@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,21 @@ _POLL_SECONDS = 1.0
 def is_local(master: str) -> bool:
     """Whether all tasks run on the driver's machine, where the code and the files are."""
     return master.startswith("local")
+
+
+def checkpointed(frame: DataFrame) -> DataFrame:
+    """Compute a DataFrame now and truncate its lineage; else the plan would double in size with every round.
+
+    With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they are kept in memory
+    and on disk, on a cluster by two executors each, so that one executor may be lost at a time.
+    """
+    from pyspark import StorageLevel
+
+    conf = frame.sparkSession.conf
+    if conf.get("spark.checkpoint.dir", ""):
+        return frame.checkpoint()
+    here = is_local(conf.get("spark.master") or "")
+    return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK if here else StorageLevel.MEMORY_AND_DISK_2)
 
 
 def join_cluster(context: SparkContext) -> None:

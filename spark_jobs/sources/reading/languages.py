@@ -91,6 +91,12 @@ MANIFEST: Final = (
 )
 """Paths of manifests, as a pattern for Python and Java: files that say what the modules and packages of a repository
 are called and where they begin. A `#` comes before the id of a record."""
+LOCK_FILE: Final = (
+    r"(?i)(^|[/#])([^/#]*\.lock(b|file)?(\.(json|ya?ml|hcl|toml))?"
+    r"|\.?(package|pnpm|conda|deno|npm)-lock(\.[^/.]+)?\.(json|ya?ml)|npm-shrinkwrap\.json|pylock(\.[^/.]+)?\.toml"
+    r"|go(\.work)?\.sum|(package|cartfile)\.resolved|gems\.locked|dub\.selections\.json|cabal\.project\.freeze)$"
+)
+"""Paths of files in which a package manager writes the versions and hashes that it found; for Python and Java."""
 VENDORED: Final = (
     r"(?i)(^|/)(_?vendor(s|ed)?|_?(third|3rd)[-_]?party|extern(als?)?|_?bundled?|node_modules|bower_components|godeps)/"
 )

@@ -21,14 +21,19 @@ from blender_service.server.settings import OperationConfig
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 Serve = Callable[..., RunningServer]
-TOKENS = {name: f"the-token-of-{name}-is-long" for name in ("trainer", "owner", "stranger")}
+TOKENS = {name: f"the-token-of-{name}-is-long" for name in ("trainer", "owner", "stranger", "reader")}
 RULES = """
 [[rule]]
 principals = ["trainer", "owner"]
 namespaces = ["main"]
+create = true
 [[rule]]
 principals = ["owner"]
 namespaces = ["secret"]
+create = true
+[[rule]]
+principals = ["reader"]
+namespaces = ["*"]
 """
 Source, Change = blends_pb2.SourceSpec, blends_pb2.SourceChange
 
@@ -163,6 +168,26 @@ def test_a_forbidden_blend_is_one_that_does_not_exist(
     mine = blends_pb2.CreateBlendRequest(sources=[Source(table=code.identifier)], name="hidden")
     status, message = refusal(lambda: trainer.blends.CreateBlend(mine))
     assert (status, message) == (grpc.StatusCode.ALREADY_EXISTS, "blend name hidden: is taken; choose another name")
+
+
+def test_to_create_takes_a_right_of_its_own(guarded: Guarded, lake: Catalog, code: PackedFixture) -> None:
+    """A reader finds what is there by asking for it again, and pins nothing, binds no name, updates nothing."""
+    reader, trainer = guarded.calls_as("reader"), guarded.calls_as("trainer")
+    wanted = blends_pb2.CreateBlendRequest(sources=[Source(table=code.identifier, name="code")])
+    named = blends_pb2.CreateBlendRequest(sources=wanted.sources, name="mine")
+    update = blends_pb2.UpdateBlendRequest(parent="mine", from_offset=9, changes=[Change(name="code", max_epochs=2)])
+    for request in (wanted, named):
+        status, message = refusal(lambda request=request: reader.blends.CreateBlend(request))
+        assert status == grpc.StatusCode.PERMISSION_DENIED
+        assert "create = true" in message
+    assert not [name for name in code.table.refs() if name != "main"]
+    made = trainer.blends.CreateBlend(named)
+    assert reader.blends.CreateBlend(wanted).id == reader.blends.CreateBlend(named).id == made.id
+    other = blends_pb2.CreateBlendRequest(sources=wanted.sources, name="others")
+    for call in (lambda: reader.blends.CreateBlend(other), lambda: reader.blends.UpdateBlend(update)):
+        assert refusal(call)[0] == grpc.StatusCode.PERMISSION_DENIED
+    assert trainer.blends.UpdateBlend(update).parent == made.id
+    assert sum(batch.rows for batch in reader.read(blend="mine", rows=50)) == 50
 
 
 def test_who_no_rule_speaks_of_may_read_nothing(guarded: Guarded, code: PackedFixture) -> None:

@@ -124,7 +124,7 @@ def test_a_changed_file_is_read_again_and_a_wrong_one_is_not_taken(
         path.unlink()
         now[0] += RELOAD_SECONDS
         assert set(file.get().values()) == {"bcd"}
-    assert [("stays in force" in record.message) for record in caplog.records] == [True, True]
+    assert [("stays in force" in record.getMessage()) for record in caplog.records] == [True, True]
     path.write_text("")
     now[0] += RELOAD_SECONDS
     assert not file.get()

@@ -49,7 +49,7 @@ def test_mtls_names_the_caller(tmp_path: Path, code: PackedFixture, serve: Serve
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     server = authority.sign("server")
     rules = tmp_path / "rules"
-    rules.write_text('[[rule]]\nprincipals = ["trainer"]\nnamespaces = ["main"]')
+    rules.write_text('[[rule]]\nprincipals = ["trainer"]\nnamespaces = ["main"]\ncreate = true')
     operation = OperationConfig(
         certificate=server.certificate, key=server.key, client_authority=authority.path, rules=rules
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.config import BlendConfig
-from blender_service.blend.requests import BlendSpec, SourceSpec, Stage, UpdateSpec
-from blender_service.exceptions import BlendNameTakenError, InvalidBlendError
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
+from blender_service.blend.store import BlendStore, open_store
+from blender_service.exceptions import BlendInUseError, BlendNameTakenError, BlendNotFoundError, InvalidBlendError
+from blender_service.order.resolved_blend import Head
 from blender_service.server.blender import Blender
-from blender_service.tables.packed_table import EVALS
+from blender_service.tables.packed_table import EVALS, NAMED_ROWS
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 
@@ -61,6 +64,85 @@ def test_an_older_snapshot_can_be_pinned(lake: Catalog, code: PackedFixture) -> 
     for reference in (str(older.snapshot_id), "monday"):
         config = Blender(lake).create(BlendSpec((SourceSpec(code.identifier, snapshot=reference),)))
         assert config.sources[0].rows == 300
+
+
+def test_a_snapshot_has_its_own_rows_after_an_excision_too(lake: Catalog, code: PackedFixture) -> None:
+    """By id or tag, while it is there and expired, in a new blend and in an update: never those of the successor.
+
+    Where it expired and nothing says how many rows it had, the request is refused with its successor's name.
+    """
+    older = next(
+        s for s in code.table.snapshots() if s.summary and s.summary.additional_properties["total-records"] == "300"
+    )
+    code.table.manage_snapshots().create_tag(older.snapshot_id, "monday").commit()
+    blender = Blender(lake)
+
+    def made(reference: str) -> BlendConfig:
+        return blender.create(BlendSpec((SourceSpec(code.identifier, snapshot=reference, name="code", max_epochs=0),)))
+
+    before = made(str(older.snapshot_id))
+    code.excise(next(number for number, row in enumerate(code.rows) if len(row.segments) > 1))
+    head = code.table.current_snapshot()
+    assert head is not None
+
+    def is_exact(config: BlendConfig) -> bool:
+        read = [row for batch in blender.open(config.blend_id).read(0, 600) for row in batch.ordinals.tolist()]
+        return config.sources[0].rows == 300 and sorted(read) == sorted([*range(300)] * 2)
+
+    assert is_exact(made(str(older.snapshot_id))) and is_exact(made("monday"))
+    assert made(str(head.snapshot_id)).sources[0].rows == 700
+    update = UpdateSpec(before.blend_id, (Stage(300, (SourceChange("code", weight="2"),)),))
+    assert blender.update(update).sources[0].rows == 300
+
+    rows = {name: (str(head.snapshot_id), 300) for name in (str(older.snapshot_id), "monday")}  # as excise notes them
+    for name in [name for name in code.table.refs() if name != "main"]:
+        code.table.manage_snapshots().remove_tag(name).commit()
+    code.table.maintenance.expire_snapshots().by_id(older.snapshot_id).commit()
+    code.table.manage_snapshots().create_tag(head.snapshot_id, "monday").commit()
+    named = BlendSpec((SourceSpec(code.identifier, snapshot=str(older.snapshot_id)),))
+    assert f"its successor {head.snapshot_id}, of 700 rows" in refused(lake, named)["sources[0].snapshot"]
+    code.table.transaction().set_properties({NAMED_ROWS: json.dumps(rows)}).commit_transaction()
+    assert is_exact(made(str(older.snapshot_id))) and is_exact(made("monday"))
+    assert is_exact(blender.update(UpdateSpec(before.blend_id, (Stage(600, (SourceChange("code", weight="3"),)),))))
+
+
+def test_a_deleted_blend_frees_what_it_alone_pinned(lake: Catalog, code: PackedFixture, prose: PackedFixture) -> None:
+    """Its tags go, those of other blends stay, whatever they share; a blend that another goes on from is kept."""
+    blender = Blender(lake)
+    both = blender.create(replace(two(code, prose), name="both"))
+    one = blender.create(BlendSpec((SourceSpec(code.identifier, name="code", max_epochs=0),)))
+    child = blender.update(UpdateSpec(one.blend_id, (Stage(7, (SourceChange("code", weight="2"),)),)))
+
+    def tags(table: PackedFixture) -> list[str]:
+        return [name for name in table.table.refs() if name != "main"]
+
+    with pytest.raises(BlendInUseError, match=child.blend_id[:12]):
+        blender.delete(one.blend_id)
+    assert blender.delete(both.blend_id) == [f"{prose.identifier} blend_{both.sources[1].snapshot_id}"]
+    assert (len(tags(code)), tags(prose), blender.names()) == (1, [], {})
+    with pytest.raises(BlendNotFoundError):
+        blender.open(both.blend_id)
+    assert blender.delete(child.blend_id) == []
+    assert blender.delete(one.blend_id) == [f"{code.identifier} blend_{one.sources[0].snapshot_id}"]
+    assert (tags(code), blender.list_ids()) == ([], [])
+    assert blender.create(replace(two(code, prose), name="both")) == both
+    assert sum(batch.rows for batch in blender.open(both.blend_id).read(0, 50)) == 50
+
+
+def test_a_snapshot_that_is_freed_while_a_blend_is_stored_is_pinned(lake: Catalog, code: PackedFixture) -> None:
+    """Deletion and creation of two blends of one snapshot, at once: the one that is there has its tag."""
+    blender = Blender(lake)
+    first = blender.create(BlendSpec((SourceSpec(code.identifier),)))
+
+    class Racing(BlendStore):
+        def put(self, config: BlendConfig, head: Head | None = None) -> str:
+            blender.delete(first.blend_id)
+            return super().put(config, head)
+
+    second = Blender(lake, store=Racing(open_store(lake).objects)).create(
+        BlendSpec((SourceSpec(code.identifier),), seed=2)
+    )
+    assert f"blend_{second.sources[0].snapshot_id}" in code.table.refs()
 
 
 def test_every_mistake_is_reported_at_once(lake: Catalog, code: PackedFixture) -> None:

@@ -16,7 +16,7 @@ from pyarrow import fs
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.config import BlendConfig, Source, load_config
-from blender_service.blend.store import HEADS, BlendStore, LocalStore, ObjectStore, RemoteStore, check_name, open_store
+from blender_service.blend.store import BlendStore, LocalStore, ObjectStore, RemoteStore, check_name, open_store
 from blender_service.exceptions import (
     BlendNameTakenError,
     BlendNotFoundError,
@@ -58,8 +58,6 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """Both kinds of places for blends, on a local directory."""
     if request.param == "local":
         return LocalStore(tmp_path / "blends")
-    for folder in ("names", HEADS):
-        (tmp_path / "blends" / folder).mkdir(parents=True)  # an object store needs no folders
     return RemoteStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "blends")
 
 
@@ -111,6 +109,45 @@ def test_names_are_bound_once(objects: ObjectStore) -> None:
     store.bind("nightly", store.put(make_config(1)))
     with pytest.raises(BlendNameTakenError, match="nightly"):
         store.bind("nightly", store.put(make_config(2)))
+
+
+def test_names_of_a_blend_take_one_listing(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many names there are; those that an earlier version bound are noted once, whoever asks first."""
+    store = BlendStore(objects)
+    ids = [store.put(make_config(seed)) for seed in range(3)]
+    for number in range(30):  # as an earlier version bound them
+        objects.put_if_absent(f"names/run-{number}", ids[number % 2].encode())
+    assert store.names_of(ids[0]) == sorted(f"run-{number}" for number in range(0, 30, 2))
+    assert store.names_of(ids[2]) == []
+    calls: list[str] = []
+    for name in ("read", "list", "put_if_absent"):
+        call = getattr(type(objects), name)
+        monkeypatch.setattr(
+            type(objects),
+            name,
+            lambda self, at, *more, call=call, name=name: calls.append(name) or call(self, at, *more),
+        )
+    again = BlendStore(objects)
+    assert again.names_of(ids[1]) == sorted(f"run-{number}" for number in range(1, 30, 2))
+    assert calls == ["read", "list"]
+    again.names_of(ids[0])
+    assert calls == ["read", "list", "list"]
+
+
+def test_a_blend_that_is_deleted_is_gone_with_its_names(objects: ObjectStore) -> None:
+    """Neither id nor names lead to it, another blend keeps its own, and a name that is free may be bound again."""
+    store = BlendStore(objects)
+    one, other = (store.put(make_config(seed)) for seed in (1, 2))
+    for name, blend_id in (("nightly", one), ("weekly", one), ("daily", other)):
+        store.bind(name, blend_id)
+    store.delete(one)
+    assert (store.list_ids(), store.names()) == ([other], {other: ["daily"]})
+    assert not store.has(one) and store.has(other)
+    for reference in ("nightly", one[:8]):
+        with pytest.raises(BlendNotFoundError):
+            store.resolve(reference)
+    store.bind("nightly", other)
+    assert store.resolve("nightly") == other
 
 
 def test_unknown_references_are_refused(objects: ObjectStore) -> None:

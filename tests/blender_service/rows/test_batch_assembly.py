@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 import numpy as np
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from blender_service.order.resolve import ResolvedRows
 from blender_service.rows.batch_assembly import Chunk
-from blender_service.rows.row_batch_kernel import number_blocks
-from blender_service.tables.block_cache import PinnedBlock
-from blender_service.tables.block_file import Block, BlockKey
+from blender_service.tables.block import Block, BlockKey
 from blender_service.tables.block_reader import BlockReader
-from blender_service.wire.row_batch import decode, encode, names_field
+from blender_service.tables.packed_table import WindowFacts
+from blender_service.wire.row_batch import MessageCutter, decode
 from tests.blender_service.random_blocks import random_block
 from tests.tiers import tries
 
@@ -33,7 +32,7 @@ class FakeReader:
     def __init__(self, first_block: int, seed: int) -> None:
         """Have blocks from `first_block` on."""
         self.first_block, self.seed = first_block, seed
-        self.pinned: list[int] = []
+        self.given: list[int] = []
 
     def block(self, number: int) -> Block:
         """Make a block."""
@@ -44,11 +43,16 @@ class FakeReader:
         """Find blocks and places."""
         return ordinals // BLOCK_ROWS, ordinals % BLOCK_ROWS
 
-    def pin(self, blocks: Iterable[int]) -> dict[int, PinnedBlock]:
-        """Give blocks."""
-        found = {number: PinnedBlock(self.block(number)) for number in blocks}
-        self.pinned += found
-        return found
+    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Block]]:
+        """Give blocks, in an order of its own."""
+        for number in sorted(numbers, reverse=True):
+            self.given.append(number)
+            yield number, self.block(number)
+
+
+WINDOW = WindowFacts(
+    window_tokens=WINDOW_TOKENS, tokenizer_sha256="0" * 64, vocabulary_size=9, end_of_document_id=0, padding_id=0
+)
 
 
 @given(
@@ -62,21 +66,19 @@ class FakeReader:
 def test_a_message_holds_the_rows_that_were_resolved(
     seed: int, rows: int, epoch: int, first_block: int, messages: int
 ) -> None:
-    """Row by row against the blocks themselves, for numbers beyond 8, 16 and 32 bits; each block is pinned once."""
+    """Row by row against the blocks themselves, for numbers beyond 8, 16 and 32 bits; each block is asked for once."""
     random = np.random.default_rng(seed)
     readers = {index: FakeReader(first_block, 100 * index) for index in (0, 2)}
     source = random.choice([0, 2], rows)
     ordinal = first_block * BLOCK_ROWS + random.integers(0, 2 * BLOCK_ROWS, rows)
     resolved = ResolvedRows(source, epoch + random.integers(0, 9, rows), ordinal)
     chunk = Chunk(resolved, cast(dict[int, BlockReader], readers))
-    names = np.frombuffer(names_field(("a", "b", "c")), dtype=np.uint8)
+    cutter = MessageCutter(chunk.copy(0, rows, ("a", "b", "c"), WINDOW))
     bounds = np.linspace(0, rows, messages + 1).astype(int).tolist()
     for first, end in itertools.pairwise(bounds):
         if first == end:
             continue
-        framed = chunk.message(first, 7 + first, end - first, names, (WINDOW_TOKENS, 2))
-        batch = decode(framed.message)
-        assert encode(batch) == framed.message
+        batch = decode(cutter.cut(first, end, 7 + first))
         assert (batch.offset, batch.rows) == (7 + first, end - first)
         np.testing.assert_array_equal(batch.sources, source[first:end])
         np.testing.assert_array_equal(batch.epochs, resolved.epoch[first:end])
@@ -86,17 +88,18 @@ def test_a_message_holds_the_rows_that_were_resolved(
             reader = readers[int(batch.sources[row])]
             block, place = reader.block(int(batch.ordinals[row]) // BLOCK_ROWS), int(batch.ordinals[row]) % BLOCK_ROWS
             np.testing.assert_array_equal(batch.input_ids[row], block.input_ids[place])
-            assert batch.token_counts[row] == block.token_counts[place]
-            own = slice(*block.segment_starts[place : place + 2].tolist())
+            assert batch.token_counts[row] == block.segments.row_tokens[place]
+            segments = block.segments
+            own = slice(*segments.starts[place : place + 2].tolist())
             there = slice(segment, segment + int(batch.segment_counts[row]))
-            np.testing.assert_array_equal(batch.document_starts[there], block.document_starts[own])
-            np.testing.assert_array_equal(batch.window_starts[there], block.window_starts[own])
-            texts = block.doc_id_bytes.tobytes()
-            starts = block.doc_id_starts[own.start : own.stop + 1].tolist()
+            np.testing.assert_array_equal(batch.document_starts[there], segments.document_starts[own])
+            np.testing.assert_array_equal(batch.window_starts[there], segments.window_starts[own])
+            texts = segments.doc_ids.tobytes()
+            starts = segments.doc_id_starts[own.start : own.stop + 1].tolist()
             assert batch.doc_ids[there] == [texts[a:b].decode() for a, b in itertools.pairwise(starts)]
             segment = there.stop
     for reader in readers.values():
-        assert len(reader.pinned) == len(set(reader.pinned))
+        assert len(reader.given) == len(set(reader.given))
 
 
 def test_rows_that_wait_are_held_in_few_bytes() -> None:
@@ -109,39 +112,3 @@ def test_rows_that_wait_are_held_in_few_bytes() -> None:
     chunk = Chunk(resolved, cast(dict[int, BlockReader], {index: FakeReader(0, 0) for index in range(3)}))
     held = [value for value in vars(chunk).values() if isinstance(value, np.ndarray) and value.shape == (rows,)]
     assert sum(array.itemsize for array in held) <= 6
-
-
-def test_a_chunk_takes_over_the_blocks_of_the_one_before() -> None:
-    """What both read is pinned once; the rows of the second are those that it reads by itself."""
-    random = np.random.default_rng(2)
-    rows = 500
-    names = np.frombuffer(names_field(("a",)), dtype=np.uint8)
-
-    def chunk_of(first_block: int, reader: FakeReader) -> Chunk:
-        ordinal = first_block * BLOCK_ROWS + random.integers(0, 4 * BLOCK_ROWS, rows)
-        zeros = np.zeros(rows, dtype=np.int64)
-        return Chunk(ResolvedRows(zeros, zeros, ordinal), cast(dict[int, BlockReader], {0: reader}))
-
-    shared = FakeReader(0, 0)
-    before = chunk_of(0, shared)
-    before.message(0, 0, rows, names, (WINDOW_TOKENS, 2))
-    state = random.bit_generator.state
-    after = chunk_of(2, shared)
-    random.bit_generator.state = state
-    alone = chunk_of(2, FakeReader(0, 0))
-    after.adopt(before)
-    first, second = (chunk.message(0, 0, rows, names, (WINDOW_TOKENS, 2)) for chunk in (after, alone))
-    assert first.message == second.message
-    assert sorted(shared.pinned) == list(range(6))
-
-
-@given(
-    blocks=st.lists(st.integers(0, 1 << 62), min_size=1, max_size=8), rows=st.integers(0, 300), seed=st.integers(0, 99)
-)
-def test_blocks_are_numbered_as_numpy_does(blocks: list[int], rows: int, seed: int) -> None:
-    """Ascending, each once, with the place of every row's block among them."""
-    drawn = np.random.default_rng(seed).choice(np.array(blocks, dtype=np.int64), rows)
-    expected, places = np.unique(drawn, return_inverse=True)
-    found, slots = number_blocks(drawn)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(slots, places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,9 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -34,11 +34,10 @@ from blender_service.exceptions import (
     UpdateRefusedError,
     WindowMismatchError,
 )
-from blender_service.rows.batch_assembly import BatchMessage, Chunk
 from blender_service.server.server import RunningServer, start
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
-from blender_service.wire.row_batch import RowBatch
+from blender_service.wire.row_batch import MessageCutter, RowBatch
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, WINDOW_TOKENS, PackedFixture
 from tests.blender_service.rows.test_blend_reader import rows_of
 
@@ -277,14 +276,13 @@ def test_a_slow_reader_holds_back_the_server(
 ) -> None:
     """Of a blend without end the server gathers what fits into the connection's window, then waits for the reader."""
     gathered: list[int] = []
-    frame = Chunk.message
+    cut = MessageCutter.cut
 
-    def counted(self: Chunk, first: int, offset: int, *rest: Any) -> BatchMessage:
-        framed = frame(self, first, offset, *rest)
-        gathered.append(len(framed.message))
-        return framed
+    def counted(self: MessageCutter, *place: int) -> bytes:
+        gathered.append(len(message := cut(self, *place)))
+        return message
 
-    monkeypatch.setattr(Chunk, "message", counted)
+    monkeypatch.setattr(MessageCutter, "cut", counted)
     with connect(serve().address) as client:
         blend = client.create_blend([SourceSpec(prose.identifier, max_epochs=0)])
         stream = client.read(blend.blend_id, 0)
@@ -307,13 +305,16 @@ def test_a_taken_port_is_one_line(serve: Serve, lake: Catalog, code: PackedFixtu
     assert "\n" not in str(caught.value)
 
 
-def run_module(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+def run_module(
+    directory: Path, *arguments: str, command: Sequence[str] = ("-m", "blender_service")
+) -> subprocess.Popen[str]:
     """Start `python -m blender_service` in a directory."""
     root = Path(__file__).parents[3]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYICEBERG_")}
     environment["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "protos")])
-    command = [sys.executable, "-m", "blender_service", *arguments]
-    return subprocess.Popen(command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, *command, *arguments], cwd=directory, env=environment, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_the_module_serves_until_sigterm(tmp_path: Path, lake: Catalog, blend: Blend) -> None:
@@ -329,6 +330,45 @@ def test_the_module_serves_until_sigterm(tmp_path: Path, lake: Catalog, blend: B
     assert process.wait(timeout=20) == 0
     assert "stopped" in process.stderr.read()
     process.stderr.close()
+
+
+HANGING = """
+import sys, time
+from blender_service.rows import batch_assembly
+from blender_service.server import server
+server.STOP_GRACE_SECONDS = 0.5
+batch_assembly.Chunk.copy = lambda *a: time.sleep(600)
+server.serve(port=0, operation=server.OperationConfig(drain_seconds=0.2))
+"""
+
+
+def test_a_store_that_hangs_does_not_hold_a_server_that_is_told_to_stop(
+    tmp_path: Path, lake: Catalog, blend: Blend
+) -> None:
+    """A stream waits for bytes that never come; SIGTERM ends the process all the same."""
+    code = f"import logging; logging.basicConfig(level=logging.INFO)\n{HANGING}"
+    process = run_module(tmp_path, command=("-c", code))
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "serving at" in line)
+    with connect(line.split()[-1], retry_seconds=0.1) as client:
+
+        def read() -> None:
+            with contextlib.suppress(BlenderError):
+                next(client.read("mixed", 0))
+
+        threading.Thread(target=read, daemon=True).start()
+        next(line for line in process.stderr if "read " in line)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    process.stderr.close()
+
+
+def test_options_of_the_files_of_blocks_are_ignored_with_a_line(tmp_path: Path) -> None:
+    """A server that is started as before starts, and says what to do with the folder."""
+    process = run_module(tmp_path / "..", "--port", "0", "--cache-folder", "/x", "--cache-bytes", "9")
+    _, error = process.communicate(timeout=60)
+    assert "--cache-folder /x is ignored: blocks are kept in memory (--cache-memory BYTES)" in error
+    assert "--cache-bytes 9 is ignored" in error and "catalog.db does not exist" in error
 
 
 def test_a_missing_lake_is_one_line(tmp_path: Path) -> None:

@@ -1,37 +1,43 @@
-"""The folder of block files: bounded, shared, never half written, and damage never goes unseen."""
+"""Decoded blocks in memory: bounded, decoded once for all, never taken for damage when the store or machine fails."""
 
 from __future__ import annotations
 
-import mmap
+import errno
 import os
-import signal
-import subprocess
-import sys
+import resource
 import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
-from blender_service.exceptions import BlockCacheError, DamagedBlockError, ServerUnavailableError
+from blender_service.exceptions import PackedTableError, ServerExhaustedError, ServerUnavailableError
 from blender_service.rows import blend_reader
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
-from blender_service.tables.block_cache import QUARANTINE, BlockCache, PinnedBlock
+from blender_service.tables import block_reader, parquet_to_block
+from blender_service.tables.block import Block, join_rows, take_rows
+from blender_service.tables.block_cache import BlockCache
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.random_blocks import key_of, random_block
+from tests.tiers import tries
 from tests.waiting import until
 
-FILE_BYTES = 4096 + 2 * 16 * 4
+
+def put(cache: BlockCache, *numbers: int) -> None:
+    """Put blocks into a cache, as a reader does that decodes them."""
+    keys, _ = cache.claim([key_of(number) for number in numbers])
+    for _ in cache.decoded(keys, (random_block(key, number) for key, number in zip(keys, numbers, strict=True))):
+        pass
 
 
-def put(cache: BlockCache, number: int) -> None:
-    """Write block `number`, keeping no pin."""
-    cache.put(key_of(number), random_block(key_of(number), number))
+def kept(cache: BlockCache) -> list[int]:
+    """List the blocks that a cache keeps."""
+    return [number for number in range(100) if key_of(number) in cache]
 
 
 def messages(framed: Iterator[BatchMessage]) -> list[bytes]:
@@ -39,256 +45,191 @@ def messages(framed: Iterator[BatchMessage]) -> list[bytes]:
     return [one.message for one in framed]
 
 
-def numbers_in(cache: BlockCache, count: int = 100) -> list[int]:
-    """List the blocks that have a file."""
-    return [number for number in range(count) if (cache.folder / key_of(number).name).exists()]
+@given(seed=st.integers(0, 1 << 32), taken=st.lists(st.integers(0, 19), max_size=30), parts=st.integers(1, 4))
+@settings(max_examples=tries(60))
+def test_rows_that_are_taken_are_the_rows_that_were_there(seed: int, taken: list[int], parts: int) -> None:
+    """Against lists, row by row, for any rows in any order and any way to join them."""
+
+    def listed(block: Block, rows: list[int]) -> list[object]:
+        own, text = block.segments, block.segments.doc_ids.tobytes()
+        columns = (own.document_starts.tolist(), own.token_counts.tolist(), own.window_starts.tolist())
+        starts, texts = own.starts.tolist(), own.doc_id_starts.tolist()
+        return [
+            (own.row_tokens[row], [(text[texts[s] : texts[s + 1]], *(c[s] for c in columns)) for s in range(a, b)])
+            for row, a, b in ((row, starts[row], starts[row + 1]) for row in rows)
+        ]
+
+    block = random_block(key_of(0)._replace(end=20), seed)
+    cuts = np.array_split(np.array(taken, dtype=np.int64), parts)
+    joined = join_rows([take_rows(block.segments, rows) for rows in cuts])
+    copied = Block(0, block.input_ids[taken], joined)
+    assert listed(copied, list(range(len(taken)))) == listed(block, taken)
+    for name, array in block.segments._asdict().items():
+        assert getattr(joined, name).dtype == array.dtype, name
 
 
-def flip(path: Path, at: int) -> None:
-    """Change one bit of a file."""
-    content = bytearray(path.read_bytes())
-    content[at] ^= 1
-    path.write_bytes(content)
+def test_the_longest_unused_go_first() -> None:
+    """Beyond the bound the blocks go that were used longest ago; a use makes a block young again."""
+    size = max(random_block(key_of(number), number).byte_count for number in range(9))
+    cache = BlockCache(max_bytes=8 * size)
+    put(cache, *range(8))
+    assert cache.get(key_of(0)) is not None
+    put(cache, *range(8, 12))
+    assert 0 in kept(cache) and 1 not in kept(cache)
+    assert cache.byte_count == sum(random_block(key_of(n), n).byte_count for n in kept(cache)) <= cache.max_bytes
+    assert (cache.hits, cache.misses) == (1, 12)
 
 
-def test_another_cache_finds_what_one_wrote(tmp_path: Path) -> None:
-    """A second process, or the same one after a restart, reads the blocks of the folder and builds none."""
-    put(BlockCache(tmp_path), 3)
-    cache = BlockCache(tmp_path)
-    pin = cache.pin(key_of(3))
-    assert pin is not None
-    np.testing.assert_array_equal(pin.block.input_ids, random_block(key_of(3), 3).input_ids)
-    assert cache.pin(key_of(4)) is None
-    assert (cache.events.counts.hits, cache.events.counts.misses) == (1, 0)
-
-
-def test_the_longest_unused_go_first(tmp_path: Path) -> None:
-    """With room for eight files the ninth drops the ones used longest ago; a use makes a block young again."""
-    cache = BlockCache(tmp_path, max_bytes=8 * FILE_BYTES)
-    for number in range(8):
-        put(cache, number)
-        time.sleep(0.01)
-    assert cache.pin(key_of(0)) is not None
-    put(cache, 8)
-    assert numbers_in(cache) == [0, 3, 4, 5, 6, 7, 8]
-    assert cache.byte_count == 7 * FILE_BYTES
-
-
-def test_what_is_pinned_stays(tmp_path: Path) -> None:
-    """A block in use is never deleted, whatever the bound; once it is let go it may be."""
-    cache = BlockCache(tmp_path, max_bytes=1)
-    held = cache.put(key_of(0), random_block(key_of(0), 0))
-    for number in range(1, 5):
-        put(cache, number)
-    assert 0 in numbers_in(cache)
-    assert cache.pin(key_of(0)) is held
-    del held
-    put(cache, 9)
-    assert 0 not in numbers_in(cache)
-
-
-def test_a_mapped_block_outlives_its_file(tmp_path: Path) -> None:
-    """Another process may delete a file that is in use here: the rows stay readable, and it is built again later."""
-    cache = BlockCache(tmp_path)
-    pin = cache.put(key_of(0), random_block(key_of(0), 0))
-    (tmp_path / key_of(0).name).unlink()
-    np.testing.assert_array_equal(pin.block.input_ids, random_block(key_of(0), 0).input_ids)
-    assert BlockCache(tmp_path).pin(key_of(0)) is None
-
-
-def test_a_damaged_file_is_put_aside_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """After three failed reads the file is in quarantine, the log names it, and the block can be built again."""
-    put(BlockCache(tmp_path), 3)
-    path = tmp_path / key_of(3).name
-    flip(path, 5000 % FILE_BYTES)
-    cache = BlockCache(tmp_path)
-    assert cache.pin(key_of(3)) is None
-    assert "3 attempts" in caplog.text
-    assert path.name in caplog.text
-    assert [file.name for file in (tmp_path / QUARANTINE).iterdir()] == [path.name]
-    assert (cache.events.counts.checksum_failures, cache.events.counts.quarantined) == (3, 1)
-    assert cache.pin(key_of(3)) is None
-    put(cache, 3)
-    assert cache.pin(key_of(3)) is not None
-
-
-def test_every_flipped_byte_of_a_served_folder_is_found(lake: Catalog, prose: PackedFixture, tmp_path: Path) -> None:
-    """Wherever a block's file is damaged, the read that needs it builds it again and goes on."""
-    folder = tmp_path / "blocks"
-    config = Blender(lake, cache_folder=folder).create(BlendSpec((SourceSpec(prose.identifier),), block_rows=100))
-    expected = messages(Blender(lake, cache_folder=folder).open(config.blend_id).read_messages(0))
-    (path,) = folder.glob("*.block")
-    size = path.stat().st_size
-    for at in [*range(0, 160, 7), *range(160, size, 611), size - 1]:
-        flip(path, at)
-        blender = Blender(lake, cache_folder=folder)
-        assert messages(blender.open(config.blend_id).read_messages(0)) == expected
-        assert blender.cache.events.counts.quarantined == 1
-
-
-def flip_in_place(path: Path, bit: int) -> None:
-    """Change one bit of a file where it lies, so that whoever has it mapped sees it."""
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        content[bit // 8] ^= 1 << bit % 8
-
-
-def test_a_bit_that_flips_while_a_block_is_mapped_changes_no_row(
-    lake: Catalog, prose: PackedFixture, tmp_path: Path
-) -> None:
-    """In header, offsets, counts, texts, digests and ids: every row that is served is right, and the read goes on."""
-    folder = tmp_path / "blocks"
-    blender = Blender(lake, cache_folder=folder)
-    config = blender.create(BlendSpec((SourceSpec(prose.identifier),), block_rows=100))
-    reader = blender.open(config.blend_id)
-    expected = messages(reader.read_messages(0, max_batch_rows=30))
-    (path,) = folder.glob("*.block")
-    bits, random = 8 * path.stat().st_size, np.random.default_rng(7)
-    for count in (1, 1, 2, 64):  # bits at once, all over the file
-        for first in range(0, bits, 2500):
-            for bit in random.integers(first, min(bits, first + 2500), count).tolist():
-                flip_in_place(path, bit)
-            assert messages(reader.read_messages(0, max_batch_rows=30)) == expected
-    assert blender.cache.events.counts.quarantined > 100
-
-
-def test_a_block_that_is_damaged_whenever_it_is_built_ends_the_read(
-    lake: Catalog, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory or a disk that damages all that is written is named, instead of building for ever."""
-    blender = Blender(lake)
-    config = blender.create(BlendSpec((SourceSpec(prose.identifier),), block_rows=100))
-    pin = BlockCache._touch
-
-    def damaging(self: BlockCache, name: str, held: PinnedBlock) -> PinnedBlock:
-        flip_in_place(self.folder / name, 8 * (self.folder / name).stat().st_size - 1)
-        return pin(self, name, held)
-
-    monkeypatch.setattr(BlockCache, "_touch", damaging)
-    with pytest.raises(DamagedBlockError, match="check memory and disk"):
-        list(blender.open(config.blend_id).read_messages(0))
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    """A file where the folder should be, and a folder that vanished, are errors that name it."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BlockCacheError, match="file"):
-        BlockCache(tmp_path / "file" / "folder")
-    cache = BlockCache(tmp_path / "gone")
-    cache.folder.rmdir()
-    with pytest.raises(BlockCacheError, match="gone"):
-        put(cache, 1)
-
-
-def test_the_folder_of_a_cache_of_its_own_goes_with_it() -> None:
-    """Without a folder a temporary one is used, which is removed with the cache."""
+def test_blocks_of_files_that_are_not_served_are_forgotten() -> None:
+    """Those of one path go, with their bytes; the others stay."""
     cache = BlockCache()
-    folder = cache.folder
-    put(cache, 1)
-    del cache
-    assert not folder.exists()
+    put(cache, 1, 2)
+    cache.forget({"another.parquet"})
+    assert kept(cache) == [1, 2]
+    cache.forget({key_of(1).path})
+    assert (kept(cache), cache.byte_count) == ([], 0)
 
 
-def test_threads_that_need_one_block_share_it(tmp_path: Path) -> None:
-    """Whoever pins or writes a block meanwhile, all read the same rows, and nothing of the writing is left."""
-    cache = BlockCache(tmp_path, max_bytes=6 * FILE_BYTES)
-    wrong: list[int] = []
+def test_streams_that_need_a_block_at_once_decode_it_once(
+    lake: Catalog, code: PackedFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight that begin together each gets all rows; what one gives up, or fails at, another can still have."""
+    blender = Blender(lake, cache_bytes=1)  # so that no later use hides a second decoding
+    config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=1000))
+    expected = messages(Blender(lake).open(config.blend_id).read_messages(0))
+    decode, entered, go_on = block_reader.decode_blocks, threading.Semaphore(0), threading.Event()
 
-    def use(seed: int) -> None:
-        for number in np.random.default_rng(seed).integers(0, 20, 60).tolist():
-            pin = cache.pin(key_of(number)) or cache.put(key_of(number), random_block(key_of(number), number))
-            if not np.array_equal(pin.block.input_ids, random_block(key_of(number), number).input_ids):
-                wrong.append(number)
+    def slow(*arguments: object) -> Iterator[Block]:
+        entered.release()
+        go_on.wait()
+        yield from decode(*arguments)  # type: ignore[arg-type]
 
-    threads = [threading.Thread(target=use, args=(seed,)) for seed in range(6)]
+    monkeypatch.setattr(block_reader, "decode_blocks", slow)
+    reader = blender.open(config.blend_id)._pinned[0]
+    got: list[Block] = []
+    threads = [threading.Thread(target=lambda: got.extend(b for _, b in reader.blocks([1]))) for _ in range(8)]
     for thread in threads:
         thread.start()
+    entered.acquire()
+    until(lambda: blender.cache.hits >= 7)
+    go_on.set()
     for thread in threads:
         thread.join()
-    assert not wrong
-    assert not list(tmp_path.glob(".*"))
-    assert len(numbers_in(cache)) <= 6
+    assert len(got) == 8 and len(set(map(id, got))) == 1
+    assert blender.cache.misses == 1
+
+    monkeypatch.setattr(block_reader, "decode_blocks", decode)
+    abandoned = reader.blocks([0, 1, 2])
+    next(abandoned)
+    abandoned.close()
+    assert not blender.cache._claimed
+    assert messages(blender.open(config.blend_id).read_messages(0)) == expected
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from blender_service.tables.block_cache import BlockCache
-from tests.blender_service.random_blocks import key_of, random_block
-cache = BlockCache(Path(sys.argv[1]), max_bytes=20 * 4224)
-for turn in range(1 << 30):
-    key = key_of(turn % 50)
-    cache.put(key, random_block(key, turn % 50))
-    if turn == 0:
-        print("ready", flush=True)
-"""
+def test_a_decoding_that_fails_is_told_to_all_who_wait_for_it() -> None:
+    """The error of the one that decodes is theirs; the next one who asks tries again."""
+    cache = BlockCache()
+    own, _ = cache.claim([key_of(1), key_of(2)])
+    _, others = cache.claim([key_of(1), key_of(2)])
+
+    def failing() -> Iterator[Block]:
+        yield random_block(key_of(1), 1)
+        raise PackedTableError("damaged")
+
+    with pytest.raises(PackedTableError, match="damaged"):
+        list(cache.decoded(own, failing()))
+    assert others[key_of(1)].result().rows == 4
+    with pytest.raises(PackedTableError, match="damaged"):
+        others[key_of(2)].result()
+    assert cache.claim([key_of(1), key_of(2)])[0] == [key_of(2)]
 
 
-@pytest.mark.nightly
-def test_a_killed_writer_leaves_nothing_half(tmp_path: Path) -> None:
-    """Two processes write into one folder and are killed at any moment: every file that has a name is whole."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for turn in range(2):
-        writers = [
-            subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], env=environment, stdout=subprocess.PIPE)
-            for _ in range(2)
-        ]
-        for writer in writers:
-            assert writer.stdout is not None
-            writer.stdout.readline()
-        time.sleep(0.05 + 0.03 * turn)
-        for writer in writers:
-            writer.send_signal(signal.SIGKILL)
-            writer.communicate()
-        cache = BlockCache(tmp_path)
-        present = numbers_in(cache)
-        assert present
-        for number in present:
-            pin = cache.pin(key_of(number))
-            assert pin is not None
-            np.testing.assert_array_equal(pin.block.input_ids, random_block(key_of(number), number).input_ids)
+def test_prewarm_leaves_nothing_to_build(lake: Catalog, code: PackedFixture) -> None:
+    """After prewarm the rows are served from memory alone."""
+    blender = Blender(lake)
+    config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=32, group_blocks=3))
+    blender.prewarm(config.blend_id, 100, 400)
+    misses = blender.cache.misses
+    assert sum(batch.rows for batch in blender.open(config.blend_id).read(100, 400)) == 400
+    assert blender.cache.misses == misses > 0
 
 
-def test_what_a_killed_process_left_is_removed_after_an_hour(tmp_path: Path) -> None:
-    """A young temporary file may still be written to; an old one is nobody's."""
-    for name, age in ((".young.tmp", 60), (".old.tmp", 7200)):
-        (tmp_path / name).write_bytes(b"half")
-        os.utime(tmp_path / name, (time.time() - age,) * 2)
-    BlockCache(tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == [".young.tmp"]
-
-
-def test_prewarm_leaves_nothing_to_build(lake: Catalog, code: PackedFixture, tmp_path: Path) -> None:
-    """After prewarm the rows are served from the folder alone: the data files may be gone."""
-    config = Blender(lake).create(BlendSpec((SourceSpec(code.identifier),), block_rows=32, group_blocks=3))
-    expected = messages(Blender(lake).open(config.blend_id).read_messages(100, 400))
-    Blender(lake, cache_folder=tmp_path / "blocks").prewarm(config.blend_id, 100, 400)
-    for task in code.table.scan().plan_files():
-        Path(task.file.file_path.removeprefix("file://")).unlink()
-    reader = Blender(lake, cache_folder=tmp_path / "blocks").open(config.blend_id)
-    assert messages(reader.read_messages(100, 400)) == expected
-
-
-def test_a_store_that_does_not_answer_is_no_damage(
-    lake: Catalog, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (OSError("the network is down"), ServerUnavailableError, "does not answer: the network is down"),
+        (OSError(errno.EIO, os.strerror(errno.EIO)), ServerUnavailableError, "Input/output error"),
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), ServerExhaustedError, "Too many open files"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), ServerExhaustedError, "No space left"),
+        (PermissionError("access denied"), ServerUnavailableError, "access denied"),
+        (FileNotFoundError("gone"), PackedTableError, "cannot be read: gone; restore the file"),
+    ],
+)
+@pytest.mark.parametrize("call", ["open", "read"])
+def test_what_the_store_or_this_machine_lacks_is_no_damage(
+    lake: Catalog,
+    prose: PackedFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: OSError,
+    kind: type[Exception],
+    said: str,
+    call: str,
 ) -> None:
-    """Storage that fails once is read at the second attempt; one that goes on failing is named as away, no damage."""
+    """What fails once is tried again; what goes on failing is retryable, in a line; only a lost file is damage."""
+    monkeypatch.setattr(parquet_to_block, "RETRY_SECONDS", 0)
+    blender = Blender(lake)
+    config = blender.create(BlendSpec((SourceSpec(prose.identifier),)))
+    io = type(blender.open(config.blend_id)._pinned[0].table.io)
+    new_input, failures = io.new_input, [0]
+
+    class Failing:
+        def __init__(self, inner: object) -> None:
+            self.inner = inner
+
+        def open(self) -> object:
+            self.fail("open")
+            return Failing(self.inner.open())  # type: ignore[attr-defined]
+
+        def read(self, size: int = -1) -> object:
+            self.fail("read")
+            return self.inner.read(size)  # type: ignore[attr-defined]
+
+        def fail(self, now: str) -> None:
+            if now == call and failures[0]:
+                failures[0] -= 1
+                raise fault
+
+        def __getattr__(self, name: str) -> object:
+            if name == "read_buffer":  # by which Arrow would pass `read` by
+                raise AttributeError
+            return getattr(self.inner, name)
+
+    monkeypatch.setattr(
+        io, "new_input", lambda own, at: Failing(new_input(own, at)) if at.endswith(".parquet") else new_input(own, at)
+    )
+    failures[0] = 2
+    assert sum(batch.rows for batch in blender.open(config.blend_id).read(0)) == 100
+    blender.cache.forget({key.path for key in blender.cache._kept._values})
+    failures[0] = 3
+    expected = ServerUnavailableError if call == "read" and kind is PackedTableError else kind
+    with pytest.raises(expected) as raised:
+        list(blender.open(config.blend_id).read(0))
+    assert type(raised.value) is expected
+    assert ("gone" if expected is not kind else said) in str(raised.value)
+
+
+def test_a_server_without_file_handles_says_so_and_goes_on_later(lake: Catalog, prose: PackedFixture) -> None:
+    """With the limit of open files reached, as it really is, no file is called damaged; with handles again it reads."""
     config = Blender(lake).create(BlendSpec((SourceSpec(prose.identifier),)))
     reader = Blender(lake).open(config.blend_id)
-    io = type(reader._pinned[0].table.io)
-    new_input = io.new_input
-    failures = [1]
-
-    def failing(self: object, location: str) -> object:
-        if location.endswith(".parquet") and failures[0]:
-            failures[0] -= 1
-            raise OSError("the network is down")
-        return new_input(self, location)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(io, "new_input", failing)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(ServerExhaustedError, match="Too many open files; raise that limit"):
+            list(reader.read(0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert sum(batch.rows for batch in reader.read(0)) == 100
-    failures[0] = 4  # the first is met when the table is indexed
-    with pytest.raises(ServerUnavailableError, match=r"does not answer: the network is down"):
-        list(Blender(lake).open(config.blend_id).read(0))
 
 
 def test_later_blocks_are_built_before_they_are_needed(
@@ -301,11 +242,31 @@ def test_later_blocks_are_built_before_they_are_needed(
     config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=16, group_blocks=2))
     reader = blender.open(config.blend_id)
     number, _ = reader._pinned[0].locate(config.order().resolve(np.arange(128)).ordinal)
-    needed, later = set(number[:2].tolist()), set(number[64:128].tolist())
+    needed, later = set(number[:3].tolist()), set(number[64:128].tolist())
     stream = reader.read_messages(0, max_batch_rows=1)
     next(stream)
-    assert blender.cache.events.counts.misses == len(set(number[:1].tolist()))
+    assert blender.cache.misses == len(set(number[:1].tolist()))
     next(stream)
-    until(lambda: blender.cache.events.counts.misses >= len(needed | later))
-    assert blender.cache.events.counts.misses == len(needed | later)
+    until(lambda: blender.cache.misses >= len(needed | later))
+    assert blender.cache.misses == len(needed | later)
     assert all(reader._pinned[0].is_cached(block) for block in later)
+
+
+def test_fetching_ahead_outlives_any_error(lake: Catalog, code: PackedFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that nobody thought of, in the thread that builds ahead, ends neither the thread nor a stream."""
+    blender = Blender(lake)
+    config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=16))
+    reader = blender.open(config.blend_id)._pinned[0]
+    fetcher, build, failures = blender._shared.fetcher, reader.build, [1]
+
+    def failing(numbers: set[int]) -> None:
+        if failures[0]:
+            failures[0] -= 1
+            raise ZeroDivisionError
+        build(numbers)
+
+    monkeypatch.setattr(reader, "build", failing)
+    fetcher.request(reader, [0])
+    until(lambda: failures[0] == 0)
+    fetcher.request(reader, [1])
+    until(lambda: reader.is_cached(1))

@@ -91,7 +91,7 @@ def boilerplate(seed: int, copies: int, increments: int) -> list[Document]:
 def templated(seed: int, pages: int) -> list[Document]:
     """Pages that share a template (alike below 0.7), and in a second increment a twin of each (mostly 0.7 to 0.9)."""
     draw = random.Random(seed)
-    template = " ".join([f"template{number}" for number in range(150)] * 4)
+    template = " ".join([f"template{number}" for number in range(200)] * 3)
     common = [f"word{number}" for number in range(400)]
     documents = []
     for number in range(pages):
@@ -104,9 +104,37 @@ def templated(seed: int, pages: int) -> list[Document]:
     return documents
 
 
+def forms(seed: int, count: int) -> list[Document]:
+    """Forms of the same labels, whose fields are filled from short lists, in two increments."""
+    draw = random.Random(seed)
+    labels = " ".join(f"label{number}" for number in range(150))
+    filled = [" ".join(f"field{field}x{draw.randrange(4)}" for field in range(12)) for _ in range(count)]
+    return [Document(draw.randrange(2), "prose", f"{labels} {own}") for own in filled]
+
+
+def words_or_runs(words: Sequence[Any], few: bool = False) -> Iterator[tuple[int, Any]]:
+    """Features of a text with the place of their last word: words while enough of them differ, then runs as tuples."""
+    counts: Counter[Any] = Counter()
+    often = 0
+    for at, word in enumerate(words):
+        few = few or 5 * often > 2 * (len(counts) + 2)
+        if not few:
+            counts[word] += 1
+            often += counts[word] == 4
+            yield at, word
+            continue
+        for size in (3, 6, 12, 24):
+            run = tuple(words[place] if place >= 0 else None for place in range(at, at - size, -1))
+            counts[run] += 1
+            yield at, run
+            if counts[run] <= 2:
+                break
+
+
 def true_pairs(documents: Sequence[Document], threshold: Fraction, cap: int = 4) -> dict[frozenset[str], Fraction]:
     """J of every two documents of a kind that reach the threshold; words weigh as in increment 0."""
-    counted = {one.doc_id: Counter(re.findall(r"\w+", one.content.lower())) for one in documents}
+    words = {one.doc_id: re.findall(r"\w+", one.content.lower()) for one in documents}
+    counted = {doc_id: Counter(feature for _, feature in words_or_runs(own)) for doc_id, own in words.items()}
     found = {}
     for kind in {one.kind for one in documents}:
         first = [one for one in documents if one.kind == kind and one.increment == 0]

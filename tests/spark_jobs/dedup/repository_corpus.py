@@ -52,7 +52,7 @@ THRESHOLD = Fraction(7, 10)
 PARTITIONS = 2  # as many as frames made of rows have in tests
 _MEMBERS = (
     "increment int, dataset string, shard int, doc_id string, place bigint, repository string, path string, "
-    "byte_count bigint"
+    "byte_count bigint, fork_depth int"
 )
 _FACTS = (
     "increment int, dataset string, dataset_increment int, repository string, version string, licence string, "
@@ -137,7 +137,7 @@ class Corpus:
         """The tables of other levels, up to an increment."""
         here = [file for file in self.files if file.increment <= increment]
         witnesses = self.witnesses()
-        members = [(f.increment, f.dataset, 0, f.doc_id, f.place, f.repository, f.path, 100) for f in here]
+        members = [(f.increment, f.dataset, 0, f.doc_id, f.place, f.repository, f.path, 100, 0) for f in here]
         exact = [(f.increment, f.doc_id, witnesses[f.doc_id]) for f in here if f.doc_id in witnesses]
         bags = [(f.increment, f.doc_id, f.weight) for f in here if f.doc_id not in witnesses and f.weight]
         linked: list[tuple[int, float, str, str]] = []
@@ -270,4 +270,4 @@ def removed(tables: Mapping[str, DataFrame]) -> dict[str, tuple[str, int]]:
 
 def leaving(tables: Mapping[str, DataFrame]) -> set[str]:
     """doc_id of the files that leave with their repositories."""
-    return {row.doc_id for row in tables["repository_removal_files"].collect()}
+    return {row.doc_id for row in tables["repository_removal_files"].where("stand_in_doc_id IS NULL").collect()}

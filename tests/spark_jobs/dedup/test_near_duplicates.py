@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_jobs.dedup.near import large_buckets, pool_batches
 from spark_jobs.dedup.removal.thresholds import ThresholdsConfig, thresholds
 from tests.spark_jobs.dedup.near_corpus import (
     Document,
     boilerplate,
+    forms,
     found_pairs,
     greedy_removed,
     near_steps,
@@ -131,6 +133,25 @@ def test_large_buckets_change_nobody_who_is_kept(spark: SparkSession) -> None:
     assert set(found.items()) < set(truth.items())
     facts = tables["large_buckets"].collect()
     assert {row.threshold for row in facts} == set(THRESHOLDS) and all(row.rounds > 1 for row in facts)
+    assert_nobody_is_left(tables, documents)
+
+
+@pytest.mark.nightly
+def test_forms_filled_from_closed_lists_are_compared_in_batches(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nearly all pairs would be candidates; no list of them is made, and yet nobody like a kept one is left."""
+    compared = []
+    in_batches = large_buckets._Comparisons.compare_in_batches
+    monkeypatch.setattr(large_buckets, "_DOCUMENT_PAIRS", 0)
+    monkeypatch.setattr(pool_batches, "BATCH_DOCUMENTS", 64)
+    monkeypatch.setattr(
+        large_buckets._Comparisons, "compare_in_batches", lambda state: compared.append(state) or in_batches(state)
+    )
+    documents = forms(seed=6, count=160)
+    tables = near_steps(spark, documents, config={"pairs": {"max_bucket_pairs": 300}})
+    assert compared and tables["large_buckets"].count()
+    assert set(found_pairs(tables).items()) <= set(true_pairs(documents, LOWEST).items())
     assert_nobody_is_left(tables, documents)
 
 
@@ -257,5 +278,5 @@ def test_the_vocabulary_counts_documents_and_weighs_by_them(
     for token in tokens:
         number = sum(token in words for words in first)
         assert (rows[token].document_count if token in rows else 1) == number
-    unknown = rows[None]
+    unknown = tables["vocabulary"].where("kind = 'prose' and token_hash is null").collect()[0]
     assert unknown.unit == round(8 * math.log((len(first) + 1) / 2))

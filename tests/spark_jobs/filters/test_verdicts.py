@@ -131,14 +131,16 @@ def test_a_policy_reads_scorers_and_facts_of_documents(spark: SparkSession) -> N
     }
 
 
-# Path, metadata, whether it fails as evidence, and whether it does where manifests are left out.
-MANIFESTS = [
-    ("src/main.go", {}, False, False),
-    ("go.mod", {}, False, True),
-    ("web/tsconfig.base.json", {}, False, True),
-    ("code.jsonl#app/pom.xml", {}, False, True),
-    ("package.json", {"headrace.evidence": "manifest"}, True, True),
-    ("data/package.json.txt", {"evidence": "x"}, False, False),
+# Path, metadata, and the rule that it fails, where manifests are kept and where they are left out.
+MANIFESTS: list[tuple[str, dict[str, str], str | None, str | None]] = [
+    ("src/main.go", {}, None, None),
+    ("go.mod", {}, None, "manifest"),
+    ("web/tsconfig.base.json", {}, None, "manifest"),
+    ("code.jsonl#app/pom.xml", {}, None, "manifest"),
+    ("package.json", {"headrace.evidence": "manifest"}, "manifest", "manifest"),
+    ("data/package.json.txt", {"evidence": "x"}, None, None),
+    ("web/package-lock.json", {}, "lock_file", "lock_file"),
+    ("code.jsonl#Cargo.lock", {}, "lock_file", "lock_file"),
 ]
 
 
@@ -152,10 +154,12 @@ def test_manifests_are_left_out_where_the_policy_or_the_source_says_so(spark: Sp
     judged = spark.createDataFrame(good, SCHEMA)
     for policy, column in (("keep", 2), ("leave_out", 3)):
         rows = by_id(verdicts(judged, VerdictsConfig.model_validate({"manifests": policy}), documents))
-        expected = [[("manifest", None, None)] if case[column] else [] for case in MANIFESTS]
+        expected = [[(case[column], None, None)] if case[column] else [] for case in MANIFESTS]
         assert [[tuple(one) for one in row.failed] for row in rows] == expected
         assert [row.kept for row in rows] == [not failed for failed in expected]
-    assert verdicts(judged, VerdictsConfig(manifests="leave_out")).where("not kept").count() == 0
+    both = VerdictsConfig(manifests="leave_out", lock_files="keep")
+    assert verdicts(judged, both).where("not kept").count() == 0
+    assert verdicts(judged, both, documents).where("not kept").count() == 4
 
 
 def garbage() -> dict[str, str]:

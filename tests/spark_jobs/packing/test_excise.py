@@ -214,6 +214,10 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
     assert head.refs()["blend_1"].snapshot_id == done.new_snapshot_id
     assert done.tags_moved == ("blend_1",)
     assert blender.successor_of(head, first.snapshot_id) == done.new_snapshot_id
+    first_rows = int(first.summary.additional_properties["total-records"])
+    assert first_rows < len(after)
+    assert blender.rows_noted(head, str(first.snapshot_id), done.new_snapshot_id) == first_rows
+    assert blender.rows_noted(head, "blend_1", done.new_snapshot_id) == first_rows
     assert head.properties[blender.EXCISED] == str(len(set(gone))), "what Blender tells of a source"
     assert head.properties["headrace.generation"] == generation
     ledger = Ledger(lake.catalogue)
@@ -232,6 +236,8 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
     head = lake.catalogue.load_table(TABLE)
     assert set(successors(head).values()) == {second.new_snapshot_id}
     assert head.properties[blender.EXCISED] == str(len(set(gone)) + 1), "a document counts once"
+    for name in (str(first.snapshot_id), "blend_1"):
+        assert blender.rows_noted(head, name, second.new_snapshot_id) == first_rows, "for good"
     assert expire(lake.session(), lake.catalogue, TABLE, _later()) > 0
     assert not any(file in _all_files(tmp_path / "lake") for file in files_before - files_after)
     assert list(find_windows(TABLE, lake.catalogue.load_table(TABLE), gone)) == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from spark_jobs.sources.reading.languages import Language, is_manifest, language_of
+from spark_jobs.sources.reading.languages import LOCK_FILE, Language, is_manifest, language_of
 
 
 @pytest.mark.parametrize(
@@ -47,3 +49,18 @@ def test_manifests_are_known_by_name_and_land(path: str) -> None:
     assert is_manifest(path) and is_manifest(f"a/b/{path}") and is_manifest(f"part-0.jsonl#{path}")
     assert not is_manifest(f"{path}.txt") and not is_manifest(f"my-{path}")
     assert language_of(path) is not None
+
+
+LOCK_FILES = """package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml bun.lock bun.lockb deno.lock Cargo.lock
+    poetry.lock uv.lock pdm.lock pylock.toml pylock.dev.toml Pipfile.lock conda-lock.yml composer.lock Gemfile.lock
+    gems.locked go.sum go.work.sum flake.lock packages.lock.json gradle.lockfile mix.lock rebar.lock pubspec.lock
+    Podfile.lock Package.resolved Cartfile.resolved renv.lock MODULE.bazel.lock .terraform.lock.hcl Chart.lock
+    stack.yaml.lock cabal.project.freeze dub.selections.json .package-lock.json"""
+NO_LOCK_FILES = "lock.py file-lock.c spinlock.json block.json src/lock/a.json lock.md go.summary a.lock/b.c"
+
+
+def test_lock_files_are_known_by_name() -> None:
+    """In any directory and as the id of a record; code and prose about locks is none."""
+    for path in LOCK_FILES.split():
+        assert all(re.search(LOCK_FILE, one) for one in (path, f"a/b/{path}", f"part-0.jsonl#{path}")), path
+    assert not [path for path in NO_LOCK_FILES.split() if re.search(LOCK_FILE, path)]

@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
 from spark_jobs.tokens.certificate import Certificate, certify
-from spark_jobs.tokens.certificate_probes import code_point_blocks
+from spark_jobs.tokens.certificate_probes import code_point_blocks, newly_composing
 from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version
 from spark_jobs.tokens.hf_tokenizer import load_reference
 from spark_jobs.tokens.piece_encoder import PieceEncoder
@@ -178,6 +178,17 @@ def test_digits_one_by_one_are_certified() -> None:
 
 
 @pytest.mark.usefixtures("few_blocks")
+def test_nfc_is_certified_for_texts_that_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Qwen 2 has it; a character that this Python does not know, and that composes, goes to the reference."""
+    file = changed(trained_tokenizer(), normalizer={"type": "NFC"})
+    found = certify(file)
+    assert (found.refusal, found.excluded) == (None, certify(trained_tokenizer()).excluded)
+    known = unicodedata.category
+    monkeypatch.setattr(unicodedata, "category", lambda one: "Cn" if one in "\u0323\u1ea1" else known(one))
+    assert newly_composing() == {0x323, 0x1EA1}
+
+
+@pytest.mark.usefixtures("few_blocks")
 def test_the_reference_is_certified_against_itself() -> None:
     """The probes find no difference where there is none."""
     assert certify(trained_tokenizer(), Reference).excluded == ()
@@ -205,7 +216,7 @@ def test_tokenizers_that_probes_do_not_know_are_refused() -> None:
     file = trained_tokenizer()
     declared = json.loads(file)
     with_normalizer = Tokenizer.from_str(file)
-    with_normalizer.normalizer = normalizers.NFC()
+    with_normalizer.normalizer = normalizers.Lowercase()
     greedy = Tokenizer.from_str(file)
     greedy.add_tokens([AddedToken("<think>", lstrip=True)])
     model = declared["model"]

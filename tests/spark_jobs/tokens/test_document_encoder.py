@@ -21,7 +21,14 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.fast_encoder import FastEncoder, encoder_version, reference_version
-from tests.spark_jobs.packing.encoders import HARD_TEXT, SOURCES, needs_fast_encoder, reference_ids, trained_tokenizer
+from tests.spark_jobs.packing.encoders import (
+    HARD_TEXT,
+    SOURCES,
+    changed,
+    needs_fast_encoder,
+    reference_ids,
+    trained_tokenizer,
+)
 from tests.tiers import tries
 
 pytestmark = needs_fast_encoder
@@ -74,6 +81,18 @@ def test_documents_with_an_excluded_code_point_take_the_slow_path() -> None:
     assert ids(made, texts) == [reference_ids(trained_tokenizer(), str(text)) for text in texts]
     assert (made.tally.fast, made.tally.reference) == (4, 2)
     assert ids(made, ["a \U0001f642"]) == [reference_ids(trained_tokenizer(), "a \U0001f642")]
+
+
+@settings(max_examples=tries(200))
+@given(st.lists(HARD_TEXT, max_size=5))
+def test_with_nfc_documents_in_nfc_take_the_fast_path(texts: list[str]) -> None:
+    """As Qwen 2 has it; the others take the slow one, and all have the reference's ids."""
+    file = changed(trained_tokenizer(), normalizer={"type": "NFC"})
+    made = encoder(file_text=file)
+    known: list[str | bytes] = ["plain", "é漢字 größer", "e\u0301", "\u1100\u1161", "\u212b"]
+    assert ids(made, known) == [reference_ids(file, str(text)) for text in known]
+    assert (made.tally.fast, made.tally.reference) == (2, 3)
+    assert ids(made, [*texts]) == [reference_ids(file, text) for text in texts]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -19,6 +19,7 @@ from spark_jobs.dedup.bags.bags import BagsConfig, Units, _bag_batches
 from spark_jobs.dedup.bags.features import (
     STRUCTURE_TOKENS,
     WORD_PAIRS,
+    WORD_RUNS,
     WORDS,
     WORDS_AND_STRUCTURE,
     Features,
@@ -32,6 +33,7 @@ from spark_jobs.lexing.lexers import LEXERS, lexer_of, syntax_tables
 from spark_jobs.lexing.machine import KEYWORD, TEXT
 from spark_jobs.lexing.word_characters import word_tables
 from spark_jobs.text.text_columns import utf8_buffer
+from tests.spark_jobs.dedup.near_corpus import words_or_runs
 
 G, BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
@@ -112,18 +114,33 @@ Expected = list[tuple[int, int, int, int]]
 
 
 def expected(text: str, salt: int, feature: int = WORDS, lower: bool = True) -> Expected:
-    """(hash, count, start in bytes, length in bytes) of the distinct words or pairs of prose, ascending."""
+    """(hash, count, start in bytes, length in bytes) of the distinct features of prose, ascending."""
     tokens = prose_tokens(text, lower)
     size = min(2 if feature == WORD_PAIRS else 1, len(tokens)) or 1
-    counts: Counter[int] = Counter()
-    places: dict[int, tuple[int, int]] = {}
+    found = []
     for at in range(len(tokens) - size + 1):
         part = tokens[at : at + size]
         hashes = [token_hash(token, salt) for token, _, _ in part]
         h = mixed(folded(hashes)) if feature == WORD_PAIRS else hashes[0]
-        counts[h] += 1
         start, stop = (len(text[:place].encode()) for place in part[-1][1:])
-        places.setdefault(h, (start, stop - start if feature == WORDS else 0))
+        found.append((h, start, stop - start if feature == WORDS else 0))
+    return summed(with_runs(found, feature == WORD_RUNS))
+
+
+def with_runs(words: list[tuple[int, int, int]], few: bool = False) -> list[tuple[int, int, int]]:
+    """Words (or pairs) with start and length, and from where too few of them differ on runs."""
+    return [
+        (h, *words[at][1:])
+        if isinstance(h, int)
+        else (mixed(folded([one or 0 for one in h]) ^ len(h)), words[at][1], 0)
+        for at, h in words_or_runs([h for h, _, _ in words], few)
+    ]
+
+
+def summed(features: list[tuple[int, int, int]]) -> Expected:
+    """Features with their counts, ascending."""
+    counts = Counter(h for h, _, _ in features)
+    places = {h: place for h, *place in reversed(features)}
     return [(h, counts[h], *places[h]) for h in sorted(counts)]
 
 
@@ -140,7 +157,7 @@ def expected_structure(text: bytes, lexer: int, salt: int) -> Expected:
     """The same of the words of code and of every second run of its parts."""
     found = lex_text(np.frombuffer(text, np.uint8), lexer, True, syntax_tables(), word_tables())
     tokens = list(zip(*(column.tolist() for column in found), strict=True))
-    features = [(mixed(h ^ salt), start, end - start) for h, start, end, kind in tokens if kind < KEYWORD]
+    features = with_runs([(mixed(h ^ salt), start, end - start) for h, start, end, kind in tokens if kind < KEYWORD])
     parts = [(h if kind > TEXT else folded([kind + 1]), start) for h, start, _, kind in tokens if kind != TEXT]
     for last in range(STRUCTURE_TOKENS, len(parts) + 1):
         run = parts[last - STRUCTURE_TOKENS : last]
@@ -149,9 +166,7 @@ def expected_structure(text: bytes, lexer: int, salt: int) -> Expected:
             polynomial = (polynomial * 0xBF58476D1CE4E5B9 + part) & BITS
         h = mixed(polynomial ^ salt ^ 0x5354525543545552)
         features += [(h, run[-1][1], 0)] if h % 2 == 0 else []
-    places = {h: place for h, *place in reversed(features)}
-    counts = Counter(h for h, _, _ in features)
-    return [(h, counts[h], *places[h]) for h in sorted(counts)]
+    return summed(features)
 
 
 def count_all(content: pa.Array, lexer: int = 0, salt: int = 0, feature: int = WORDS) -> list[Expected]:
@@ -248,16 +263,16 @@ def test_features_are_chosen_by_kind() -> None:
     """One name stands for all kinds; code has its structure by default, and no other kind can."""
     kinds, languages = ["code", "prose", "data", "code"], ["Go", None, None, "COBOL"]
     chosen = [
-        (Features(), [WORDS_AND_STRUCTURE, WORDS, WORDS, WORDS_AND_STRUCTURE]),
+        (Features(), [WORDS_AND_STRUCTURE, WORDS, WORD_RUNS, WORDS_AND_STRUCTURE]),
         (Features.model_validate("word_pairs"), [WORD_PAIRS] * 4),
-        (Features(prose="word_pairs", code="words"), [WORDS, WORD_PAIRS, WORDS, WORDS]),
+        (Features(prose="word_pairs", code="words"), [WORDS, WORD_PAIRS, WORD_RUNS, WORDS]),
     ]
     for features, wanted in chosen:
         lexers, salts, found = token_rules(kinds, languages, features)
         assert found.tolist() == wanted
         assert [LEXERS[lexer] for lexer in lexers] == ["Go", "prose", "generic", "generic"]
         assert salts.tolist() == [kind_salt(kind) for kind in kinds]
-    with pytest.raises(ValidationError, match=r"prose\n.*'words' or 'word_pairs'"):
+    with pytest.raises(ValidationError, match=r"prose\n.*'words', 'word_pairs' or 'word_runs'"):
         Features.model_validate("words_and_structure")
 
 
@@ -277,6 +292,17 @@ def test_long_texts_are_counted_in_blocks_without_a_seam(feature: int) -> None:
     long = " ".join(f"w{number}é" if number % 7 == 0 else f"Word{number}" for number in numbers.tolist())
     texts = [long, "漢字仮" * 3000, "x" * 70_000, "short text", long[:20_000]]
     assert count_all(pa.array(texts), feature=feature) == [expected(text, 0, feature) for text in texts]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 5), max_size=3), st.integers(1, 12), st.integers(0, 2**32))
+def test_a_text_of_few_words_counts_as_runs(lengths: list[int], words: int, seed: int) -> None:
+    """From where its words are few for its length on, whatever blocks it is read in, and its neighbours as ever."""
+    draw = np.random.default_rng(seed)
+    texts = [" ".join(f"w{n}" for n in draw.integers(0, words, 150 * length**2)) for length in lengths]
+    texts.append("other words than these, as many as there are in it")
+    for feature in (WORDS, WORD_PAIRS, WORD_RUNS):
+        assert count_all(pa.array(texts), feature=feature) == [expected(text, 0, feature) for text in texts]
 
 
 @given(st.lists(st.text(st.sampled_from("ab1.'\"`\\/*#{}$<>=?!:\n @rRfé漢("), max_size=40), max_size=5), st.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import redirect_stdout
+from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -118,7 +119,9 @@ def test_members_carry_what_deduplication_needs(spark: SparkSession) -> None:
     frame = run(spark, MembersConfig(datasets=("code",)))
     assert frame.columns == [column.name for column in MEMBERS.columns]
     row, unlettered = by_id(frame)
-    assert tuple(row) == ("code", 5, "c1", "r", "a.py", (3 << 59) + (0xC1 >> 1), "code", None, 9, "sha c1", "let c1")
+    of_repository = int(sha256(b"code\nr").hexdigest()[:5], 16)
+    place = (3 << 59) + (of_repository << 39) + (0xC1 >> 21)
+    assert tuple(row) == ("code", 5, "c1", "r", "a.py", place, "code", None, 9, "sha c1", "let c1", 0)
     assert (unlettered.doc_id, unlettered.letters_sha256) == ("c4", None)
 
 
@@ -187,7 +190,9 @@ def standings(spark: SparkSession, config: MembersConfig) -> dict[str, int]:
         "dataset string, dataset_increment int, repository string, fork_of string, metadata map<string, string>",
     )
     found = members(documents, texts, verdicts, config, repositories).collect()
-    assert all(row.place & ((1 << 59) - 1) == int(row.doc_id, 16) >> 1 for row in found)
+    for row in found:
+        bits = 59 if row.repository is None else 39
+        assert row.place & ((1 << bits) - 1) == int(row.doc_id[:15], 16) >> 60 - bits
     return {row.doc_id: row.place >> 59 for row in found}
 
 

@@ -13,6 +13,7 @@ from tests.spark_jobs.dedup.repository_corpus import Corpus, Fact, File
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+BAGS = "repository_id string, dataset string, repository string, fork_depth int"
 DEFAULT: tuple[RepositoryCriterion, ...] = RepositoryBagsConfig().keep_first
 FACTS = [
     Fact("original", licence="MIT", stars=5),
@@ -50,15 +51,15 @@ def test_criteria_make_classes(spark: SparkSession) -> None:
     facts = newest_facts(Corpus([File(1, None, "a", "")], (), FACTS).inputs(spark, 1)["repositories"])
     placed = []
     for case, (names, criteria, _) in enumerate(CASES):
-        rows = [(File(0, name, "a", name).repository_id, "code", name) for name in names]
-        bags = spark.createDataFrame(rows, "repository_id string, dataset string, repository string")
+        rows = [(File(0, name, "a", name).repository_id, "code", name, 0) for name in names]
+        bags = spark.createDataFrame(rows, BAGS)
         wanted = Preference(criteria, (), ("good",), 100)
         placed.append(
             with_place(bags, facts, wanted).selectExpr(f"{case} AS case", "repository_id", "repository", "place")
         )
     classes: dict[int, dict[int, set[str]]] = {}
     for row in functools.reduce(DataFrame.unionByName, placed).collect():
-        assert row.place & ((1 << 59) - 1) == int(row.repository_id[:15], 16) >> 1
+        assert row.place & ((1 << 39) - 1) == int(row.repository_id[:15], 16) >> 21
         classes.setdefault(row.case, {}).setdefault(row.place >> 59, set()).add(row.repository)
     assert all(0 <= standing < 16 for found in classes.values() for standing in found)
     by_standing = [[names for _, names in sorted(classes[case].items())] for case in range(len(CASES))]
@@ -74,7 +75,6 @@ def test_datasets_come_in_the_order_of_the_config(spark: SparkSession) -> None:
 def _standings(spark: SparkSession, wanted: Preference, datasets: Sequence[str]) -> list[int]:
     """Standing of a repository in each dataset, without any facts."""
     files = [File(0, "name", "a", "", dataset=dataset) for dataset in datasets]
-    rows = [(f.repository_id, f.dataset, f.repository) for f in files]
-    bags = spark.createDataFrame(rows, "repository_id string, dataset string, repository string")
+    bags = spark.createDataFrame([(f.repository_id, f.dataset, f.repository, None) for f in files], BAGS)
     found = {row.dataset: row.place >> 59 for row in with_place(bags, None, wanted).collect()}
     return [found[dataset] for dataset in datasets]

@@ -66,10 +66,16 @@ def inputs(
         "removals": spark.createDataFrame(sorted(own), OWN_DDL),
     }
     if leaving is not None:
-        frames["leaving"] = spark.createDataFrame(
-            [(doc_id, "r") for doc_id in leaving], "doc_id string, repository string"
-        )
+        frames["leaving"] = leaving_frame(spark, [(0, "code", doc_id, "r", None, None) for doc_id in leaving])
     return frames
+
+
+def leaving_frame(
+    spark: SparkSession, rows: Collection[tuple[int, str, str, str, str | None, str | None]]
+) -> DataFrame:
+    """Rows of `repository_removal_files`."""
+    ddl = "dataset string, doc_id string, repository string, stand_in_dataset string, stand_in_doc_id string"
+    return spark.createDataFrame(list(rows), f"increment int, {ddl}")
 
 
 def broken(
@@ -158,6 +164,41 @@ def test_files_of_repositories_go_where_something_like_them_is_kept(spark: Spark
     }
     bad = [file._replace(repository="other"), file._replace(witness_doc_id="nobody")]
     assert unjustified(spark.createDataFrame([file, *bad], OWN_DDL), frames, 1, CONFIG).count() == 2
+
+
+def test_stand_ins_take_the_place_of_what_is_kept(spark: SparkSession) -> None:
+    """As without them, but that the stand-in is every witness, and what it stands for goes for it where it was kept."""
+    pairs = planted(4)
+    documents = {one.doc_id: one for pair in pairs for one in (pair.worse, pair.better)}
+    stood = [documents[name] for name in sorted({pair.better.doc_id for pair in pairs})[::2]]
+    frame = [(one.increment, one.dataset, one.doc_id, "r", "twins", f"{one.doc_id}-twin") for one in stood]
+    plain = one_after_another(pairs)
+
+    def twin(row: Removal) -> Removal:
+        named = row.witness_doc_id in {one.doc_id for one in stood}
+        return row._replace(witness_dataset="twins", witness_doc_id=f"{row.witness_doc_id}-twin") if named else row
+
+    expected = {
+        increment: {twin(row) for row in plain[increment]}
+        | {
+            Removal(threshold, one.dataset, one.doc_id, "twins", f"{one.doc_id}-twin", 1, 1, 1.0, "r")
+            for one in stood
+            for threshold in THRESHOLDS
+            if one.increment == increment
+            and (threshold, one.doc_id) not in {(row.threshold, row.doc_id) for row in plain[increment]}
+        }
+        for increment in (0, 1)
+    }
+    own: set[Removal] = set()
+    for increment in (0, 1):
+        frames = inputs(spark, pairs, own, increment) | {"leaving": leaving_frame(spark, frame)}
+        config = RemovalsConfig(thresholds=THRESHOLDS)
+        found = {Removal(*row) for row in removals(**frames, increment=increment, config=config).collect()}
+        assert found == expected[increment] != plain[increment]
+        assert broken(spark, found, frames, increment) == (0, 0)
+        own |= found
+    wrong = next(row for row in found if row.similarity == 1 and row.repository)._replace(witness_doc_id="nobody")
+    assert broken(spark, [wrong], frames, 1)[1] > 0
 
 
 @pytest.mark.nightly

@@ -50,7 +50,8 @@ def test_near_duplicates_go_at_the_applied_threshold(spark: SparkSession) -> Non
     """Each level takes away its own; removals at another threshold say nothing."""
     members = spark.createDataFrame(MEMBERS, "dataset string, shard int, doc_id string, path string")
     exact = spark.createDataFrame([("code", "b")], "dataset string, doc_id string")
-    near = spark.createDataFrame([(0.7, "a"), (0.7, "c"), (0.8, "c")], "threshold double, doc_id string")
+    rows = [(0.7, "a", "d"), (0.7, "c", "d"), (0.8, "c", "d")]
+    near = spark.createDataFrame(rows, "threshold double, doc_id string, witness_doc_id string")
     plain = survivors(members, exact, SurvivorsConfig(threshold=0.8), near)
     assert [row.doc_id for row in by_id(plain)] == ["a", "d"]
     lower = survivors(members, exact, SurvivorsConfig(threshold=0.7), near)

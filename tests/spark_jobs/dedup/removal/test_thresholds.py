@@ -31,8 +31,10 @@ def run(
 
     return thresholds(
         of_increment_1(members, "doc_id string, byte_count bigint"),
-        of_increment_1([(doc_id,) for doc_id in exact], "doc_id string"),
-        of_increment_1(gone, "threshold double, doc_id string, repository string"),
+        of_increment_1([(doc_id, "d3") for doc_id in exact], "doc_id string, witness_doc_id string"),
+        of_increment_1(
+            [(*one, "d0") for one in gone], "threshold double, doc_id string, repository string, witness_doc_id string"
+        ),
         of_increment_1(components, "threshold double, doc_id string, component string, document_count int"),
         spark.createDataFrame([], spark_schema(BAGS)),
         of_increment_1([(0.64,)], "recall double"),
@@ -44,10 +46,11 @@ def run(
 def test_each_threshold_counts_every_member_once(spark: SparkSession) -> None:
     """Documents and bytes kept and removed, files that go with repositories apart.
 
-    Components are named by a document of the increment or of an earlier one. Rows fit the table and pass its checks.
+    d0 repeats d3 and stands in for it at 0.9, which changes no count. Components are named by a document of the
+    increment or of an earlier one. Rows fit the table and pass its checks.
     """
     members: Members = [(f"d{n}", 10**n) for n in range(6)]
-    gone = [(0.7, "d1", None), (0.7, "d2", "r"), (0.8, "d2", "r")]
+    gone = [(0.7, "d1", None), (0.7, "d2", "r"), (0.8, "d2", "r"), (0.9, "d3", "r")]
     components = [
         (0.7, "d1", "d1", 2),
         (0.7, "d2", "d1", 2),

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_jobs.dedup.near.pairs import PAIRS
+from spark_jobs.dedup.removal.removals import REMOVALS, RemovalsConfig, removals
+from spark_jobs.dedup.removal.survivors import SurvivorsConfig, survivors
 from spark_jobs.dedup.repository.removals import (
     REPOSITORY_REMOVALS,
     RepositoryRemovalsConfig,
@@ -157,9 +160,36 @@ def test_files_leave_with_their_repository_unless_others_need_them(world: dict[s
         for other in FILES
         if other not in of_removed and witnesses.get(other.doc_id) == file.doc_id and other.increment == file.increment
     }
-    assert needed
+    stand_ins = {
+        row.doc_id: row.stand_in_doc_id
+        for row in world["repository_removal_files"].where("stand_in_doc_id IS NOT NULL").collect()
+    }
+    assert stand_ins.keys() == needed != set()
+    for doc_id, stand_in in stand_ins.items():
+        (increment,) = (one.increment for one in FILES if one.doc_id == doc_id)
+        repeats = [one for one in FILES if witnesses.get(one.doc_id) == doc_id and one.increment == increment]
+        repeats = [one for one in repeats if one not in of_removed]
+        assert stand_in == min(repeats, key=lambda one: (one.place, one.doc_id)).doc_id
     large = {file.doc_id for file in IN_LARGE}
     assert leaving(world) == {file.doc_id for file in of_removed} - needed - large
+
+
+def test_a_kept_repository_keeps_its_files(spark: SparkSession, world: dict[str, DataFrame]) -> None:
+    """But for those that it has twice, or another kept repository or none has; and each text is kept once."""
+    frames = WORLD.inputs(spark, 0)
+    files = world["repository_removal_files"].where("increment = 0")
+    pairs = spark.createDataFrame([], spark_schema(PAIRS))
+    own = spark.createDataFrame([], spark_schema(REMOVALS))
+    gone = removals(pairs, own, 0, RemovalsConfig(), leaving=files)
+    config = SurvivorsConfig(threshold=0.8)
+    kept = {row.doc_id for row in survivors(frames["members"], frames["exact_duplicates"], config, gone).collect()}
+    out = {name for name, (_, increment) in removed(world).items() if increment == 0}
+    here = [file for file in FILES if file.increment == 0]
+    held = {file.content for file in here if file.doc_id in kept and file.repository not in out}
+    assert {file.content for file in here if file.repository not in out} == held
+    assert {file.content for file in here if file.doc_id in kept} == {file.content for file in here}
+    contents = [file.content for file in here if file.doc_id in kept and file.content]
+    assert len(contents) == len(set(contents))
 
 
 def test_members_of_large_buckets_do_not_leave(world: dict[str, DataFrame]) -> None:

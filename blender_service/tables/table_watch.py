@@ -1,0 +1,109 @@
+"""Look at the tables of open streams again and again, in one thread: a stream compares a number and never waits for it.
+
+A stream so goes on with what is served now: after an excision with the successor of its snapshot, of a live table with
+the rows that were committed meanwhile. While the catalogue does not answer, what was seen last stays in force.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from blender_service.tables.packed_table import load_table
+
+LOOK_SECONDS: Final = 0.5
+MOST_SHARE: Final = 10  # a look that takes a second is followed by a pause of this many
+
+logger = logging.getLogger(__name__)
+
+
+class Follower:
+    """What one reader follows; its tables are looked at for as long as this is referenced."""
+
+    __slots__ = ("__weakref__", "tables")
+
+    def __init__(self, tables: frozenset[str]) -> None:
+        """Follow tables (namespace.table)."""
+        self.tables = tables
+
+
+class TableWatch:
+    """The tables that are followed, as they were seen last.
+
+    Attributes:
+        generation: changes whenever a table has.
+    """
+
+    def __init__(self, catalogue: Catalog) -> None:
+        """Look in `catalogue`."""
+        self._catalogue = catalogue
+        self._seen: dict[str, Table | None] = {}
+        self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.generation = 0
+
+    def follow(self, tables: Mapping[str, Table]) -> Follower:
+        """Look at tables from now on; they are given as the reader found them."""
+        follower = Follower(frozenset(tables))
+        with self._lock:
+            self._followers.add(follower)
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="table-watch", daemon=True)
+                try:
+                    thread.start()
+                    self._thread = thread
+                except RuntimeError as error:  # the next reader tries again
+                    logger.warning("tables are not looked at: %s", error)
+        for identifier, table in tables.items():
+            with self._lock:
+                seen = self._seen.setdefault(identifier, table)
+                differs = _place_of(seen) != _place_of(table)
+                self.generation += differs
+            if differs:  # which of the two is newer only the catalogue knows
+                self.look([identifier])
+        return follower
+
+    def table(self, identifier: str) -> Table | None:
+        """Give a table as it was seen last; None if it was dropped."""
+        return self._seen.get(identifier)
+
+    def look(self, tables: Collection[str]) -> None:
+        """Look at tables now; raises what the catalogue does."""
+        for identifier in tables:
+            with self._looking:  # one look after the other, so that none puts an older state over a newer one
+                table = load_table(self._catalogue, identifier)
+                with self._lock:
+                    if _place_of(self._seen.get(identifier)) != _place_of(table):
+                        self._seen[identifier] = table
+                        self.generation += 1
+
+    def _run(self) -> None:
+        """Look while anybody follows."""
+        while True:
+            with self._lock:
+                followed = frozenset().union(*(follower.tables for follower in self._followers))
+                self._seen = {name: table for name, table in self._seen.items() if name in followed}
+                if not followed:
+                    self._thread = None
+                    return
+            started = time.monotonic()
+            for identifier in followed:
+                try:
+                    self.look([identifier])
+                except Exception as error:  # noqa: BLE001 (whatever it is, the thread goes on)
+                    logger.warning("%s cannot be looked at, so what was seen last is served: %s", identifier, error)
+            time.sleep(max(LOOK_SECONDS, MOST_SHARE * (time.monotonic() - started)))
+
+
+def _place_of(table: Table | None) -> str:
+    """Give what changes with every commit to a table."""
+    return table.metadata_location if table is not None else ""

@@ -1,0 +1,120 @@
+"""What a run should say of its datasets and corpora in one line each: little was kept, or what returned stays out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression, EqualTo, In
+
+from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.reads import taken_increments
+from spark_jobs.lake.session.catalogue import load_table, tables_in
+
+LEAST_KEPT = 0.1
+_LEAST_DOCUMENTS = 10
+_SHOWN = 3
+
+
+def few_kept(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
+    """A line for each dataset of whose newest increment less than a tenth was kept, by verdicts or as members.
+
+    Args:
+        ledger: refreshed.
+        namespaces: datasets and corpora that are looked at.
+    """
+    told = set()
+    for name in sorted(namespaces):
+        for table in tables_in(ledger.catalogue, name):
+            if not table.startswith(f"{name}.verdicts") or not (numbers := ledger.increments(table)):
+                continue
+            kept, total, rules = _judged(ledger.catalogue, table, max(numbers))
+            if _is_few(kept, total):
+                told.add(name)
+                yield (
+                    f"{table} keeps {kept:,} of {total:,} documents of increment {max(numbers)} ({rules}); "
+                    "look: headrace doc why DOC, headrace policy preview"
+                )
+    for name in sorted(namespaces):
+        numbers = ledger.increments(f"{name}.members")
+        newest = max(numbers, default=0)
+        for dataset, theirs in taken_increments(ledger, f"{name}.increments").get(newest, {}).items():
+            landed = ledger.increments(f"{dataset}.documents")
+            total = sum(landed[number].row_count for number in theirs if number in landed)
+            if not numbers or dataset in told or not _is_few(0, total):
+                continue
+            here = EqualTo("increment", newest)
+            members = sum(_counts(ledger.catalogue, f"{name}.members", "dataset", here, dataset))
+            if _is_few(members, total):
+                yield (
+                    f"{name}.members has {members:,} of {total:,} documents of {dataset} in increment {newest}; "
+                    f"look: headrace corpus funnel {name}"
+                )
+
+
+def left_and_returned(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
+    """A line for each corpus with documents that left it, are at their source again, and are in no window."""
+    for name in sorted(namespaces):
+        left = read_columns(ledger.catalogue, f"{name}.revisions", ("dataset", "doc_id"), EqualTo("leaves", True))
+        if left is None or not len(left):
+            continue
+        back = sorted(
+            doc_id
+            for dataset in sorted(set(left["dataset"].to_pylist()))
+            for doc_id in returned(
+                ledger.catalogue, dataset, set(left.filter(pc.equal(left["dataset"], dataset))["doc_id"].to_pylist())
+            )
+        )
+        if back:
+            yield (
+                f"{name}: {len(back):,} documents that left are at their source again and in no window, first "
+                f"{back[0]}; a new generation takes them in: {new_generation(name)}"
+            )
+
+
+def returned(catalogue: Catalog, dataset: str, doc_ids: Collection[str]) -> set[str]:
+    """Which of some documents their source has again, by the newest event of each."""
+    condition = In("status", {"gone", "returned"})
+    rows = read_columns(catalogue, f"{dataset}.arrivals", ("increment", "doc_id", "status"), condition)
+    last: dict[str, tuple[int, str]] = {}
+    for row in rows.filter(pc.is_valid(rows["doc_id"])).to_pylist() if rows is not None else ():
+        if row["doc_id"] in doc_ids:
+            last[row["doc_id"]] = max(last.get(row["doc_id"], (-1, "")), (row["increment"], row["status"]))
+    return {doc_id for doc_id, (_, status) in last.items() if status == "returned"}
+
+
+def new_generation(corpus: str) -> str:
+    """The commands that begin a new generation of a corpus and compute it."""
+    return f"headrace corpus refreeze {corpus}, then headrace run {corpus}"
+
+
+def _is_few(kept: int, total: int) -> bool:
+    return total >= _LEAST_DOCUMENTS and kept < LEAST_KEPT * total
+
+
+def _judged(catalogue: Catalog, table: str, increment: int) -> tuple[int, int, str]:
+    """How many documents of an increment were kept, of how many, and which rules failed most."""
+    rules: Counter[str] = Counter()
+    kept = total = 0
+    for batch in _batches(catalogue, table, ("kept", "failed.element.rule"), EqualTo("increment", increment)):
+        total += len(batch)
+        kept += pc.sum(batch.column("kept")).as_py() or 0
+        counted = pc.value_counts(pc.struct_field(pc.list_flatten(batch.column("failed")), "rule"))
+        rules.update({one["values"]: one["counts"] for one in counted.to_pylist()})
+    return kept, total, ", ".join(f"{rule} {count:,}" for rule, count in rules.most_common(_SHOWN))
+
+
+def _counts(catalogue: Catalog, table: str, column: str, condition: BooleanExpression, value: str) -> Iterator[int]:
+    """In how many rows of each batch a column has a value."""
+    for batch in _batches(catalogue, table, (column,), condition):
+        yield pc.sum(pc.equal(batch.column(column), value)).as_py() or 0
+
+
+def _batches(catalogue: Catalog, table: str, columns: tuple[str, ...], condition: BooleanExpression) -> Iterator[Any]:
+    found = load_table(catalogue, table)
+    if found is not None and found.current_snapshot() is not None:
+        yield from found.scan(condition, selected_fields=columns).to_arrow_batch_reader()

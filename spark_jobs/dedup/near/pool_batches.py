@@ -1,0 +1,135 @@
+"""Compare the documents of large buckets batch by batch, where too many of them can be similar to each other.
+
+In forms filled from short lists each word is in a large share of the documents, so that nearly all pairs are candidates
+of a join by tokens. Then the greedy order itself saves work: a document that is removed need not be compared further.
+
+    1. the first documents in the order that are kept by the pairs so far are a batch; of those that are similar to each
+       other the greedy ones alone
+    2. all documents are compared with the batch, exactly (`sample_join`), and the kept set is computed again
+    3. until every document that is kept was in a batch while it was kept at the same thresholds
+
+So n documents of which K are kept take n * K sums of rows of weights, and no list of pairs. A batch is bounded by its
+tokens, which every worker holds: 75 bytes each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs.arrays import Int32Array, Int64Array
+from spark_jobs.dedup.bags.bag_arrays import Bags, bags_from_columns
+from spark_jobs.dedup.graph.in_memory import REMOVED, kept_states
+from spark_jobs.dedup.near.sample_join import SampleIndex, Similar, sample_index, similar_to_sample
+from spark_jobs.dedup.near.verification import BAG, ENDS, PAIRS_DDL
+from spark_jobs.lake.declare.tables import ddl_names
+
+BATCH_DOCUMENTS = 2048
+BATCH_TOKENS = 1_000_000
+
+
+class Leaders(NamedTuple):
+    """A batch: the columns `ENDS` of its documents, and the index of their bags."""
+
+    ends: pa.Table
+    sample: SampleIndex
+
+
+class Done:
+    """The documents that were in a batch, with the thresholds at which they were kept then."""
+
+    def __init__(self) -> None:
+        self._places = np.zeros(0, np.int64)
+        self._groups = np.zeros(0, np.int32)
+
+    def next_batch(self, kept: pa.Table) -> Int64Array:
+        """Places of the first documents that were in no batch with all the thresholds at which they are kept.
+
+        Args:
+            kept: columns place, groups, earlier, token_count of the documents that are kept at any threshold. One that
+                was removed in between, and is kept again, comes again: others may have passed it over meanwhile.
+        """
+        places, groups = kept.column("place").to_numpy(), kept.column("groups").to_numpy()
+        by_place = np.argsort(places, kind="stable")
+        at = np.minimum(np.searchsorted(places[by_place], self._places), max(len(places) - 1, 0))
+        here = places[by_place[at]] == self._places if len(places) else np.zeros(len(self._places), bool)
+        self._places, self._groups = self._places[here], self._groups[here]
+        rows = by_place[at[here]]
+        self._groups &= groups[rows]
+        left = groups.copy()
+        left[rows] &= ~self._groups
+        waiting = np.flatnonzero(left)
+        earlier = kept.column("earlier").to_numpy(zero_copy_only=False)
+        waiting = waiting[np.lexsort((places[waiting], ~earlier[waiting]))][:BATCH_DOCUMENTS]
+        tokens = np.cumsum(kept.column("token_count").to_numpy()[waiting])
+        chosen: Int64Array = places[waiting[: max(1, np.searchsorted(tokens, BATCH_TOKENS, side="right"))]]
+        return chosen
+
+    def add(self, leaders: pa.Table) -> None:
+        """Count documents, with the columns place and groups, as compared."""
+        new = leaders.column("place").to_numpy()
+        others = ~np.isin(self._places, new)
+        self._places = np.concatenate([self._places[others], new])
+        self._groups = np.concatenate([self._groups[others], leaders.column("groups").to_numpy()]).astype(np.int32)
+
+
+def leading(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> pa.Table:
+    """Of a batch, in the order of keeping, the documents that no better one of it removes at all their thresholds."""
+    bags, groups = _bags(batch), batch.column("groups").to_numpy().astype(np.int32)
+    found = similar_to_sample(bags, groups, sample_index(bags, groups, thresholds), thresholds)
+    return batch.filter(pa.array(kept_groups(found, groups, thresholds) != 0))
+
+
+def kept_groups(found: Similar, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Int32Array:
+    """(D,) thresholds at which each of D documents is kept, by all similar pairs of them, the first ones first."""
+    kept = groups.copy()
+    worse = found.rows > found.sampled
+    for group, threshold in enumerate(thresholds):
+        counts = worse & ((groups[found.rows] & groups[found.sampled]) >> group & 1 == 1)
+        counts &= found.shared * threshold.denominator >= found.united * threshold.numerator
+        states = kept_states(found.rows[counts], found.sampled[counts], len(groups))
+        kept[states == REMOVED] &= ~np.int32(1 << group)
+    return kept
+
+
+def leaders_of(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> Leaders:
+    """The batch as every worker gets it."""
+    groups = batch.column("groups").to_numpy().astype(np.int32)
+    return Leaders(batch.select(list(ENDS)).combine_chunks(), sample_index(_bags(batch), groups, thresholds))
+
+
+def similar_to_leaders(
+    batches: Iterable[pa.RecordBatch], leaders: Leaders, thresholds: tuple[Fraction, ...], increment: int
+) -> Iterator[pa.RecordBatch]:
+    """Verified pairs of documents and leaders, as rows of `PAIRS_DDL`; a pair of two earlier documents is none."""
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        groups = table.column("groups").to_numpy().astype(np.int32)
+        found = similar_to_sample(_bags(table), groups, leaders.sample, thresholds)
+        own, other = table.select(list(ENDS)).take(found.rows), leaders.ends.take(found.sampled)
+        led = _is_first(other, own)  # the leader is the better document; where it is not, both may be leaders
+        is_leader = np.isin(own.column("place").to_numpy(), leaders.ends.column("place").to_numpy())
+        new = np.maximum(own.column("increment").to_numpy(), other.column("increment").to_numpy()) == increment
+        same = own.column("place").to_numpy() == other.column("place").to_numpy()
+        for flipped in (False, True):
+            chosen = pa.array(~same & new & (led != flipped) & ~(flipped & is_leader))
+            left, right = (own, other) if flipped else (other, own)
+            sides = [side.filter(chosen).column(name) for side in (left, right) for name in ENDS]
+            weights = [pa.array(found.shared).filter(chosen), pa.array(found.united).filter(chosen)]
+            yield from pa.table([*sides, *weights], names=ddl_names(PAIRS_DDL)).to_batches()
+
+
+def _bags(documents: pa.Table) -> Bags:
+    return bags_from_columns(*(documents.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG))
+
+
+def _is_first(one: pa.Table, other: pa.Table) -> np.ndarray:
+    """Row by row, whether a document comes before another in the order (increment, place)."""
+    increments = [side.column("increment").to_numpy() for side in (one, other)]
+    places = [side.column("place").to_numpy() for side in (one, other)]
+    earlier: np.ndarray = (increments[0] < increments[1]) | ((increments[0] == increments[1]) & (places[0] < places[1]))
+    return earlier

@@ -1,0 +1,373 @@
+"""Exact similarity join with a sample: find all documents of a batch that are as similar as wanted to a sampled one.
+
+Two bags of total weights X and Y with J >= t share at least the weight t / (1 + t) * (X + Y). Put the tokens into one
+order, the rarest of the sample first, and call the weight of a token and all after it the document's *suffix*. At the
+first token that two documents share, everything they share still lies ahead in both, so
+
+    min(suffix of x, suffix of y) >= t / (1 + t) * (X + Y)        (positional filter)
+
+which no token far down a document can meet: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
+that all pages of a template share come last in the order and are in hardly any prefix, however many pages there are.
+
+    x: rare 30, own 20, template 50        t = .7: the prefix of x is `rare`, `own` only if 70 <= suffix: (100, 70, 50)
+    y: rare 30, else 15, template 55       they meet at `rare`: min(100, 100) >= .7 / 1.7 * 200 = 82.4, a candidate
+
+Few candidates are compared bag by bag. Where tokens occur evenly (forms filled from short lists) nearly all sampled
+documents are candidates; then the weights shared with all of them are summed at once, token by token, as rows of
+numbers that the processor adds many at a time. Documents are compared at several thresholds: a pair counts where it
+reaches the lowest of those at which both are. All comparisons are made in integers.
+
+Sources: Chaudhuri et al. 2006, "A Primitive Operator for Similarity Joins in Data Cleaning" (prefixes); Xiao et al.
+2008, "Efficient Similarity Joins for Near Duplicate Detection" (suffixes).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array
+from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
+from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
+
+_COMMON: Final = 1 / 16  # of the sample: from here on a token has a row of weights, at most 32 bytes a token in all
+_FEWEST_COMMON: Final = 8  # documents
+_MERGE_COST: Final = 4  # of a step of a merge, which is mispredicted, beside an addition to a list's document
+_ROW_COST: Final = 8  # additions that a row makes at a time
+
+
+class SampleIndex(NamedTuple):
+    """S sampled documents, and for each token the documents that have it.
+
+    Attributes:
+        offsets: (S + 1,) int64 where the tokens of each document begin.
+        hashes: (T,) uint64 tokens, ascending in each document.
+        weights: (T,) uint16 their weights.
+        totals: (S,) int64 total weights.
+        groups: (S,) int32 thresholds at which each is compared: bit g stands for threshold number g.
+        tokens: (V,) uint64 distinct tokens, ascending.
+        ranks: (V,) int64 rank of each in the order of tokens, the rarest first.
+        starts: (V + 1,) int64 where the list of the token of each rank begins.
+        documents: (P,) int64 documents with the token in their prefix.
+        suffixes: (P,) int64 weight of the token and of all after it in that document.
+        list_starts: (V + 1,) int64 where the list of all documents with the token of each rank begins.
+        list_documents: (T,) int64 those documents.
+        list_weights: (T,) uint16 the weight of the token in them.
+        rows: (V,) int64 row of `dense` of the token of each rank, -1 where it is not common.
+        constants: (V,) uint16 weight of the token of each rank where all documents have it alike, as labels of forms;
+            0 elsewhere.
+        dense: (C, S) uint16 weight of each common token in each document.
+        filled: a filter of the tokens (`key_filter`).
+    """
+
+    offsets: Int64Array
+    hashes: UInt64Array
+    weights: UInt16Array
+    totals: Int64Array
+    groups: Int32Array
+    tokens: UInt64Array
+    ranks: Int64Array
+    starts: Int64Array
+    documents: Int64Array
+    suffixes: Int64Array
+    list_starts: Int64Array
+    list_documents: Int64Array
+    list_weights: UInt16Array
+    rows: Int64Array
+    constants: UInt16Array
+    dense: UInt16Array
+    filled: UInt8Array
+
+
+class Similar(NamedTuple):
+    """Pairs of a document and a sampled one.
+
+    Attributes:
+        rows: (P,) int64 row of the document.
+        sampled: (P,) int64 row of the sampled one.
+        shared: (P,) int64 numerator of J.
+        united: (P,) int64 denominator of J.
+    """
+
+    rows: Int64Array
+    sampled: Int64Array
+    shared: Int64Array
+    united: Int64Array
+
+
+def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> SampleIndex:
+    """Index a sample of documents.
+
+    Args:
+        bags: S bags.
+        groups: (S,) int32 thresholds at which each document is compared, at least one.
+        thresholds: of each group, ascending.
+    """
+    tokens, numbers, counts = np.unique(bags.hashes, return_inverse=True, return_counts=True)
+    order = np.argsort(counts, kind="stable")
+    ranks = np.empty(len(tokens), np.int64)
+    ranks[order] = np.arange(len(tokens))
+    weights, totals = token_weights(bags), total_weights(bags)
+    first = np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64)
+    owners, by_rank, starts, documents, suffixes = _prefixes(
+        _Documents(bags.offsets, bags.hashes, weights, totals, groups), ranks[numbers], first, *_terms(thresholds)
+    )
+    rows, constants = np.full(len(tokens), -1, np.int64), np.zeros(len(tokens), np.uint16)
+    for rank in np.flatnonzero(counts[order] == len(bags)).tolist():
+        own = weights[by_rank[first[rank] : first[rank + 1]]]
+        constants[rank] = own[0] if (own == own[0]).all() else 0
+    common = np.flatnonzero((counts[order] > max(len(bags) * _COMMON, _FEWEST_COMMON)) & (constants == 0))
+    rows[common] = np.arange(len(common))
+    dense = np.zeros((len(common), len(bags)), np.uint16)
+    for row, rank in enumerate(common.tolist()):
+        entries = slice(first[rank], first[rank + 1])
+        dense[row, owners[entries]] = weights[by_rank[entries]]
+    filled = np.zeros(filter_bytes(len(tokens)), np.uint8)
+    put_keys(tokens, filled)
+    return SampleIndex(
+        offsets=bags.offsets,
+        hashes=np.ascontiguousarray(bags.hashes),
+        weights=weights,
+        totals=totals,
+        groups=groups,
+        tokens=tokens,
+        ranks=ranks,
+        starts=starts,
+        documents=documents,
+        suffixes=suffixes,
+        list_starts=first,
+        list_documents=owners,
+        list_weights=weights[by_rank],
+        rows=rows,
+        constants=constants,
+        dense=dense,
+        filled=filled,
+    )
+
+
+def similar_to_sample(bags: Bags, groups: Int32Array, index: SampleIndex, thresholds: tuple[Fraction, ...]) -> Similar:
+    """All pairs of a document and a sampled one that reach the lowest threshold at which both are compared.
+
+    Args:
+        bags: D bags; a document of the sample finds itself too.
+        groups: (D,) int32 thresholds at which each document is compared, at least one.
+        index: the sample, indexed for the same thresholds.
+        thresholds: of each group, ascending.
+    """
+    hashes = np.ascontiguousarray(bags.hashes)
+    passing = np.flatnonzero(has_keys(hashes, index.filled)) if len(index.tokens) else np.zeros(0, np.int64)
+    at = np.minimum(np.searchsorted(index.tokens, hashes[passing]), len(index.tokens) - 1)
+    hit = index.tokens[at] == hashes[passing]
+    known = passing[hit]
+    starts = np.searchsorted(known, bags.offsets)
+    documents = _Documents(bags.offsets, hashes, token_weights(bags), total_weights(bags), groups)
+    looked_up = _Known(starts, known, index.ranks[at[hit]])
+    return Similar(*_look_up(documents, looked_up, index, *_terms(thresholds)))
+
+
+def _terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
+    """Numerators and denominators of thresholds."""
+    return (
+        np.array([one.numerator for one in thresholds], np.int64),
+        np.array([one.denominator for one in thresholds], np.int64),
+    )
+
+
+class _Documents(NamedTuple):
+    """Bags as flat arrays: (D + 1,) offsets, (T,) hashes and weights, (D,) total weights and groups."""
+
+    offsets: Int64Array
+    hashes: UInt64Array
+    weights: UInt16Array
+    totals: Int64Array
+    groups: Int32Array
+
+
+@njit(cache=True, nogil=True)
+def _lowest(groups: np.int32) -> int:
+    """Number of the lowest group."""
+    group = 0
+    while not (groups >> group) & 1:
+        group += 1
+    return group
+
+
+@njit(cache=True, nogil=True)
+def _prefixes(
+    documents: _Documents, ranks: Int64Array, first: Int64Array, numerators: Int64Array, denominators: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
+    """The lists of an index: for each rank the documents with its token, and those with it in their prefix.
+
+    Args:
+        documents: S documents.
+        ranks: (T,) rank of each of their tokens.
+        first: (V + 1,) where the tokens of each rank begin, sorted by rank.
+        numerators: of the thresholds.
+        denominators: of the thresholds.
+
+    Returns:
+        (T,) documents by rank and (T,) indices of their tokens; `starts`, `documents` and `suffixes` of `SampleIndex`.
+    """
+    ends = first[:-1].copy()
+    owners = np.empty(ranks.size, np.int64)
+    by_rank = np.empty(ranks.size, np.int64)
+    for doc in range(documents.totals.size):
+        for token in range(documents.offsets[doc], documents.offsets[doc + 1]):
+            end = ends[ranks[token]]
+            owners[end], by_rank[end] = doc, token
+            ends[ranks[token]] = end + 1
+    starts = np.zeros(first.size, np.int64)
+    prefixed = np.empty(ranks.size, np.int64)
+    suffixes = np.empty(ranks.size, np.int64)
+    left = documents.totals.copy()  # weight of the tokens of each document that come later in the order
+    filled = 0
+    for rank in range(first.size - 1):
+        for entry in range(first[rank], first[rank + 1]):
+            doc = owners[entry]
+            group = _lowest(documents.groups[doc])
+            if left[doc] * denominators[group] >= documents.totals[doc] * numerators[group]:
+                prefixed[filled], suffixes[filled] = doc, left[doc]
+                filled += 1
+            left[doc] -= np.int64(documents.weights[by_rank[entry]])
+        starts[rank + 1] = filled
+    return owners, by_rank, starts, prefixed[:filled].copy(), suffixes[:filled].copy()
+
+
+class _Known(NamedTuple):
+    """The K tokens of D documents that the sample has: (D + 1,) offsets, (K,) token indices, (K,) their ranks."""
+
+    starts: Int64Array
+    tokens: Int64Array
+    ranks: Int64Array
+
+
+@njit(cache=True, nogil=True)
+def _look_up(
+    documents: _Documents, known: _Known, index: SampleIndex, numerators: Int64Array, denominators: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+    """The fields of `Similar`."""
+    found = np.empty((4, 1024), np.int64)
+    filled = 0
+    seen = np.full(index.totals.size, -1, np.int64)
+    candidates = np.empty(index.totals.size, np.int64)
+    sums = np.zeros(index.totals.size, np.uint32)
+    for doc in range(documents.totals.size):
+        count, steps = _candidates(documents, known, index, numerators, denominators, doc, seen, candidates)
+        at_once = count > 0 and _MERGE_COST * steps > _cost_of_sums(known, index, doc)
+        all_share = _sum_all(documents, known, index, doc, sums) if at_once else np.int64(0)
+        for at in range(count):
+            sampled = candidates[at]
+            shared = all_share + np.int64(sums[sampled]) if at_once else _shared(documents, doc, index, sampled)
+            group = _lowest(documents.groups[doc] & index.groups[sampled])
+            both = documents.totals[doc] + index.totals[sampled]
+            if shared * denominators[group] >= (both - shared) * numerators[group]:
+                if filled == found.shape[1]:
+                    larger = np.empty((4, 2 * filled), np.int64)
+                    larger[:, :filled] = found
+                    found = larger
+                found[0, filled], found[1, filled] = doc, sampled
+                found[2, filled], found[3, filled] = shared, both - shared
+                filled += 1
+    return found[0, :filled], found[1, :filled], found[2, :filled], found[3, :filled]
+
+
+@njit(cache=True, nogil=True)
+def _candidates(
+    documents: _Documents,
+    known: _Known,
+    index: SampleIndex,
+    numerators: Int64Array,
+    denominators: Int64Array,
+    doc: int,
+    seen: Int64Array,
+    candidates: Int64Array,
+) -> tuple[int, int]:
+    """Put the sampled documents that can be similar to one into `candidates`; their number, and steps to merge them."""
+    begin, end = known.starts[doc], known.starts[doc + 1]
+    total, groups = documents.totals[doc], documents.groups[doc]
+    lowest = _lowest(groups)
+    length = documents.offsets[doc + 1] - documents.offsets[doc]
+    suffix = np.int64(0)
+    for token in range(begin, end):
+        suffix += np.int64(documents.weights[known.tokens[token]])
+    count, steps = 0, 0
+    if suffix * denominators[lowest] < numerators[lowest] * total:
+        return count, steps  # too much of its weight is on tokens that no sampled document has
+    for at in np.argsort(known.ranks[begin:end]):
+        if suffix * denominators[lowest] < numerators[lowest] * total:
+            break
+        rank = known.ranks[begin + at]
+        for entry in range(index.starts[rank], index.starts[rank + 1]):
+            sampled = index.documents[entry]
+            common = groups & index.groups[sampled]
+            if seen[sampled] == doc or not common:
+                continue
+            group = _lowest(common)
+            ahead = min(suffix, index.suffixes[entry])
+            both = total + index.totals[sampled]
+            if ahead * (numerators[group] + denominators[group]) >= numerators[group] * both:
+                seen[sampled] = doc
+                candidates[count] = sampled
+                count += 1
+                steps += length + index.offsets[sampled + 1] - index.offsets[sampled]
+        suffix -= np.int64(documents.weights[known.tokens[begin + at]])
+    return count, steps
+
+
+@njit(cache=True, nogil=True)
+def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
+    """Additions that it takes to sum the weights that a document shares with all of the sample."""
+    cost = index.totals.size
+    for at in range(known.starts[doc], known.starts[doc + 1]):
+        rank = known.ranks[at]
+        if index.rows[rank] >= 0:
+            cost += index.totals.size // _ROW_COST
+        elif index.constants[rank] == 0:
+            cost += index.list_starts[rank + 1] - index.list_starts[rank]
+    return cost
+
+
+@njit(cache=True, nogil=True)
+def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> np.int64:
+    """Put what a document shares with each sampled one into `sums`; what it shares with all of them alike."""
+    sums[:] = 0
+    all_share = np.int64(0)
+    for at in range(known.starts[doc], known.starts[doc + 1]):
+        weight, rank = documents.weights[known.tokens[at]], known.ranks[at]
+        if index.constants[rank] > 0:
+            all_share += np.int64(min(weight, index.constants[rank]))
+            continue
+        if index.rows[rank] >= 0:
+            _add_minima(index.dense[index.rows[rank]], weight, sums)
+            continue
+        for entry in range(index.list_starts[rank], index.list_starts[rank + 1]):
+            sums[index.list_documents[entry]] += np.uint32(min(weight, index.list_weights[entry]))
+    return all_share
+
+
+@njit(cache=True, nogil=True)
+def _add_minima(row: UInt16Array, weight: np.uint16, sums: UInt32Array) -> None:
+    """Add the lesser of a weight and each one of a row; a loop that the compiler turns into vector instructions."""
+    for other in range(row.size):
+        sums[other] += np.uint32(min(weight, row[other]))
+
+
+@njit(cache=True, nogil=True)
+def _shared(documents: _Documents, doc: int, index: SampleIndex, sampled: int) -> np.int64:
+    """Sum of the lesser weights of a document and a sampled one."""
+    i, i_end = documents.offsets[doc], documents.offsets[doc + 1]
+    j, j_end = index.offsets[sampled], index.offsets[sampled + 1]
+    total = np.int64(0)
+    while i < i_end and j < j_end:
+        if documents.hashes[i] == index.hashes[j]:
+            total += np.int64(min(documents.weights[i], index.weights[j]))
+            i += 1
+            j += 1
+        elif documents.hashes[i] < index.hashes[j]:
+            i += 1
+        else:
+            j += 1
+    return total

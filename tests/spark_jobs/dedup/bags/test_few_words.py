@@ -1,0 +1,135 @@
+"""Texts of few different words: strangers stay apart, and copies with a few edits are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_jobs.dedup.bags.bag_arrays import Bags
+from spark_jobs.dedup.bags.features import Features, token_rules
+from spark_jobs.dedup.bags.token_counts import count_tokens
+from spark_jobs.dedup.near.similarity import overlaps
+from tests.tiers import is_nightly
+
+Draw = np.random.Generator
+TEXTS = 375 if is_nightly() else 60
+CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
+
+
+def rows(values: np.ndarray, width: int, separator: str) -> str:
+    """Values in lines of a width."""
+    texts = [str(value) for value in values.tolist()]
+    return "\n".join(separator.join(texts[start : start + width]) for start in range(0, len(texts), width))
+
+
+def numbers(draw: Draw) -> str:
+    """A CSV of 600 numbers below 100."""
+    return rows(draw.integers(0, 100, 600), 10, ",")
+
+
+def series(draw: Draw) -> str:
+    """Forty years of monthly temperatures of a place."""
+    mean, swing = draw.normal(10, 6), draw.uniform(3, 12)
+    months = np.arange(480)
+    values = mean - swing * np.cos(months / 6 * np.pi) + draw.normal(0, 1.5, 480)
+    dated = zip((1970 + months // 12).tolist(), (months % 12 + 1).tolist(), values.tolist(), strict=True)
+    return "\n".join(f"{year}-{month:02d},{value:.1f}" for year, month, value in dated)
+
+
+def few_words(draw: Draw) -> str:
+    """400 words out of 60."""
+    return " ".join(f"word{number}" for number in draw.integers(0, 60, 400))
+
+
+def common_and_rare(draw: Draw) -> str:
+    """500 words out of 60, of which some are much more common than others."""
+    shares = 1 / np.arange(1, 61)
+    return " ".join(f"word{number}" for number in draw.choice(60, 500, p=shares / shares.sum()))
+
+
+def gene(draw: Draw) -> str:
+    """800 codons, each gene with preferences of its own."""
+    return " ".join(CODONS[codon] for codon in draw.choice(64, 800, p=draw.dirichlet(np.full(64, 2.0))))
+
+
+def picture(levels: int) -> Callable[[Draw], str]:
+    """A smooth picture of 24 x 24 grey values."""
+
+    def drawn(draw: Draw) -> str:
+        values = draw.normal(size=(24, 24))
+        for _ in range(4):
+            values = sum(np.roll(values, shift, axis) for axis in (0, 1) for shift in (-1, 0, 1)) / 6
+        values = (values - values.min()) / np.ptp(values)
+        return rows((values * (levels - 1)).round().astype(int).ravel(), 24, " ")
+
+    return drawn
+
+
+def answers(draw: Draw) -> str:
+    """A hundred answers of yes and no."""
+    return " ".join(draw.choice(["yes", "no"], 100))
+
+
+KINDS: dict[str, tuple[str, Callable[[Draw], str]]] = {
+    "numbers": ("data", numbers),
+    "numbers as prose": ("prose", numbers),
+    "numbers as code": ("code", numbers),
+    "series": ("data", series),
+    "series as prose": ("prose", series),
+    "400 of 60 words": ("prose", few_words),
+    "common and rare": ("markup", common_and_rare),
+    "genes": ("prose", gene),
+    "pictures of 16": ("data", picture(16)),
+    "pictures of 64": ("prose", picture(64)),
+    "answers": ("prose", answers),
+}
+
+
+def edited(text: str, draw: Draw) -> str:
+    """The text with two of its words replaced by others of its own."""
+    words = text.split(" ") if " " in text else text.split(",")
+    for place in draw.integers(0, len(words), 2).tolist():
+        words[place] = words[int(draw.integers(len(words)))]
+    return (" " if " " in text else ",").join(words)
+
+
+def weighed(texts: list[str], kind: str, documents: int) -> Bags:
+    """Bags of texts as the steps make them, in a corpus of so many documents of which the others share no word."""
+    rules = token_rules([kind] * len(texts), [None] * len(texts), Features())
+    found = count_tokens(pa.array(texts, pa.large_string()), *rules)
+    _, tokens, frequencies = np.unique(found.hashes, return_inverse=True, return_counts=True)
+    units = np.clip(np.rint(8 * np.log((documents + 1) / (frequencies + 1))), 1, 255).astype(np.uint8)
+    return Bags(found.offsets, found.hashes, units[tokens], np.minimum(found.counts, 4).astype(np.uint8))
+
+
+def similarities(bags: Bags, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """J of pairs of rows."""
+
+    def of(chosen: np.ndarray) -> Bags:
+        spans = [np.arange(bags.offsets[row], bags.offsets[row + 1]) for row in chosen]
+        offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
+        inside = np.concatenate(spans)
+        return Bags(offsets, bags.hashes[inside], bags.units[inside], bags.levels[inside])
+
+    shared, united = overlaps(of(left), of(right))
+    return shared / united
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_strangers_of_a_closed_vocabulary_are_no_duplicates_and_copies_are(name: str) -> None:
+    """No two of a kind reach .7, in a corpus of these alone and in one of a thousand times as many documents."""
+    kind, make = KINDS[name]
+    draw = np.random.default_rng(7)
+    texts = [make(draw) for _ in range(TEXTS)]
+    copies = [edited(text, draw) for text in texts]
+    each = np.arange(TEXTS)
+    left, right = np.triu_indices(TEXTS, 1)
+    for documents in (2 * TEXTS, 1000 * TEXTS):
+        bags = weighed([*texts, *copies], kind, documents)
+        assert similarities(bags, left, right).max() < 0.7
+        found = similarities(bags, each, each + TEXTS)
+        least = 0.4 if name == "answers" else 0.8  # of a hundred answers two are many
+        assert (found >= least).mean() >= 0.9

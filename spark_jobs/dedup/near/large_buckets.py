@@ -49,6 +49,7 @@ from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
 from spark_jobs.dedup.near.verification import BAG, ENDS, PAIR_COLUMNS, PAIRS_DDL, Index, verified_pairs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import dealt, persist, release
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class _Comparisons:
                 thresholds=self.thresholds,
                 increment=self.increment,
             )
-            found = persist(pool.mapInArrow(compare, PAIRS_DDL))
+            found = checkpointed(pool.mapInArrow(compare, PAIRS_DDL))
             self.persisted.append(found)
             self.found = found if self.found is None else self.found.unionByName(found)
             done.add(batch)
@@ -255,13 +256,13 @@ class _Comparisons:
         fresh = chosen.select(*ends).distinct()
         if self.done is not None:
             fresh = fresh.join(self.done.hint("merge"), ["first", "second"], "left_anti")
-        fresh = fresh.localCheckpoint()
+        fresh = checkpointed(fresh)
         count = fresh.count()
         if not count and not beside:
             return False
         candidates, total = (fresh.unionByName(beside[0]), count + beside[1]) if beside else (fresh, count)
         verified, persisted = verified_pairs(candidates, total, self.index, threshold)
-        more = verified.localCheckpoint()
+        more = checkpointed(verified)
         self.persisted.extend((*persisted, more))
         self.found = more if self.found is None else self.found.unionByName(more)
         self.done = fresh if self.done is None else self.done.unionByName(fresh)

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark_jobs.lake.engine.embedded import is_embedded, persist_in_files
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
@@ -44,6 +46,8 @@ def checkpointed(frame: DataFrame) -> DataFrame:
     With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they are kept in memory
     and on disk, on a cluster by two executors each, so that one executor may be lost at a time.
     """
+    if is_embedded(frame):
+        return persist_in_files(frame)
     from pyspark import StorageLevel
 
     conf = frame.sparkSession.conf

@@ -113,7 +113,7 @@ def write_hashed_task(
     files = _Files(rules)
     try:
         for batch in in_order(batches, order):
-            bad += [batch.column(f"{BAD}{number}").true_count for number in range(checks)]
+            bad += np.array([batch.column(f"{BAD}{number}").true_count for number in range(checks)], dtype=np.int64)
             rows = _with_required(batch, rules.schema)
             version += DataVersion.of_hashes(rows.column(HASH).to_numpy())
             files.add(_conformed(rows, rules.schema))

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.engine.embedded import is_embedded, parallelism, read_files, require_spark
@@ -78,6 +77,7 @@ def located_rows(frame: DataFrame) -> DataFrame | None:
 
 
 def _spark_schema(table: IcebergTable) -> Any:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # which loads pandas, where no declaration needs it
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=False), prefer_timestamp_ntz=True)

@@ -35,19 +35,19 @@ from blender_service.order.segments import Pin, SourceOrder, resolve_segments
 from blender_service.rows.row_batch_kernel import number_blocks, write_rows
 from blender_service.server.audit_log import AuditLog
 from blender_service.server.blender import Blender
-from blender_service.server.interceptor import CallInterceptor, Observer
-from blender_service.server.limits import StallWatch, StreamLimits
+from blender_service.server.interceptor import REQUEST_PLACES, CallInterceptor, Observer
+from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.metrics import Metrics
 from blender_service.server.run_register import RunObserver, RunRegister
 from blender_service.server.servicers import BlendServicer, RowServicer, add_row_service
-from blender_service.server.settings import OperationConfig
+from blender_service.server.settings import COMPRESSION, OperationConfig
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
 from blender_service.tables.row_digests import ADDRESS_COUNT, digest_rows
 from blender_service.wire.scattered_memory import join
 
 DEFAULT_PORT: Final = 7170
 STOP_GRACE_SECONDS: Final = 10.0
-SPARE_THREADS: Final = 16  # for short calls and health checks while every stream is taken
+SPARE_THREADS: Final = 16  # for short calls while every stream is taken
 DRAIN_LOOK_SECONDS: Final = 0.05
 MOST_HEADER_BYTES: Final = 16 << 10
 OPTIONS: Final = (
@@ -58,6 +58,11 @@ OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # Connections without a call or without an end to their handshake do not stay; clients connect again by themselves.
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    # gRPC bounds the bytes of a compressed request, not those it becomes: 1 MiB of gzip becomes 1 GiB.
+    (COMPRESSION, 1),
 )
 M_ARENA_MAX: Final = -8  # of malloc.h
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -174,10 +179,10 @@ def start(
     runs = RunObserver(RunRegister(open_store(catalogue).objects))
     observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
     compile_kernels()
-    threads = operation.max_streams + SPARE_THREADS
+    interceptor = CallInterceptor(access, limits, blender, drain.begun, observers, operation.request_seconds)
     server = grpc.server(
-        ThreadPoolExecutor(threads, thread_name_prefix="blender"),
-        interceptors=[CallInterceptor(access, limits, blender, drain.begun, observers)],
+        ThreadPoolExecutor(operation.max_streams + SPARE_THREADS + REQUEST_PLACES, thread_name_prefix="blender"),
+        interceptors=[interceptor],
         options=(
             *OPTIONS,
             ("grpc.so_reuseport", int(reuse_port)),
@@ -186,11 +191,10 @@ def start(
             ("grpc.max_send_message_length", operation.max_response_bytes),
             *operation.grpc_arguments,
         ),
-        maximum_concurrent_rpcs=threads,
     )
     address = _bind(server, host, port, operation, reuse_port)
     blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)
-    stalls = StallWatch(operation.stall_seconds)
+    stalls = CallWatch(operation.stall_seconds, "its reader took nothing")
     add_row_service(RowServicer(blender, drain.ending, limits, stalls), server)
     health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
     services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]
@@ -202,6 +206,7 @@ def start(
     logger.info("serving at %s", address)
     running = RunningServer(server, address, drain, limits)
     running.at_stop(stalls.close)
+    running.at_stop(interceptor.close)
     if operation.metrics_port is not None:
         running.metrics_port, stop_metrics = metrics.serve(
             operation.metrics_host, operation.metrics_port, lambda: not drain.begun.is_set()

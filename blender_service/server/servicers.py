@@ -18,7 +18,7 @@ from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
 from blender_service.server.blender import Blender
 from blender_service.server.call_context import call_of, seen_by
-from blender_service.server.limits import StallWatch, StreamLimits
+from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 
@@ -92,7 +92,7 @@ class RowServicer:
     When a client disconnects, the wait for its next row ends at once, and the stream frees what it holds.
     """
 
-    def __init__(self, blender: Blender, stopping: threading.Event, limits: StreamLimits, stalls: StallWatch) -> None:
+    def __init__(self, blender: Blender, stopping: threading.Event, limits: StreamLimits, stalls: CallWatch) -> None:
         """Serve rows."""
         self._blender = blender
         self._stopping = stopping
@@ -147,7 +147,7 @@ class RowServicer:
             if not context.is_active():
                 return
             call.sends(message)
-            with self._stalls.handing_over(context):
+            with self._stalls.watching(context):
                 yield message
 
 

@@ -50,6 +50,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
+ENDLESS_STEPS: Final = 1 << 40  # no loop takes as many, and a sum over a million ranks fits into int64
 TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")
 
 
@@ -88,11 +89,12 @@ class BlendDataset(IterableDataset[Batch]):
     An item is a `Batch`. With `device` batches are copied to it from a ring of page-locked buffers while the step
     before still computes. `input_stall_seconds` and `input_stall_share` say what waiting for batches costs the loop.
 
-    It prefetches in a thread of its own; with a DataLoader use `batch_size=None, num_workers=0`.
+    It prefetches in a thread of its own; with a DataLoader use `batch_size=None, num_workers=0`. For frameworks see
+    docs/frameworks.md.
 
     Iterating goes on where the state stands, also after a `break`. One iteration runs at a time: a new one, or a loaded
     state, ends the one before. After the end of the blend there is no second pass, since passes are part of the blend.
-    `len()` is the number of steps of the iteration that runs, or of the next one.
+    `len()` is the number of steps of the whole run, from `offset` on.
     """
 
     def __init__(  # noqa: PLR0913 (settings of a loader, all but three by name)
@@ -152,6 +154,7 @@ class BlendDataset(IterableDataset[Batch]):
             self.blend: Blend = client.get_blend(blend)
         if expected is not None:
             expected.check(self.blend.blend_id, self.blend)
+        self._first = offset
         self._begin(offset)
         self._device = torch.device(device) if device is not None else None
         self._fetch = fetch
@@ -195,17 +198,31 @@ class BlendDataset(IterableDataset[Batch]):
         self._begin(state["offset"])
 
     def __len__(self) -> int:
-        """Count the steps of the iteration that runs, or of the next one.
+        """Count the steps from `offset` to the end of the blend; a loaded state does not change it.
 
-        Raises:
-            TypeError: the blend has no end.
+        A blend without end says `ENDLESS_STEPS`: a loop that finds no len() takes a batch ahead to see whether there is
+        one (Lightning does), which the state would count as trained on, and one that finds what is left after a state
+        was loaded ends too early.
         """
         if self.blend.end is None:
-            raise TypeError("dataset: the blend has no end, so it has no len(); count the steps of the loop instead")
+            return ENDLESS_STEPS
         return max(0, self.blend.end - self._first) // self._part.step_rows
 
     def __bool__(self) -> bool:
-        return True  # Python would call len() otherwise, which may be 0 or raise
+        return True  # Python would call len() otherwise, which may be 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Refuse a loader that Accelerate has prepared: each calls this before its first batch, on every process.
+
+        Raises:
+            InvalidReadError: always; it says what to write.
+        """
+        raise InvalidReadError(
+            "dataset: a loader that Accelerate prepared shards again what is sharded, and its state is a batch ahead; "
+            "leave the dataset out of prepare(), give it rank=accelerator.process_index, "
+            "world_size=accelerator.num_processes, device=accelerator.device and iterate it; a Trainer of transformers "
+            "needs a get_train_dataloader of its own (docs/frameworks.md)"
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         """Give batches from the state's offset on.
@@ -230,7 +247,7 @@ class BlendDataset(IterableDataset[Batch]):
 
     def _begin(self, offset: int) -> None:
         """Make the next iteration start at an offset, and end the one that runs."""
-        self._offset = self._first = offset
+        self._offset = offset
         self._ended = False
         self._iteration = object()
 

@@ -18,6 +18,7 @@ A dataset that does not fetch gives one empty batch per step and keeps the same 
 
 from __future__ import annotations
 
+import functools
 import queue
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
+from blender_service.client.blender_client import RETRY_SECONDS, SILENCE_SECONDS
 from blender_service.client.channel import DEFAULT_IDENTITY, Identity
 from blender_service.client.retry import InputClock
 from blender_service.client.row_stream import Prefetcher
@@ -114,6 +116,8 @@ class BlendDataset(IterableDataset[Batch]):
         fetch: bool = True,
         wait_seconds: float = LIVE_WAIT_SECONDS,
         identity: Identity = DEFAULT_IDENTITY,
+        retry_seconds: float = RETRY_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         """Look up the blend and check that it has the expected facts.
 
@@ -132,6 +136,8 @@ class BlendDataset(IterableDataset[Batch]):
             fetch: False for a rank that only counts steps, as its peers do.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
             identity: token and certificate, and the name of the training run, which the server registers.
+            retry_seconds: how long to go on trying to reach a server that does not answer.
+            silence_seconds: longest wait for a message of an open stream, which is then opened anew.
 
         Raises:
             InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor.
@@ -145,12 +151,13 @@ class BlendDataset(IterableDataset[Batch]):
             raise InvalidReadError(f"dataset: tensors has {unknown[0]!r}; choose from {', '.join(TENSORS)}")
         if prefetch_batches < 1:
             raise InvalidReadError(f"dataset: prefetch_batches is {prefetch_batches}; give 1 or more")
-        self._address = address
-        self._identity = identity
+        self._connect = functools.partial(
+            BlenderClient, address, identity, retry_seconds=retry_seconds, silence_seconds=silence_seconds
+        )
         self._expected = expected
         self._tensors = tuple(tensors)
         self._prefetch_batches = prefetch_batches
-        with BlenderClient(address, identity) as client:
+        with self._connect() as client:
             self.blend: Blend = client.get_blend(blend)
         if expected is not None:
             expected.check(self.blend.blend_id, self.blend)
@@ -193,7 +200,7 @@ class BlendDataset(IterableDataset[Batch]):
         if set(state) != {"blend", "offset"} or not isinstance(state["offset"], int) or state["offset"] < 0:
             raise StateError(f"state: {state!r} is not {{blend, offset}}; load what state_dict() gave")
         if state["blend"] != self.blend.blend_id:
-            with BlenderClient(self._address, self._identity) as client:
+            with self._connect() as client:
                 client.prove_continuation(state["blend"], self.blend.blend_id, state["offset"])
         self._begin(state["offset"])
 
@@ -271,9 +278,16 @@ class BlendDataset(IterableDataset[Batch]):
     def _fetched(self, iteration: object) -> Iterator[Batch]:
         """Give this rank's part of each step."""
         self._check_current(iteration)
-        client = BlenderClient(self._address, self._identity)
+        client = self._connect()
         ring = _Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
-        steps = self._read_steps(client, self._offset, ring)
+        stream = client.read(
+            self.blend.blend_id,
+            self._offset,
+            part=self._part,
+            expected=self._expected,
+            wait_seconds=self._wait_seconds,
+        )
+        steps = self._read_steps(stream.ahead(), ring)
         with Prefetcher(steps, self._prefetch_batches, client.close) as batches:
             while True:
                 with self._clock.waiting():
@@ -284,15 +298,14 @@ class BlendDataset(IterableDataset[Batch]):
                     self._ended = True
                     return
                 self._offset += self._part.step_rows
+                stream.consumes(self._offset)
                 yield batch
                 self._check_current(iteration)
 
-    def _read_steps(self, client: BlenderClient, offset: int, ring: _Ring | None) -> Iterator[Batch]:
+    def _read_steps(self, stream: Iterator[RowBatch], ring: _Ring | None) -> Iterator[Batch]:
         """Read this rank's part of each step as tensors."""
         pieces: list[RowBatch] = []
-        for piece in client.read(
-            self.blend.blend_id, offset, part=self._part, expected=self._expected, wait_seconds=self._wait_seconds
-        ):
+        for piece in stream:
             if piece.end_of_blend:
                 return
             pieces.append(piece)

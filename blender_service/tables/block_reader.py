@@ -19,7 +19,6 @@ from typing import Final
 import numpy as np
 
 from blender_service.arrays import Int64Array
-from blender_service.exceptions import BlenderError
 from blender_service.tables.block_cache import BlockCache, PinnedBlock
 from blender_service.tables.block_file import BlockKey
 from blender_service.tables.packed_table import PackedTable
@@ -184,10 +183,7 @@ def _fetch(waiting: queue.Queue[_Wanted | None]) -> None:
         for reader, blocks in batches.values():
             try:
                 reader.build(blocks)
-            except (
-                BlenderError,
-                OSError,
-            ) as error:  # the block's reader raises it
+            except Exception as error:  # noqa: BLE001 (the block's reader raises it; this thread serves all others)
                 logger.warning("fetching ahead: %s", error)
         if wanted is None:
             return

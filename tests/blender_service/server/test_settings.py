@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -23,6 +24,8 @@ from pyiceberg.catalog import Catalog
 from blender_service.blend.store import open_store
 from blender_service.client.channel import Identity, open_channel
 from blender_service.exceptions import RunNotFoundError
+from blender_service.server.audit_log import AuditLog
+from blender_service.server.call_context import Call
 from blender_service.server.interceptor import MOST_LASTING_CALLS
 from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
@@ -201,6 +204,21 @@ def scrape(server: RunningServer) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
+
+
+def test_half_a_line_of_the_audit_log_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fills up takes a part of a line: the loss is counted, and the next line is whole."""
+    file, call = tmp_path / "audit", Call("GetBlend", principal="trainer", status="OK")
+    log, write = AuditLog(file), os.write
+    for taken in (1000, 20, 0, 1000):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", lambda fd, line, taken=taken: write(fd, line[:taken]))
+            log.ended(call)
+    log.close()
+    lines = file.read_bytes().splitlines()
+    assert [line.endswith(b"}") for line in lines] == [True, False, True]
+    assert json.loads(lines[2])["principal"] == "trainer"
+    assert log.failures == 2
 
 
 def test_metrics_count_what_was_read(serve: Serve, code: PackedFixture) -> None:

@@ -46,7 +46,12 @@ def _no_files(context: click.Context, option: click.Parameter, given: str | None
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on; this one is loopback only")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="address to listen on, or unix:PATH; this one is loopback only",
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0 takes any free port"
 )

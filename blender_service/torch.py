@@ -18,6 +18,7 @@ A dataset that does not fetch gives one empty batch per step and keeps the same 
 
 from __future__ import annotations
 
+import functools
 import queue
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
+from blender_service.client.blender_client import RETRY_SECONDS, SILENCE_SECONDS
 from blender_service.client.channel import DEFAULT_IDENTITY, Identity
 from blender_service.client.retry import InputClock
 from blender_service.client.row_stream import Prefetcher
@@ -50,6 +52,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
+ENDLESS_STEPS: Final = 1 << 40  # no loop takes as many, and a sum over a million ranks fits into int64
 TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")
 
 
@@ -88,11 +91,12 @@ class BlendDataset(IterableDataset[Batch]):
     An item is a `Batch`. With `device` batches are copied to it from a ring of page-locked buffers while the step
     before still computes. `input_stall_seconds` and `input_stall_share` say what waiting for batches costs the loop.
 
-    It prefetches in a thread of its own; with a DataLoader use `batch_size=None, num_workers=0`.
+    It prefetches in a thread of its own; with a DataLoader use `batch_size=None, num_workers=0`. For frameworks see
+    docs/frameworks.md.
 
     Iterating goes on where the state stands, also after a `break`. One iteration runs at a time: a new one, or a loaded
     state, ends the one before. After the end of the blend there is no second pass, since passes are part of the blend.
-    `len()` is the number of steps of the iteration that runs, or of the next one.
+    `len()` is the number of steps of the whole run, from `offset` on.
     """
 
     def __init__(  # noqa: PLR0913 (settings of a loader, all but three by name)
@@ -112,6 +116,8 @@ class BlendDataset(IterableDataset[Batch]):
         fetch: bool = True,
         wait_seconds: float = LIVE_WAIT_SECONDS,
         identity: Identity = DEFAULT_IDENTITY,
+        retry_seconds: float = RETRY_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         """Look up the blend and check that it has the expected facts.
 
@@ -130,6 +136,8 @@ class BlendDataset(IterableDataset[Batch]):
             fetch: False for a rank that only counts steps, as its peers do.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
             identity: token and certificate, and the name of the training run, which the server registers.
+            retry_seconds: how long to go on trying to reach a server that does not answer.
+            silence_seconds: longest wait for a message of an open stream, which is then opened anew.
 
         Raises:
             InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor.
@@ -143,15 +151,17 @@ class BlendDataset(IterableDataset[Batch]):
             raise InvalidReadError(f"dataset: tensors has {unknown[0]!r}; choose from {', '.join(TENSORS)}")
         if prefetch_batches < 1:
             raise InvalidReadError(f"dataset: prefetch_batches is {prefetch_batches}; give 1 or more")
-        self._address = address
-        self._identity = identity
+        self._connect = functools.partial(
+            BlenderClient, address, identity, retry_seconds=retry_seconds, silence_seconds=silence_seconds
+        )
         self._expected = expected
         self._tensors = tuple(tensors)
         self._prefetch_batches = prefetch_batches
-        with BlenderClient(address, identity) as client:
+        with self._connect() as client:
             self.blend: Blend = client.get_blend(blend)
         if expected is not None:
             expected.check(self.blend.blend_id, self.blend)
+        self._first = offset
         self._begin(offset)
         self._device = torch.device(device) if device is not None else None
         self._fetch = fetch
@@ -190,22 +200,36 @@ class BlendDataset(IterableDataset[Batch]):
         if set(state) != {"blend", "offset"} or not isinstance(state["offset"], int) or state["offset"] < 0:
             raise StateError(f"state: {state!r} is not {{blend, offset}}; load what state_dict() gave")
         if state["blend"] != self.blend.blend_id:
-            with BlenderClient(self._address, self._identity) as client:
+            with self._connect() as client:
                 client.prove_continuation(state["blend"], self.blend.blend_id, state["offset"])
         self._begin(state["offset"])
 
     def __len__(self) -> int:
-        """Count the steps of the iteration that runs, or of the next one.
+        """Count the steps from `offset` to the end of the blend; a loaded state does not change it.
 
-        Raises:
-            TypeError: the blend has no end.
+        A blend without end says `ENDLESS_STEPS`: a loop that finds no len() takes a batch ahead to see whether there is
+        one (Lightning does), which the state would count as trained on, and one that finds what is left after a state
+        was loaded ends too early.
         """
         if self.blend.end is None:
-            raise TypeError("dataset: the blend has no end, so it has no len(); count the steps of the loop instead")
+            return ENDLESS_STEPS
         return max(0, self.blend.end - self._first) // self._part.step_rows
 
     def __bool__(self) -> bool:
-        return True  # Python would call len() otherwise, which may be 0 or raise
+        return True  # Python would call len() otherwise, which may be 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Refuse a loader that Accelerate has prepared: each calls this before its first batch, on every process.
+
+        Raises:
+            InvalidReadError: always; it says what to write.
+        """
+        raise InvalidReadError(
+            "dataset: a loader that Accelerate prepared shards again what is sharded, and its state is a batch ahead; "
+            "leave the dataset out of prepare(), give it rank=accelerator.process_index, "
+            "world_size=accelerator.num_processes, device=accelerator.device and iterate it; a Trainer of transformers "
+            "needs a get_train_dataloader of its own (docs/frameworks.md)"
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         """Give batches from the state's offset on.
@@ -230,7 +254,7 @@ class BlendDataset(IterableDataset[Batch]):
 
     def _begin(self, offset: int) -> None:
         """Make the next iteration start at an offset, and end the one that runs."""
-        self._offset = self._first = offset
+        self._offset = offset
         self._ended = False
         self._iteration = object()
 
@@ -254,9 +278,16 @@ class BlendDataset(IterableDataset[Batch]):
     def _fetched(self, iteration: object) -> Iterator[Batch]:
         """Give this rank's part of each step."""
         self._check_current(iteration)
-        client = BlenderClient(self._address, self._identity)
+        client = self._connect()
         ring = _Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
-        steps = self._read_steps(client, self._offset, ring)
+        stream = client.read(
+            self.blend.blend_id,
+            self._offset,
+            part=self._part,
+            expected=self._expected,
+            wait_seconds=self._wait_seconds,
+        )
+        steps = self._read_steps(stream.ahead(), ring)
         with Prefetcher(steps, self._prefetch_batches, client.close) as batches:
             while True:
                 with self._clock.waiting():
@@ -267,15 +298,14 @@ class BlendDataset(IterableDataset[Batch]):
                     self._ended = True
                     return
                 self._offset += self._part.step_rows
+                stream.consumes(self._offset)
                 yield batch
                 self._check_current(iteration)
 
-    def _read_steps(self, client: BlenderClient, offset: int, ring: _Ring | None) -> Iterator[Batch]:
+    def _read_steps(self, stream: Iterator[RowBatch], ring: _Ring | None) -> Iterator[Batch]:
         """Read this rank's part of each step as tensors."""
         pieces: list[RowBatch] = []
-        for piece in client.read(
-            self.blend.blend_id, offset, part=self._part, expected=self._expected, wait_seconds=self._wait_seconds
-        ):
+        for piece in stream:
             if piece.end_of_blend:
                 return
             pieces.append(piece)

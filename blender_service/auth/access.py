@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from blender_service.recently_used import RecentlyUsed
 
 ANONYMOUS: Final = "anonymous"
 AUTHORIZATION: Final = "authorization"
+Metadata = Iterable[tuple[str, str | bytes]]
 NAMESPACES_AT_HAND: Final = 4096  # callers may ask for any name, also for one that no namespace has
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,18 @@ class Access:
         if not self.asks_for_tokens:
             names: Any = context.auth_context().get("x509_common_name")  # a list of bytes; the stubs say otherwise
             return next(iter(names)).decode(errors="replace") if names else ANONYMOUS
-        values = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
+        return self._holder_of(context.invocation_metadata())
+
+    def knows(self, metadata: Metadata | None) -> bool:
+        """Whether the metadata alone refuse no call; quick, for the thread that takes all calls in."""
+        try:
+            return not self.asks_for_tokens or bool(self._holder_of(metadata))
+        except UnauthenticatedError:
+            return False
+
+    def _holder_of(self, metadata: Metadata | None) -> str:
+        """Give the principal whose token the metadata hold."""
+        values = [value for key, value in metadata or () if key == AUTHORIZATION]
         token = bearer_of(values[0]) if len(values) == 1 and isinstance(values[0], str) else ""
         if not token:
             raise UnauthenticatedError(

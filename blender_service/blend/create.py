@@ -212,12 +212,16 @@ def _draft_stage(
 
 
 def aligned(head: Head, offset: int) -> int:
-    """Round an offset up to the next end of a cycle, or to where the segment ends."""
+    """Round an offset up to the next end of a cycle, or to where the cycle is cut off for another one.
+
+    Segments of one origin are one run of cycles: an update that changes no weight lets the cycle go on in its phase.
+    """
     segment = next((segment for segment in reversed(head.segments) if segment.start <= offset), None)
-    if segment is None or offset == segment.start:
+    if segment is None:
         return offset
     up = segment.origin - (segment.origin - offset) // segment.cycle_rows * segment.cycle_rows
-    return up if segment.end is None else min(up, segment.end)
+    end = next(later.end for later in reversed(head.segments) if later.origin == segment.origin)
+    return up if end is None else min(up, end)
 
 
 def _find_all(lake: LakeSources, wanted: Sequence[WantedSource], findings: Findings) -> dict[str, LakeSource]:

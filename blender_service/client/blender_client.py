@@ -17,10 +17,12 @@ reached is given up after `retry_seconds`, and a live row after `wait_seconds`.
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
@@ -45,15 +47,17 @@ from blender_service.wire.rank_slice import Slice
 from blender_service.wire.status import error_of
 
 Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 TIMEOUT_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 60.0
 SILENCE_SECONDS: Final = 120.0  # a cold cache on slow storage may take most of it
+KEPT_CHANNELS: Final = 3
 LIVE_WAIT_SECONDS: Final = 3600.0
 READ_BLEND: Final = "/headrace.blender.v1.RowService/ReadBlend"
+REPORT_CONSUMED: Final = "/headrace.blender.v1.RowService/ReportConsumed"
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),  # so that another channel is another connection
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -93,12 +97,11 @@ class BlenderClient:
         self._silence_seconds = silence_seconds
         self._token_file = "" if identity.token else identity.token_file
         self._closed = threading.Event()
-        self._channel = open_channel(address, identity, OPTIONS)
-        self._blends = blends_pb2_grpc.BlendServiceStub(self._channel)
-        # Without a deserializer messages come as bytes: a generated class would copy the token ids twice.
-        self._read_blend: grpc.UnaryStreamMultiCallable[rows_pb2.ReadBlendRequest, bytes] = self._channel.unary_stream(
-            READ_BLEND, request_serializer=rows_pb2.ReadBlendRequest.SerializeToString
-        )
+        self._open_channel = functools.partial(open_channel, address, identity, OPTIONS)
+        self._lock = threading.Lock()
+        self._channels = [self._open_channel()]
+        self._has_run = bool(identity.run)
+        self._streams: weakref.WeakSet[RowStream] = weakref.WeakSet()
 
     def create_blend(
         self,
@@ -128,7 +131,7 @@ class BlenderClient:
             InvalidBlendError: with every mistake of the request.
         """
         request = create_request(sources, seed, name, block_rows, group_blocks, schedule, allow_repeat, evals)
-        return blend_of(self._call(self._blends.CreateBlend, request))
+        return blend_of(self._call("CreateBlend", request))
 
     def update_blend(
         self,
@@ -160,7 +163,7 @@ class BlenderClient:
         """
         first = Stage(from_offset, tuple(changes), align)
         request = update_request(parent, first, name, allow_repeat, schedule, evals)
-        return blend_of(self._call(self._blends.UpdateBlend, request))
+        return blend_of(self._call("UpdateBlend", request))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
         """Describe what a blend has read at an offset, and when its sources run out.
@@ -173,7 +176,7 @@ class BlenderClient:
             OffsetOutOfRangeError: the offset is beyond the end.
         """
         request = blends_pb2.DescribeBlendRequest(blend=blend, offset=offset)
-        return description_of(self._call(self._blends.DescribeBlend, request))
+        return description_of(self._call("DescribeBlend", request))
 
     def get_blend(self, blend: str) -> Blend:
         """Look a blend up by id, start of an id, or name.
@@ -181,14 +184,14 @@ class BlenderClient:
         Raises:
             BlendNotFoundError: there is none.
         """
-        return blend_of(self._call(self._blends.GetBlend, blends_pb2.GetBlendRequest(blend=blend)))
+        return blend_of(self._call("GetBlend", blends_pb2.GetBlendRequest(blend=blend)))
 
     def list_blends(self) -> list[Blend]:
         """List all blends, ascending by id, page by page."""
         found: list[Blend] = []
         request = blends_pb2.ListBlendsRequest()
         while True:
-            page = self._call(self._blends.ListBlends, request)
+            page = self._call("ListBlends", request)
             found += map(blend_of, page.blends)
             if not page.next_page_token:
                 return found
@@ -208,7 +211,7 @@ class BlenderClient:
             BlendNotFoundError: there is no such blend.
         """
         request = blends_pb2.ProveContinuationRequest(from_blend=from_blend, to_blend=to_blend, offset=offset)
-        return continuation_of(self._call(self._blends.ProveContinuation, request))
+        return continuation_of(self._call("ProveContinuation", request))
 
     def read(
         self,
@@ -256,12 +259,23 @@ class BlenderClient:
             )
         except ValueError as error:
             raise InvalidReadError(f"read: {error}; give whole numbers from 0 on, offsets below 2**62") from error
-        return RowStream(request, part, self._read_blend, self.address, self._backoff(), self._silence_seconds)
+        stream = RowStream(
+            request, part, self._read_blend, self.address, self._backoff(), self._silence_seconds,
+            lambda: self.get_blend(blend).end,
+            self._renew,
+            self._report if self._has_run and not (part and part.rank) else None,
+        )  # fmt: skip
+        self._streams.add(stream)
+        return stream
 
     def close(self) -> None:
         """Close the connection; running reads end with an error, also those that wait for a server."""
+        for stream in list(self._streams):
+            stream.tell()
         self._closed.set()
-        self._channel.close()
+        with self._lock:
+            for channel in self._channels:
+                channel.close()
 
     def __enter__(self) -> BlenderClient:
         return self
@@ -269,17 +283,45 @@ class BlenderClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, method: Callable[..., Response], request: Request) -> Response:
+    def _call(self, method: str, request: Request) -> Any:
         """Make a unary call, and try again while the server cannot be reached."""
         backoff = self._backoff()
         while True:
             backoff.check_open()
             try:
-                return method(request, timeout=self._timeout_seconds)
+                stub = blends_pb2_grpc.BlendServiceStub(self._channels[-1])
+                return getattr(stub, method)(request, timeout=self._timeout_seconds)
             except grpc.RpcError as rpc_error:
+                if cast(grpc.Call, rpc_error).code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._renew()
                 backoff.wait(error_of(rpc_error, self.address))
             except UnauthenticatedError as error:  # the file of the token could not be read
                 backoff.wait(error)
+
+    def _renew(self) -> None:
+        """Open another connection for the calls that follow, which goes to another replica where one is frozen.
+
+        A process that is stopped keeps its connections, and the kernel takes what is sent to it. Reads that go on over
+        an earlier connection keep it until two more were opened.
+        """
+        with self._lock:
+            if not self._closed.is_set():
+                self._channels.append(self._open_channel())
+                for channel in self._channels[:-KEPT_CHANNELS]:
+                    channel.close()
+                del self._channels[:-KEPT_CHANNELS]
+
+    def _read_blend(self, request: rows_pb2.ReadBlendRequest) -> Any:
+        # Without a deserializer messages come as bytes: a generated class would copy the token ids twice.
+        serialize = rows_pb2.ReadBlendRequest.SerializeToString
+        return self._channels[-1].unary_stream(READ_BLEND, request_serializer=serialize)(request)
+
+    def _report(self, request: rows_pb2.ReportConsumedRequest) -> Any:
+        serialize = rows_pb2.ReportConsumedRequest.SerializeToString
+        method: grpc.UnaryUnaryMultiCallable[rows_pb2.ReportConsumedRequest, bytes] = self._channels[-1].unary_unary(
+            REPORT_CONSUMED, request_serializer=serialize
+        )
+        return method.future(request, timeout=self._timeout_seconds)
 
     def _backoff(self) -> Backoff:
         return Backoff(self._retry_seconds, self._closed, self._token_file)

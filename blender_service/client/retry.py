@@ -14,6 +14,7 @@ from blender_service.exceptions import BlenderError, ServerUnavailableError, Una
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
+TOLD_AFTER_SECONDS: Final = 2.0
 RENEWAL_SECONDS: Final = 10.0  # longest wait for another token where none was ever taken
 
 logger = logging.getLogger(__name__)
@@ -58,9 +59,12 @@ class Backoff:
             self._deadline = now + (self._refused_seconds if refused else self._seconds)
         if not (refused or isinstance(error, ServerUnavailableError)) or now + self._pause > self._deadline:
             raise error
+        left = self._deadline - now
+        if left < self._seconds - TOLD_AFTER_SECONDS:
+            logger.warning("%s; trying again for %.0f s", error, left)
         if refused and not self._waits_for_token:
             self._waits_for_token = True
-            logger.warning("%s; %s is read again for %.0f s", error, self._token_file, self._deadline - now)
+            logger.warning("%s; %s is read again for %.0f s", error, self._token_file, left)
         # Random, so that the ranks that lost one server do not all come back at the same moment.
         self._closed.wait(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)

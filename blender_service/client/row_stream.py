@@ -8,9 +8,15 @@ read hangs: while a server waits for a live row, it sends an empty batch every f
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import queue
+import sys
 import threading
+import time
+import uuid
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, Generic, TypeVar
 
@@ -29,6 +35,10 @@ from blender_service.wire.row_batch import RowBatch, decode
 from blender_service.wire.status import error_of
 
 OpenStream = Callable[[rows_pb2.ReadBlendRequest], Any]
+Report = Callable[[rows_pb2.ReportConsumedRequest], Any]
+
+REPORT_SECONDS: Final = 1.0
+LAST_REPORT_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +54,15 @@ class RowStream(Iterator[RowBatch]):
         address: str,
         backoff: Backoff,
         silence_seconds: float,
+        find_end: Callable[[], int | None],
+        renew: Callable[[], None],
+        report: Report | None,
     ) -> None:
-        """Prepare to read; the first batch asked for opens the stream, `silence_seconds` bounds waits in it."""
+        """Prepare to read; the first batch asked for opens the stream, `silence_seconds` bounds waits in it.
+
+        `find_end` gives the end of the blend, `renew` opens another connection where one is silent. `report` begins to
+        tell the server how far the consumer has come, and gives a future; None where nobody asks.
+        """
         self.clock = InputClock()
         self._request = request
         self._part = part
@@ -54,6 +71,12 @@ class RowStream(Iterator[RowBatch]):
         self._backoff = backoff
         self._watch = SilenceWatch(silence_seconds)
         self._batches = self._read()
+        self._find_end = find_end
+        self._renew = renew
+        self._report = report
+        self._opened: list[tuple[str, int]] = []  # id and first row of the reads whose rows are not all consumed
+        self._consumed = self._told_last = request.offset
+        self._told_at = float("-inf")
 
     @property
     def input_stall_seconds(self) -> float:
@@ -71,11 +94,44 @@ class RowStream(Iterator[RowBatch]):
         Raises:
             BlenderError: as `BlenderClient.read` says.
         """
-        with self.clock.waiting():
-            return next(self._batches)
+        try:
+            with self.clock.waiting():
+                batch = next(self._batches)
+        except StopIteration:
+            self.tell()
+            raise
+        self.consumes(batch.end)
+        return batch
+
+    def ahead(self) -> Iterator[RowBatch]:
+        """Give the batches to who reads them ahead of their consumer, and says by `consumes` how far that has come."""
+        return self._batches
+
+    def consumes(self, row: int) -> None:
+        """Note that the consumer has taken the rows below `row`; the server is told once a second."""
+        self._consumed = row
+        if self._report is None or not self._opened:
+            return
+        while len(self._opened) > 1 and self._opened[1][1] < row:
+            before, _ = self._opened.pop(0)
+            self._report(rows_pb2.ReportConsumedRequest(read_id=before, row=self._opened[0][1], last=True))
+        if time.monotonic() - self._told_at >= REPORT_SECONDS:
+            self._begin_to_tell(self._report, last=False)
+
+    def tell(self) -> None:
+        """Tell the server now how far the consumer has come, and wait for that a little; no error comes of it."""
+        if self._report is not None and self._opened and self._consumed != self._told_last:
+            self._told_last = self._consumed
+            with contextlib.suppress(grpc.RpcError, grpc.FutureTimeoutError, BlenderError, ValueError):
+                self._begin_to_tell(self._report, last=True).result(LAST_REPORT_SECONDS)
+
+    def _begin_to_tell(self, report: Report, last: bool) -> Any:
+        self._told_at = time.monotonic()
+        return report(rows_pb2.ReportConsumedRequest(read_id=self._opened[0][0], row=self._consumed, last=last))
 
     def close(self) -> None:
         """End the stream; the server then frees its resources."""
+        self.tell()
         self._batches.close()
 
     def __enter__(self) -> RowStream:
@@ -90,9 +146,14 @@ class RowStream(Iterator[RowBatch]):
         try:
             while not position.done:
                 self._backoff.check_open()
-                call = self._open(position.reopened(self._request))
+                request = position.reopened(self._request)
+                request.read_id = uuid.uuid4().hex[:8] if self._report is not None else ""
+                call = self._open(request)
+                self._opened.append((request.read_id, request.offset))
                 try:
                     for batch in self._messages(call):
+                        if batch.end_of_blend:
+                            self._check_end(position)
                         fresh = position.undelivered(batch)
                         if fresh is None:
                             continue
@@ -113,6 +174,19 @@ class RowStream(Iterator[RowBatch]):
         finally:
             self._watch.end()
 
+    def _check_end(self, position: _Position) -> None:
+        """Believe no end of the blend that comes early: rows would be missing, and nobody would see it.
+
+        Raises:
+            MalformedMessageError: the blend goes on.
+        """
+        end, step_rows = self._find_end(), self._part.step_rows if self._part else 1
+        if end is None or position.step_start + step_rows <= end:
+            raise MalformedMessageError(
+                f"read: the blend was said to end at row {position.step_start}, it ends at {end or 'no row'}; the "
+                "server or a proxy between is faulty, go on from the last state with another one"
+            )
+
     def _messages(self, call: Any) -> Iterator[RowBatch]:
         """Give the batches of one connection; empty ones that name a live row are logged and left out."""
         while True:
@@ -129,6 +203,7 @@ class RowStream(Iterator[RowBatch]):
 
     def _error(self, rpc_error: grpc.RpcError) -> BlenderError:
         if self._watch.interrupted:
+            self._renew()
             return ServerUnavailableError(
                 f"server {self._address}: said nothing for {self._watch.seconds:g} s; see whether it is stuck"
             )
@@ -189,6 +264,7 @@ class _Position:
 
 
 POLL_SECONDS: Final = 0.1
+_RUNNING: Final[weakref.WeakSet[Prefetcher[Any]]] = weakref.WeakSet()
 
 Item = TypeVar("Item")
 
@@ -206,12 +282,20 @@ class Prefetcher(Generic[Item]):
 
     def __enter__(self) -> Iterator[Item]:
         self._thread.start()
+        _RUNNING.add(self)
         return self._taken()
 
     def __exit__(self, *_: object) -> None:
+        if sys.is_finalizing():  # `_end_all` was here, and neither the thread nor gRPC's modules work any more
+            return
+        _RUNNING.discard(self)
+        self.interrupt()
+        self._thread.join()
+
+    def interrupt(self) -> None:
+        """Let the thread end."""
         self._stopping.set()
         self._interrupt()
-        self._thread.join()
 
     def _taken(self) -> Iterator[Item]:
         while (item := self._queue.get()) is not None:
@@ -237,3 +321,10 @@ class Prefetcher(Generic[Item]):
                 continue
             return True
         return False
+
+
+@atexit.register
+def _end_all() -> None:
+    """End the threads of iterators that a program leaves open, while that can be done."""
+    for prefetcher in list(_RUNNING):
+        prefetcher.interrupt()

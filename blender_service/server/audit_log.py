@@ -3,13 +3,14 @@
     {"time": "2026-03-01T12:00:00.000Z", "event": "ended", "call": "ReadBlend", "principal": "trainer", "blend": "9f..",
      "offset": 0, "next_offset": 4096, "rows": 4096, "bytes": 33669120, "status": "OK", ..}
 
-Each line is one write in append mode, so that several processes can share one file. After a rotation the file is opened
-again under its name. A token is never written.
+Each line is one write in append mode, so that several processes can share one file; half a line, as a full disk leaves
+it, is ended before the next. After a rotation the file is opened again under its name. A token is never written.
 """
 
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import logging
 import os
@@ -55,8 +56,9 @@ class AuditLog:
         """Do nothing: `ended` writes how much was read."""
 
     def ended(self, call: Call) -> None:
-        """Write how a call ended."""
-        self._write("ended", call)
+        """Write how a call ended; not of reports of what was consumed, which come every second and read nothing."""
+        if call.method != "ReportConsumed":
+            self._write("ended", call)
 
     def close(self) -> None:
         """Close the file."""
@@ -71,7 +73,10 @@ class AuditLog:
                 if self._was_rotated():
                     os.close(self._descriptor)
                     self._descriptor = self._open()
-                os.write(self._descriptor, line)
+                if not self._ends_whole():
+                    line = b"\n" + line
+                if os.write(self._descriptor, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self.failures += 1
             logger.error("audit: %s: %s; free space, or mend the file's rights", self._path, error.strerror)
@@ -96,7 +101,12 @@ class AuditLog:
         return facts
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _ends_whole(self) -> bool:
+        """Whether the file does not end in half a line, as a full disk or a server that was killed leaves it."""
+        size = os.fstat(self._descriptor).st_size
+        return size == 0 or os.pread(self._descriptor, 1, size - 1) == b"\n"
 
     def _was_rotated(self) -> bool:
         try:

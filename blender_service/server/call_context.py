@@ -56,6 +56,7 @@ class Call:
         counted_bytes: bytes of its answers that metrics have counted.
         run_key: name of the read in the register of runs, empty for a read without a run.
         run_reported: seconds after its start at which the register last recorded it.
+        consumed: row after the last one that the client says was consumed, None where it does not say.
         status: name of the gRPC status, empty while it runs.
         detail: message of the status.
         started: seconds of the monotonic clock.
@@ -85,6 +86,7 @@ class Call:
     counted_bytes: int = 0
     run_key: str = ""
     run_reported: float = 0.0
+    consumed: int | None = None
     status: str = ""
     detail: str = ""
     started: float = field(default_factory=time.monotonic)

@@ -2,7 +2,10 @@
 
 Each call goes the same way::
 
-    bytes -> request -> principal -> what it may read -> stream limit -> service -> answers -> observers are notified
+    principal -> bytes -> request -> what it may read -> stream limit -> service -> answers -> observers are notified
+
+A call is known by its headers before its request is waited for, and that wait is bounded in time and number: who sends
+headers alone holds no thread for long, and none that others need.
 
 Observers are notified of the end once, however a call ends: its last answer, an error, a client that disconnects.
 """
@@ -10,11 +13,13 @@ Observers are notified of the end once, however a call ends: its last answer, an
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -33,11 +38,17 @@ from blender_service.exceptions import (
 )
 from blender_service.server.blender import Blender
 from blender_service.server.call_context import RUN, Call, call_of, refuse, with_call
-from blender_service.server.limits import StreamLimits
+from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.run_register import check_run_name
+from blender_service.wire.status import status_of
 
 GUARDED: Final = "/headrace."
-MOST_OPEN_CALLS: Final = 8
+REQUEST_PLACES: Final = 128  # calls whose request has not come; each takes a thread
+HEALTH_PLACES: Final = 16  # such calls of health and of reflection
+MOST_LASTING_CALLS: Final = 8  # of those that watch health or reflect
+LASTING_SECONDS: Final = 3600.0
+REFUSING_THREADS: Final = 2
+NO_REQUEST: Final = "its request did not come"
 
 logger = logging.getLogger(__name__)
 
@@ -70,66 +81,87 @@ class CallInterceptor(grpc.ServerInterceptor):
         limits: StreamLimits,
         blender: Blender,
         draining: threading.Event,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[Observer],
+        request_seconds: float,
     ) -> None:
-        """Guard a server."""
+        """Guard a server; a call whose request has not come after `request_seconds` ends."""
         self._access = access
         self._limits = limits
         self._blender = blender
         self._draining = draining
         self._observers = tuple(observers)
-        self._open_calls = threading.BoundedSemaphore(MOST_OPEN_CALLS)
+        self._arriving = CallWatch(request_seconds, NO_REQUEST, REQUEST_PLACES)
+        self._asking = CallWatch(request_seconds, NO_REQUEST, HEALTH_PLACES)
+        self._lasting = CallWatch(LASTING_SECONDS, "it asked for health or reflection", MOST_LASTING_CALLS)
+        self._refusing = ThreadPoolExecutor(REFUSING_THREADS, thread_name_prefix="blender-refusing")
+        self._checking = ThreadPoolExecutor(2 * HEALTH_PLACES, thread_name_prefix="blender-health")
+        self._showing = ThreadPoolExecutor(2 * HEALTH_PLACES, thread_name_prefix="blender-watches")
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """Wrap the handler of a guarded method."""
+        """Wrap the handler of a method; a call whose token nobody has takes no thread of those that serve.
+
+        To gRPC every request is a stream, of one message: it would otherwise hold a thread until that has come, before
+        anybody is asked who he is.
+        """
         handler = continuation(handler_call_details)
+        if handler is None:
+            return None
         path = handler_call_details.method
-        if handler is None or not path.startswith(GUARDED):
-            return self._bounded(handler) if handler is not None and handler.response_streaming else handler
+        if not path.startswith(GUARDED):
+            return self._open_to_all(handler)
         method = path.rsplit("/", maxsplit=1)[1]
-        parse = functools.partial(_parse, handler.request_deserializer, method)
-        if handler.response_streaming:
-            stream = functools.partial(self._stream, method, handler.unary_stream, handler.response_serializer)
-            return grpc.unary_stream_rpc_method_handler(stream, parse)
-        unary = functools.partial(self._unary, method, handler.unary_unary, handler.response_serializer)
-        return grpc.unary_unary_rpc_method_handler(unary, parse)
+        behaviour: Any = functools.partial(
+            self._stream if handler.response_streaming else self._unary,
+            method, handler.unary_stream or handler.unary_unary, handler.response_serializer,
+        )  # fmt: skip
+        if not self._access.knows(handler_call_details.invocation_metadata):
+            behaviour.experimental_thread_pool = self._refusing
+        return _handler(behaviour, functools.partial(_parse, handler.request_deserializer, method), handler)
 
-    def _bounded(self, handler: Any) -> Any:
-        """Bound the long calls that need no principal, each of which takes a thread: watches of health, reflection."""
+    def close(self) -> None:
+        """Let the threads end that watch calls."""
+        for watch in (self._arriving, self._asking, self._lasting):
+            watch.close()
 
-        def answers(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            if not self._open_calls.acquire(blocking=False):
-                context.abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"server: {MOST_OPEN_CALLS} calls of health and reflection last, no more are allowed; end some, or "
-                    "ask for health by Check",
-                )
+    def _open_to_all(self, handler: Any) -> Any:
+        """Bound the calls that need no principal, in threads of their own: health answers whatever else is full."""
+
+        def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            return handler.unary_unary(first_of(requests, context), context)
+
+        def answers(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            first = first_of(requests, context)
+            with self._lasting.watching(context):  # watches of health, reflection: each keeps its thread
+                if handler.request_streaming:
+                    yield from handler.stream_stream(itertools.chain((first,), requests), context)
+                else:
+                    yield from handler.unary_stream(first, context)
+
+        def first_of(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             try:
-                yield from behaviour(request, context)
-            finally:
-                self._open_calls.release()
+                return _request_of(requests, context, self._asking)
+            except MalformedRequestError as error:
+                context.abort(status_of(error), str(error))
 
-        behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
-        make = (
-            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
-        )
-        return make(answers, handler.request_deserializer, handler.response_serializer)
+        behaviour: Any = answers if handler.response_streaming else answer
+        behaviour.experimental_thread_pool = self._showing if handler.response_streaming else self._checking
+        return _handler(behaviour, handler.request_deserializer, handler, handler.response_serializer)
 
     def _unary(
         self,
         method: str,
         behaviour: Callable[..., Any],
         serialize: Callable[[Any], bytes],
-        request: Any,
+        requests: Iterator[Any],
         context: grpc.ServicerContext,
     ) -> bytes:
         """Answer a unary call."""
-        context = self._open(method, request, context)
+        context = self._open(method, context)
         call = call_of(context)
         with _Guard(context, self._end):
-            self._admit(request, context)
+            request = self._admit(requests, context)
             response = behaviour(request, context)
             call.blend_id = _blend_of(response)
             answer = serialize(response)
@@ -143,14 +175,14 @@ class CallInterceptor(grpc.ServerInterceptor):
         method: str,
         behaviour: Callable[..., Iterator[Any]],
         serialize: Callable[[Any], bytes],
-        request: Any,
+        requests: Iterator[Any],
         context: grpc.ServicerContext,
     ) -> Iterator[bytes]:
         """Answer a call with a stream; it ends where its principal may no longer read the blend."""
-        context = self._open(method, request, context)
+        context = self._open(method, context)
         call = call_of(context)
         with _Guard(context, self._end):
-            self._admit(request, context)
+            request = self._admit(requests, context)
             generation = self._access.generation
             asked = time.monotonic()
             began = False
@@ -168,22 +200,21 @@ class CallInterceptor(grpc.ServerInterceptor):
                 asked = time.monotonic()
             call.status = "OK" if context.is_active() else "CANCELLED"
 
-    def _open(self, method: str, request: Any, context: grpc.ServicerContext) -> grpc.ServicerContext:
+    def _open(self, method: str, context: grpc.ServicerContext) -> grpc.ServicerContext:
         """Begin a call: make its context; observers are notified of its end from here on."""
         metadata = {
             key: value
             for key, value in context.invocation_metadata() or ()
             if isinstance(value, str) and key != AUTHORIZATION
         }
-        return with_call(context, Call(method, peer=context.peer(), metadata=metadata, request=request))
+        return with_call(context, Call(method, peer=context.peer(), metadata=metadata))
 
-    def _admit(self, request: Any, context: grpc.ServicerContext) -> None:
-        """Admit a call, or raise why it is refused."""
+    def _admit(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        """Admit a call and give its request, or raise why it is refused."""
         call = call_of(context)
         call.principal = self._access.principal_of(context)
+        call.request = request = _request_of(requests, context, self._arriving)
         call.may_read, call.may_create = self._access.reader(call.principal), self._access.creator(call.principal)
-        if isinstance(request, _Malformed):
-            raise MalformedRequestError(request.problem)
         if call.method == "ReadBlend":
             if self._draining.is_set():
                 raise ServerUnavailableError("server is stopping; connect again, to this or another replica")
@@ -191,6 +222,7 @@ class CallInterceptor(grpc.ServerInterceptor):
                 check_run_name(call.metadata[RUN])
             self._limits.take(call.principal)
             call.stream_of = call.principal
+        return request
 
     def _admit_again(self, context: grpc.ServicerContext) -> None:
         """Check a running stream against tokens and rules that have changed."""
@@ -236,6 +268,8 @@ class _Guard(AbstractContextManager[None]):
         """End the call with the status of an error."""
         if error is None or not isinstance(error, Exception) or call_of(self._context).status:
             return  # gRPC's abort raises a bare Exception to end the call, whose status is set by then
+        if isinstance(error, grpc.RpcError):
+            return  # the call was cancelled before its request came
         if isinstance(error, BlenderError):
             refuse(error, self._context)
         number = uuid.uuid4().hex[:12]
@@ -256,6 +290,29 @@ class _Guard(AbstractContextManager[None]):
             InternalServerError(f"server: error {number} should not happen; look that number up in the server's log"),
             self._context,
         )
+
+
+def _handler(behaviour: Any, parse: Any, handler: Any, serialize: Any = None) -> grpc.RpcMethodHandler[Any, Any]:
+    """Make a handler that reads its request itself and has as many answers as another one."""
+    if handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(behaviour, parse, serialize)
+    return grpc.stream_unary_rpc_method_handler(behaviour, parse, serialize)
+
+
+def _request_of(requests: Iterator[Any], context: grpc.ServicerContext, arriving: CallWatch) -> Any:
+    """Wait for the request of a call.
+
+    Raises:
+        MalformedRequestError: there is none, or it cannot be read.
+        grpc.RpcError: the call was cancelled.
+    """
+    with arriving.watching(context):
+        request = next(requests, None)
+    if request is None:
+        raise MalformedRequestError("request: the call ended without one; send a message after its headers")
+    if isinstance(request, _Malformed):
+        raise MalformedRequestError(request.problem)
+    return request
 
 
 def _blend_of(response: Any) -> str:

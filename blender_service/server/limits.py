@@ -75,28 +75,34 @@ class StreamLimits:
                 del self._running[principal]
 
 
-class StallWatch:
-    """Ends streams whose client takes nothing, so that others get their places; such a client may read again.
+class CallWatch:
+    """Ends calls that stay in one place for too long, as a stream whose client takes nothing.
 
-    gRPC has no limit for the time in which a message must be taken. One thread checks all streams, so that a message
-    costs its stream two assignments.
+    gRPC limits neither. One thread checks all calls, so that entering and leaving cost two assignments. Where `places`
+    are bounded, one more call takes that of another: the oldest of the connection that holds most of them, so whoever
+    opens thousands of calls loses his own. Such a client may call again.
     """
 
-    def __init__(self, seconds: float) -> None:
-        """Allow a message to wait for `seconds`."""
+    def __init__(self, seconds: float, reason: str, places: int | None = None) -> None:
+        """Let a call stay for `seconds`; `reason` says in the log what it did not do."""
         self._seconds = seconds
+        self._reason = reason
+        self._places = places
         self._since: dict[grpc.ServicerContext, float] = {}
+        self._cut, self._told = 0, float("-inf")
         self._closed = threading.Event()
-        threading.Thread(target=self._run, name="blender-stalls", daemon=True).start()
+        threading.Thread(target=self._run, name="blender-watch", daemon=True).start()
 
     @contextmanager
-    def handing_over(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Watch while a stream hands a message to gRPC."""
+    def watching(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Watch a call while it stays in the place."""
         self._since[context] = time.monotonic()
+        if self._places is not None and len(self._since) > self._places:
+            self._make_room(self._places)
         try:
             yield
         finally:
-            del self._since[context]
+            self._since.pop(context, None)
 
     def close(self) -> None:
         """Let the thread end."""
@@ -107,6 +113,27 @@ class StallWatch:
             for context, since in self._since.copy().items():
                 if time.monotonic() - since >= self._seconds and context.is_active():
                     call = call_of(context)
-                    call.detail = f"its reader took nothing for {self._seconds:g} s"
-                    logger.info("read by %s at %s ends: %s", call.principal, call.peer, call.detail)
+                    call.detail = f"{self._reason} for {self._seconds:g} s"
+                    logger.info(
+                        "%s of %s at %s ends: %s",
+                        call.method or "health",
+                        call.principal or "nobody",
+                        context.peer(),
+                        call.detail,
+                    )
                     context.cancel()
+
+    def _make_room(self, places: int) -> None:
+        """End the oldest call of the connection that holds most places; a flood is logged once a second."""
+        staying = list(self._since.copy())
+        peers = [context.peer() for context in staying]
+        (most, held), *_ = Counter(peers).most_common(1)
+        oldest = staying[peers.index(most)]
+        if self._since.pop(oldest, None) is None:
+            return  # it has left by itself
+        call_of(oldest).detail = f"it was the oldest of {held} calls of {most}, more than {places} at once"
+        oldest.cancel()
+        self._cut += 1
+        if (now := time.monotonic()) - self._told >= 1:
+            logger.warning("%d calls cut, the last of %s: %s, and others came", self._cut, most, self._reason)
+            self._cut, self._told = 0, now

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 from blender_service.exceptions import BlenderError, ServerStartError
-from blender_service.server.server import STOP_GRACE_SECONDS, serve
+from blender_service.server.server import STOP_GRACE_SECONDS, UNIX, serve
 from blender_service.server.settings import OperationConfig
 
 POLL_SECONDS: Final = 0.2
@@ -50,6 +50,8 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
     Raises:
         ServerStartError: the port is taken, or a process cannot start; it has logged why.
     """
+    if host.startswith(UNIX):
+        raise ServerStartError(f"serve: {host} is one process's; leave --processes out, or give a host and a port")
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:

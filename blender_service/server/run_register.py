@@ -3,17 +3,23 @@
 A read that names its run (metadata `headrace-run`) leaves two objects, and one more every ten minutes in between::
 
     blends/runs/<run>/<time>-<id>.began.json     blend, first row, step and world size, code version, notes, caller
-    blends/runs/<run>/<time>-<id>.reached.json   the row after the last one that was handed over, and how it ended
+    blends/runs/<run>/<time>-<id>.reached.json   the row after the last one that was sent, the one after the last that
+                                                 was consumed where the client reports it, and how it ended
+
+What was sent may wait in buffers of the client, or never be used: only what was consumed was trained on. What a client
+reports after the last row was sent is written every five seconds.
 
 Objects are put if absent and never changed. Where each rank reads its own slice, only the read of rank 0 is recorded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import logging
 import re
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +29,14 @@ import pyarrow as pa
 
 from blender_service.blend.store import ObjectStore
 from blender_service.exceptions import BlenderError, InvalidReadError, RunNotFoundError, StoredBlendError
+from blender_service.recently_used import RecentlyUsed
 from blender_service.server.audit_log import utc_now
 from blender_service.server.call_context import CODE_VERSION, RUN, RUN_NOTES, Call
 
 REACHED_SECONDS: Final = 600.0
+LATE_SECONDS: Final = 5.0
+READS_AT_HAND: Final = 4096  # whose clients may report
+READ_ID: Final = re.compile(r"[0-9a-f]{8}")
 RUN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 NAMES: Final = "names"  # the folder that lists the runs, beside a folder for each of them
 READ_OBJECT: Final = re.compile(r"[0-9]{8}T[0-9]{12}-[0-9a-f]{8}\..+\.json")
@@ -35,8 +45,9 @@ logger = logging.getLogger(__name__)
 
 
 class RunRead(NamedTuple):
-    """One read of a run: rows [first, end) of a blend, as far as it is known that they were handed over.
+    """One read of a run: rows [first, end) of a blend, as far as it is known that they were sent.
 
+    `consumed` is the row after the last one that the client's loop took, None where the client does not report it.
     `status` says how it ended, empty while it runs or where the server was killed. Where one reader reads all rows,
     `world_size` is 1 and `step_rows` 0. Code version and notes are as the client said; `began` is in UTC.
     """
@@ -45,6 +56,7 @@ class RunRead(NamedTuple):
     blend_id: str
     first: int
     end: int
+    consumed: int | None
     status: str
     began: str
     principal: str
@@ -117,13 +129,21 @@ class RunObserver:
         self._register = register
         self._now = now
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="run-register")
+        self._reads = RecentlyUsed[str, Call](READS_AT_HAND)
+        self._late: dict[str, Call] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="run-register-late", daemon=True).start()
 
     def began(self, call: Call) -> None:
         """Write that a read began."""
         if not _is_recorded(call):
             return
         began = self._now()
-        call.run_key = f"{began:%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex[:8]}"
+        read_id = call.request.read_id
+        if not READ_ID.fullmatch(read_id) or self._reads.get(read_id) is not None:
+            read_id = uuid.uuid4().hex[:8]
+        call.run_key = f"{began:%Y%m%dT%H%M%S%f}-{read_id}"
+        self._reads.put(read_id, call)
         part = call.request.slice if call.request.HasField("slice") else None
         facts = {
             "blend": call.blend_id,
@@ -141,15 +161,39 @@ class RunObserver:
         """Write how far a read has come, every ten minutes, so that little is lost where a server is killed."""
         if call.run_key and call.seconds - call.run_reported >= REACHED_SECONDS:
             call.run_reported = call.seconds
-            self._submit(call, f"reached-{int(call.seconds):012d}", {"end": _end(call), "status": ""})
+            self._submit(call, f"reached-{int(call.seconds):012d}", _reached(call))
 
     def ended(self, call: Call) -> None:
         """Write how far a read came."""
         if call.run_key:
-            self._submit(call, "reached-end", {"end": _end(call), "status": call.status})
+            self._submit(call, "reached-end", _reached(call))
+
+    def consumed(self, read_id: str, row: int, last: bool, principal: str) -> None:
+        """Note how far the consumer of a read has come; one of another caller, or one that is not known, is ignored."""
+        call = self._reads.get(read_id)
+        if call is None or call.principal != principal:
+            return
+        call.consumed = min(max(row, call.consumed or 0), call.next_offset or 0)
+        if call.status:
+            self._late[read_id] = call
+            if last:
+                self._write_late()
+
+    def _write_late(self) -> None:
+        """Write what was consumed after the last row was sent."""
+        while self._late:
+            with contextlib.suppress(KeyError):  # another thread was quicker
+                _, call = self._late.popitem()
+                self._submit(call, f"reached-later-{int(1000 * call.seconds):015d}", _reached(call))
+
+    def _run(self) -> None:
+        while not self._closed.wait(LATE_SECONDS):
+            self._write_late()
 
     def close(self) -> None:
         """Wait until all objects are written."""
+        self._closed.set()
+        self._write_late()
         self._writer.shutdown()
 
     def _submit(self, call: Call, event: str, facts: Mapping[str, Any]) -> None:
@@ -170,9 +214,20 @@ def _is_recorded(call: Call) -> bool:
     return bool(call.metadata.get(RUN)) and not (call.request.HasField("slice") and call.request.slice.rank)
 
 
+def _reached(call: Call) -> dict[str, Any]:
+    """Say how far a call has come."""
+    consumed = {} if call.consumed is None else {"consumed": _end_of_step(call, call.consumed)}
+    return {"end": _end(call), "status": call.status, **consumed}
+
+
 def _end(call: Call) -> int:
-    """Give the row after the last one read; of a slice, the end of the last step of which rank 0 has read rows."""
-    first, reached = call.offset or 0, call.next_offset or 0
+    """Give the row after the last one sent."""
+    return _end_of_step(call, call.next_offset or 0)
+
+
+def _end_of_step(call: Call, reached: int) -> int:
+    """Give a row; of a slice, the end of the last step of which rank 0 has rows below it."""
+    first = call.offset or 0
     if not call.request.HasField("slice") or reached <= first:
         return reached
     step_rows = int(call.request.slice.step_rows)
@@ -185,6 +240,7 @@ def _read_of(run: str, facts: Mapping[str, Any]) -> RunRead:
         blend_id=str(facts["blend"]),
         first=int(facts["first"]),
         end=int(facts.get("end", facts["first"])),
+        consumed=int(facts["consumed"]) if "consumed" in facts else None,
         status=str(facts.get("status", "")),
         began=str(facts["began"]),
         principal=str(facts["principal"]),

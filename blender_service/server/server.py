@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 import signal
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -35,19 +37,19 @@ from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
 from blender_service.server.audit_log import AuditLog
 from blender_service.server.blender import Blender
-from blender_service.server.interceptor import CallInterceptor, Observer
-from blender_service.server.limits import StallWatch, StreamLimits
+from blender_service.server.interceptor import REQUEST_PLACES, CallInterceptor, Observer
+from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.metrics import Metrics
 from blender_service.server.run_register import RunObserver, RunRegister
 from blender_service.server.servicers import BlendServicer, RowServicer, add_row_service
-from blender_service.server.settings import OperationConfig
+from blender_service.server.settings import COMPRESSION, OperationConfig
 from blender_service.tables.block import NO_ROWS, take_rows
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
 
 DEFAULT_PORT: Final = 7170
 STOP_GRACE_SECONDS: Final = 10.0
 END_SECONDS: Final = 1.0  # after the grace, for what hangs
-SPARE_THREADS: Final = 16  # for short calls and health checks while every stream is taken
+SPARE_THREADS: Final = 16  # for short calls while every stream is taken
 DRAIN_LOOK_SECONDS: Final = 0.05
 MOST_HEADER_BYTES: Final = 16 << 10
 OPTIONS: Final = (
@@ -58,8 +60,14 @@ OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # Connections without a call or without an end to their handshake do not stay; clients connect again by themselves.
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    # gRPC bounds the bytes of a compressed request, not those it becomes: 1 MiB of gzip becomes 1 GiB.
+    (COMPRESSION, 1),
 )
 M_ARENA_MAX: Final = -8  # of malloc.h
+UNIX: Final = "unix:"
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 REFLECTION: Final = "grpc.reflection.v1.ServerReflection"
 SERVICES: Final = ((blends_pb2, "BlendService"), (rows_pb2, "RowService"))
@@ -82,8 +90,8 @@ class RunningServer:
 
     @property
     def port(self) -> int:
-        """The port it took."""
-        return int(self.address.rsplit(":", 1)[1])
+        """The port it took, 0 where it listens at a path."""
+        return 0 if self.address.startswith(UNIX) else int(self.address.rsplit(":", 1)[1])
 
     def at_stop(self, close: Callable[[], None]) -> None:
         """Register a function that is called once the server has stopped."""
@@ -152,7 +160,7 @@ def start(
 
     Args:
         catalogue: of the lake; opened by `open_catalogue` if None.
-        host: address to listen on.
+        host: address to listen on, or unix:PATH.
         port: to listen on, 0 for any that is free.
         cache_bytes: bound of the decoded blocks in memory.
         operation: who may call, how much at once, what is logged.
@@ -173,10 +181,10 @@ def start(
     runs = RunObserver(RunRegister(open_store(catalogue).objects))
     observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
     compile_kernels()
-    threads = operation.max_streams + SPARE_THREADS
+    interceptor = CallInterceptor(access, limits, blender, drain.begun, observers, operation.request_seconds)
     server = grpc.server(
-        ThreadPoolExecutor(threads, thread_name_prefix="blender"),
-        interceptors=[CallInterceptor(access, limits, blender, drain.begun, observers)],
+        ThreadPoolExecutor(operation.max_streams + SPARE_THREADS + REQUEST_PLACES, thread_name_prefix="blender"),
+        interceptors=[interceptor],
         options=(
             *OPTIONS,
             ("grpc.so_reuseport", int(reuse_port)),
@@ -185,12 +193,11 @@ def start(
             ("grpc.max_send_message_length", operation.max_response_bytes),
             *operation.grpc_arguments,
         ),
-        maximum_concurrent_rpcs=threads,
     )
     address = _bind(server, host, port, operation, reuse_port)
     blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)
-    stalls = StallWatch(operation.stall_seconds)
-    add_row_service(RowServicer(blender, drain.ending, limits, stalls), server)
+    stalls = CallWatch(operation.stall_seconds, "its reader took nothing")
+    add_row_service(RowServicer(blender, drain.ending, limits, stalls, runs), server)
     health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
     services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]
     _reflect((*services, health.SERVICE_NAME), server)
@@ -201,6 +208,7 @@ def start(
     logger.info("serving at %s", address)
     running = RunningServer(server, address, drain, limits)
     running.at_stop(stalls.close)
+    running.at_stop(interceptor.close)
     if operation.metrics_port is not None:
         running.metrics_port, stop_metrics = metrics.serve(
             operation.metrics_host, operation.metrics_port, lambda: not drain.begun.is_set()
@@ -305,25 +313,41 @@ def _bind(server: grpc.Server, host: str, port: int, operation: OperationConfig,
         ServerStartError: it is taken, the host is not of this machine, or a file of TLS is wrong.
     """
     credentials = server_credentials(operation.tls) if operation.tls is not None else None
-    where = f"[{host}]" if ":" in host else host
+    is_path = host.startswith(UNIX)
+    where = f"[{host}]" if ":" in host and not is_path else host
     try:
-        if not reuse_port:  # a shared port was checked by `processes`
+        if is_path:
+            _check_path(host.removeprefix(UNIX))
+        elif not reuse_port:  # a shared port was checked by `processes`
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             with socket.create_server((host, port), family=family):
                 pass  # the error of a plain socket says why it cannot listen, that of gRPC does not
-        address = f"{where}:{port}"
+        address = host if is_path else f"{where}:{port}"
         bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        other = "path" if is_path else "--port"
         raise ServerStartError(
-            f"serve: cannot listen on {host}:{port}: {reason}; stop what listens there or choose another --port"
+            f"serve: cannot listen on {host}{'' if is_path else f':{port}'}: {reason}; stop what listens there or "
+            f"choose another {other}"
         ) from error
-    return f"{where}:{bound}"
+    return host if is_path else f"{where}:{bound}"
+
+
+def _check_path(path: str) -> None:
+    """Raise an OSError where another server listens at a path, or what is there is no socket; gRPC would replace it."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise OSError(errno.EEXIST, "there is a file of that name")
+    with socket.socket(socket.AF_UNIX) as knocking:
+        if knocking.connect_ex(path) == 0:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def _warn_if_open(host: str, access: Access, operation: OperationConfig) -> None:
     """Warn where callers need no credentials, or rows travel in clear text."""
-    if host in LOOPBACK:
+    if host in LOOPBACK or host.startswith(UNIX):
         return
     if not access.asks_for_tokens and operation.client_authority is None:
         logger.warning("anybody who reaches %s may read all blends: give --tokens, or --client-authority", host)

@@ -18,7 +18,8 @@ from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
 from blender_service.server.blender import Blender
 from blender_service.server.call_context import call_of, seen_by
-from blender_service.server.limits import StallWatch, StreamLimits
+from blender_service.server.limits import CallWatch, StreamLimits
+from blender_service.server.run_register import RunObserver
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 
@@ -91,8 +92,16 @@ class RowServicer:
     When a client disconnects, the wait for its next row ends at once, and the stream frees what it holds.
     """
 
-    def __init__(self, blender: Blender, stopping: threading.Event, limits: StreamLimits, stalls: StallWatch) -> None:
+    def __init__(
+        self,
+        blender: Blender,
+        stopping: threading.Event,
+        limits: StreamLimits,
+        stalls: CallWatch,
+        runs: RunObserver,
+    ) -> None:
         """Serve rows."""
+        self._runs = runs
         self._blender = blender
         self._stopping = stopping
         self._limits = limits
@@ -113,6 +122,13 @@ class RowServicer:
             yield from self._read(request, context)
         finally:
             self._open.discard(context)
+
+    def ReportConsumed(  # noqa: N802
+        self, request: rows_pb2.ReportConsumedRequest, context: grpc.ServicerContext
+    ) -> rows_pb2.ReportConsumedResponse:
+        """Note how far the consumer of a read has come."""
+        self._runs.consumed(request.read_id, request.row, request.last, call_of(context).principal)
+        return rows_pb2.ReportConsumedResponse()
 
     def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[BatchMessage]:
         """Check a request, then read its rows batch by batch."""
@@ -146,7 +162,7 @@ class RowServicer:
             if not context.is_active():
                 return
             call.sends(message)
-            with self._stalls.handing_over(context):
+            with self._stalls.watching(context):
                 yield message
 
 
@@ -157,8 +173,15 @@ def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
         request_deserializer=rows_pb2.ReadBlendRequest.FromString,
         response_serializer=operator.attrgetter("message"),
     )
+    report = grpc.unary_unary_rpc_method_handler(
+        servicer.ReportConsumed,
+        request_deserializer=rows_pb2.ReportConsumedRequest.FromString,
+        response_serializer=rows_pb2.ReportConsumedResponse.SerializeToString,
+    )
     service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend, "ReportConsumed": report}),)
+    )
 
 
 def _message(blender: Blender, blend_id: str) -> blends_pb2.Blend:

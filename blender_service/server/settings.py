@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from blender_service.auth.tls import TlsFiles
+
+COMPRESSION: Final = "grpc.compression_enabled_algorithms_bitset"
 
 
 class OperationConfig(BaseModel):
@@ -30,7 +33,8 @@ class OperationConfig(BaseModel):
         None, ge=1, description="streams at once of one caller; without it half of max-streams"
     )
     stall_seconds: float = Field(600.0, gt=0, description="end a stream whose reader takes nothing for so long")
-    max_request_bytes: int = Field(4 << 20, ge=1 << 10, le=1 << 30, description="longest request")
+    request_seconds: float = Field(10.0, gt=0, description="end a call whose request has not come for so long")
+    max_request_bytes: int = Field(256 << 10, ge=1 << 10, le=1 << 30, description="longest request")
     max_response_bytes: int = Field(1 << 30, ge=1 << 20, le=(1 << 31) - 1, description="longest answer")
     grpc_options: str = Field(
         "",
@@ -55,6 +59,8 @@ class OperationConfig(BaseModel):
         for option in filter(None, given.split(",")):
             if not re.fullmatch(r"grpc\.[a-z0-9_.]+=[^=]+", option):
                 raise ValueError(f"{option!r} is no option; give grpc.NAME=VALUE, as gRPC's documentation names them")
+            if option.startswith(f"{COMPRESSION}="):
+                raise ValueError(f"{COMPRESSION} is set: what a compressed request becomes is not bounded; leave it")
         return given
 
     @property

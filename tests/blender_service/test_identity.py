@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 import grpc
 import pytest
@@ -14,12 +17,13 @@ from blender_service.blend.store import open_store
 from blender_service.client import Identity, connect
 from blender_service.client.channel import TOKEN_VARIABLE, _RenewedChannel, open_channel
 from blender_service.exceptions import BlendNotFoundError, ServerUnavailableError, UnauthenticatedError
-from blender_service.server.run_register import RunRegister
+from blender_service.server.run_register import RunRead, RunRegister
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
 from tests.blender_service.auth.test_access import RULES
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture, create_packed
+from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
 TRAINER, OWNER = "the-token-of-the-trainer", "the-token-of-the-owner"
@@ -148,3 +152,63 @@ def test_what_a_run_was_trained_on_is_kept(serve: Serve, lake: Catalog, prose: P
     assert (first.blend_id, first.first, first.end, first.code_version) == (blend, 20, 50, "abc123")
     assert (second.blend_id, second.first, second.end, second.world_size) == (blend, 0, 100, 2)
     assert first.notes == second.notes == "first try"
+    assert (first.consumed, second.consumed) == (50, 100)
+
+
+@pytest.mark.parametrize("leaves", ["closes", "breaks", pytest.param("is killed", marks=pytest.mark.nightly)])
+def test_what_a_loop_took_is_told_from_what_was_sent(
+    serve: Serve, lake: Catalog, prose: PackedFixture, leaves: str
+) -> None:
+    """Rows that wait in buffers were sent and not consumed, however the job ends; its other ranks report nothing."""
+    torch = pytest.importorskip("blender_service.torch", reason="torch is in the extra torch")
+    server = serve()
+    with connect(server.address) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+    program = (
+        "import sys, time; from blender_service.client import Identity\n"
+        "from blender_service.torch import BlendDataset\n"
+        f"dataset = BlendDataset({server.address!r}, {blend!r}, 10, world_size=2, identity=Identity(run='llm-7b'))\n"
+        "batches = iter(dataset)\n"
+        "for _ in range(3): next(batches); time.sleep(1.1)\n"
+        "sys.stdin.read()"
+    )
+    register = RunRegister(open_store(lake).objects)
+
+    def known() -> list[RunRead]:
+        return register.names() and [read for read in register.reads("llm-7b") if read.consumed == 30 and read.status]
+
+    if leaves == "is killed":
+        with subprocess.Popen([sys.executable, "-c", program], stdin=PIPE) as job:
+            until(known)
+            job.kill()
+    else:
+        for rank in (0, 1):
+            identity = Identity(run="llm-7b")
+            dataset = torch.BlendDataset(server.address, blend, 10, rank=rank, world_size=2, identity=identity)
+            for _, _batch in zip(range(3), batches := iter(dataset), strict=False):
+                pass
+            if leaves == "closes":
+                batches.close()
+            del batches
+    (read,) = until(known)
+    assert (read.first, read.end > 30) == (0, True)
+
+
+def test_reads_that_go_on_over_a_restart_say_each_what_was_consumed_of_it(
+    serve: Serve, lake: Catalog, prose: PackedFixture
+) -> None:
+    """Each server keeps what it was told of its own read."""
+    server = serve()
+    with connect(server.address, Identity(run="llm-7b"), retry_seconds=30) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier, max_epochs=0)]).blend_id
+        with client.read(blend, 0, max_batch_rows=5) as stream:
+            taken = next(stream).end
+            server.stop(grace_seconds=2)
+            serve(port=server.port)
+            while (taken := next(stream).end) < 1000:
+                pass
+    register = RunRegister(open_store(lake).objects)
+    until(lambda: register.reads("llm-7b")[-1].consumed == taken)
+    first, second = register.reads("llm-7b")
+    assert first.first < second.first <= first.end
+    assert first.consumed in (None, 5), "its server was gone"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +23,8 @@ from pyiceberg.catalog import Catalog
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.client import BlenderClient, connect
 from blender_service.client.retry import InputClock
-from blender_service.exceptions import MalformedMessageError, ServerUnavailableError
+from blender_service.exceptions import MalformedMessageError, ServerStartError, ServerUnavailableError
+from blender_service.rows.blend_reader import BlendReader
 from blender_service.server import server as server_module
 from blender_service.server.blender import Blender
 from blender_service.server.server import RunningServer
@@ -242,3 +245,123 @@ def test_the_share_of_waiting_is_waiting_over_elapsed() -> None:
     assert clock.input_stall_seconds == 1.5
     assert clock.elapsed_seconds == 5.0
     assert clock.input_stall_share == 0.3
+
+
+class FreezingProxy:
+    """Passes bytes between clients and a server until it freezes: connections stay, and are taken, nothing moves."""
+
+    def __init__(self, port: int) -> None:
+        self.frozen = threading.Event()
+        self._server = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Let go."""
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._server))
+                self._sockets += [client, server]
+                for source, sink in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while content := source.recv(1 << 16):
+                if self.frozen.is_set():
+                    return
+                sink.sendall(content)
+
+
+def test_a_frozen_replica_is_left_after_the_silence_that_is_allowed(serve: Serve, prose: PackedFixture) -> None:
+    """Its connection stays open and takes what is sent, so only another connection leads to the next replica."""
+    first, second = serve(), serve()
+    proxy = FreezingProxy(first.port)
+    with connect(second.address) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier, max_epochs=0)]).blend_id
+    target = f"ipv4:127.0.0.1:{proxy.port},127.0.0.1:{second.port}"
+    with connect(target, silence_seconds=1, retry_seconds=10, timeout_seconds=1) as client:
+        stream = client.read(blend, 0, max_batch_rows=100)
+        assert next(stream).end == 100
+        proxy.frozen.set()
+        end = 100
+        while end < 100_000:
+            batch = next(stream)
+            assert batch.offset == end
+            end = batch.end
+        assert client.get_blend(blend).blend_id == blend
+        stream.close()
+    proxy.close()
+
+
+def test_each_retry_is_told_after_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong port is no minute of silence."""
+    with connect("127.0.0.1:1", retry_seconds=9) as client, pytest.raises(ServerUnavailableError):
+        client.get_blend("x")
+    told = [record.message for record in caplog.records if "trying again for" in record.message]
+    assert told
+    assert "127.0.0.1:1" in told[0]
+
+
+def test_an_end_of_the_blend_that_comes_early_is_not_believed(
+    serve: Serve, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A faulty server loses no row without a word."""
+    server = serve()
+    with connect(server.address) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+        assert sum(batch.rows for batch in client.read(blend, 0, part=Slice(30, 0, 1))) == 90
+        assert sum(batch.rows for batch in client.read(blend, 0)) == 100
+        plain = BlendReader.read_messages
+
+        def early(reader: BlendReader, offset: int, *given: Any) -> Iterator[Any]:
+            yield next(plain(reader, offset, 10, *given[1:]))
+            yield from plain(reader, 100, 0, *given[1:])
+
+        monkeypatch.setattr(BlendReader, "read_messages", early)
+        with pytest.raises(MalformedMessageError, match="said to end at row 10, it ends at 100"):
+            list(client.read(blend, 0))
+
+
+@pytest.mark.nightly
+def test_a_program_that_leaves_iterators_open_ends(serve: Serve, prose: PackedFixture) -> None:
+    """However many; each has a thread that waits for a server or for its consumer."""
+    pytest.importorskip("torch", reason="torch is in the extra torch")
+    with connect(serve().address) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier, max_epochs=0)]).blend_id
+        program = (
+            "from blender_service.torch import BlendDataset\n"
+            f"kept = [iter(BlendDataset({client.address!r}, {blend!r}, 8)) for _ in range(30)]\n"
+            "for batches in kept: next(batches)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+        assert done.stderr == ""
+
+
+def test_a_server_may_listen_at_a_path(serve: Serve, prose: PackedFixture, tmp_path: Path) -> None:
+    """`unix:PATH` for clients of the same machine; a socket that was left there is replaced, one in use is not."""
+    host = f"unix:{tmp_path / 'blender'}"
+    for _ in range(2):
+        server = serve(host=host)
+        with connect(host) as client:
+            blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+            assert sum(batch.rows for batch in client.read(blend, 0)) == 100
+        with pytest.raises(ServerStartError, match="stop what listens there or choose another path"):
+            serve(host=host)
+        server.stop(grace_seconds=0)
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as left:
+            (tmp_path / "blender").unlink(missing_ok=True)
+            left.bind(str(tmp_path / "blender"))
+    (tmp_path / "blender").unlink()
+    (tmp_path / "blender").write_text("a file")
+    with pytest.raises(ServerStartError, match="there is a file of that name"):
+        serve(host=host)

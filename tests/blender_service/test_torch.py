@@ -44,7 +44,14 @@ from tests.tiers import tries
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
-from blender_service.torch import Batch, BlendDataset, BlendState, block_mask, to_tensors  # noqa: E402 (needs torch)
+from blender_service.torch import (  # noqa: E402 (needs torch)
+    ENDLESS_STEPS,
+    Batch,
+    BlendDataset,
+    BlendState,
+    block_mask,
+    to_tensors,
+)
 from tests.blender_service.ddp_rank import train_rank  # noqa: E402 (needs torch)
 
 Serve = Callable[..., RunningServer]
@@ -395,19 +402,17 @@ def test_a_second_loop_goes_on_and_after_the_end_is_refused(address: str) -> Non
     assert list(finished) == []
 
 
-def test_the_length_is_that_of_the_iteration(address: str) -> None:
-    """What a progress bar counts: all steps, or those from a loaded state on, the same while they are taken."""
+def test_the_length_is_that_of_the_whole_run(address: str) -> None:
+    """Frameworks add what they have counted themselves, so a loaded state does not change it."""
     dataset = BlendDataset(address, "code", 33)
-    assert len(dataset) == 21
-    for _ in dataset:
-        assert len(dataset) == 21
     dataset.load_state_dict(BlendState(blend=dataset.blend.blend_id, offset=660))
-    assert len(dataset) == 1
+    assert [len(dataset) for _ in dataset] == [21]
+    assert len(BlendDataset(address, "code", 33, offset=660)) == 1
+    assert len(BlendDataset(address, "code", 33, offset=690)) == 0
+    assert BlendDataset(address, "code", 33, offset=690)
     with connect(address) as client:
         endless = client.create_blend([SourceSpec("main.packed_code_16", max_epochs=0)]).blend_id
-    with pytest.raises(TypeError, match="has no end"):
-        len(BlendDataset(address, endless, 33))
-    assert BlendDataset(address, endless, 33)
+    assert len(BlendDataset(address, endless, 33)) == ENDLESS_STEPS
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 calls it

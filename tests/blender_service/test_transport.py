@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import socket
 import ssl
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 
 from blender_service.blend.requests import SourceSpec
-from blender_service.client import connect
+from blender_service.client import Identity, connect
 from blender_service.exceptions import BlendNotFoundError, InvalidReadError
 from blender_service.server.limits import IN_FLIGHT_BYTES, LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES, StreamLimits
 from blender_service.server.server import MOST_HEADER_BYTES, RunningServer
@@ -33,9 +35,11 @@ from tests.blender_service.test_streaming import MIB, held_bytes
 from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
-HEADERS, RST, SETTINGS, PING, CONTINUATION = 1, 3, 4, 6, 9
+DATA, HEADERS, RST, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4
 CHECK = b"/grpc.health.v1.Health/Check"
+READ, CREATE = b"/headrace.blender.v1.RowService/ReadBlend", b"/headrace.blender.v1.BlendService/CreateBlend"
+TOKEN, OTHER_TOKEN = "a-token-of-enough-characters", "another-one-of-enough-characters"
 
 
 def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
@@ -43,10 +47,10 @@ def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
     return len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + content
 
 
-def header_block() -> bytes:
+def header_block(path: bytes = CHECK, *more: tuple[bytes, bytes]) -> bytes:
     """Write the headers of a call for HPACK as they are, nothing kept in its table."""
-    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", CHECK), (b"content-type", b"application/grpc")]
-    fields += [(b":authority", b"x"), (b"te", b"trailers")]
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b"content-type", b"application/grpc")]
+    fields += [(b":authority", b"x"), (b"te", b"trailers"), *more]
     return b"".join(
         b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value
         for name, value in sorted(fields, key=lambda field: not field[0].startswith(b":"))
@@ -182,16 +186,88 @@ def test_calls_that_are_reset_at_once_leave_nothing(serve: Serve) -> None:
         reader.join()
 
 
-def test_calls_without_a_request_leave_threads_for_others(serve: Serve) -> None:
-    """One connection may not have more calls than one caller, and those are below what the server runs."""
-    server = serve(operation=OperationConfig(max_streams=64))
-    block = header_block()
-    with open_socket(server) as sock:
-        sock.sendall(BEGIN + b"".join(frame(HEADERS, END_HEADERS, stream, block) for stream in range(1, 1001, 2)))
-        refused = b""
-        while frame(RST, 0, 999, (11).to_bytes(4, "big")) not in refused:  # ENHANCE_YOUR_CALM
-            refused += sock.recv(1 << 16)
-        assert is_well(server)
+class HeadersAlone:
+    """Opens calls that have no request on one connection, thousands, reading what comes, until it is stopped."""
+
+    def __init__(self, server: RunningServer, block: bytes) -> None:
+        self.calls = 0
+        self._block = block
+        self._stopping = threading.Event()
+        self._sock = open_socket(server)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Hang up."""
+        self._stopping.set()
+        self._thread.join()
+        self._sock.close()
+
+    def _run(self) -> None:
+        self._sock.sendall(BEGIN)
+        self._sock.settimeout(0.01)
+        while not self._stopping.is_set():
+            first = 2 * self.calls + 1
+            try:
+                calls = (frame(HEADERS, END_HEADERS, first + 2 * ahead, self._block) for ahead in range(100))
+                self._sock.sendall(b"".join(calls))
+                self.calls += 100
+                self._sock.recv(1 << 18)
+            except TimeoutError:
+                continue
+
+
+@pytest.mark.parametrize("path", [CHECK, b"/grpc.health.v1.Health/Watch", READ, CREATE], ids=lambda path: path.decode())
+@pytest.mark.parametrize("token", [b"", b"wrong", TOKEN.encode()], ids=["none", "wrong", "right"])
+def test_calls_without_a_request_leave_threads_for_others(
+    tmp_path: Path, serve: Serve, prose: PackedFixture, path: bytes, token: bytes
+) -> None:
+    """Health answers, honest clients read, whoever sends headers alone; his calls end, those of others do not."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"trainer {TOKEN}\nother {OTHER_TOKEN}")
+    server = serve(operation=OperationConfig(max_streams=2, tokens=tokens, request_seconds=1))
+    block = header_block(path, (b"authorization", b"Bearer " + token))
+    attackers = [HeadersAlone(server, block) for _ in range(3)]
+    until(lambda: all(attacker.calls > 1000 for attacker in attackers))
+    with connect(server.address, Identity(token=OTHER_TOKEN), silence_seconds=30) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+        for _ in range(5):
+            assert is_well(server)
+            assert sum(batch.rows for batch in client.read(blend, 0)) == 100
+    for attacker in attackers:
+        attacker.stop()
+
+
+def test_a_call_whose_request_never_comes_ends(serve: Serve) -> None:
+    """After `request_seconds`, also where nobody else wants its place."""
+    server = serve(operation=OperationConfig(request_seconds=0.2))
+    for path in (CHECK, READ):
+        with open_socket(server) as sock:
+            sock.sendall(BEGIN + frame(HEADERS, END_HEADERS, 1, header_block(path)))
+            content = b""
+            while b"CANCELLED" not in content:
+                content += sock.recv(1 << 16)
+
+
+def test_every_rank_of_a_large_job_may_call_at_once(serve: Serve) -> None:
+    """Calls whose requests do come are not taken for an attack, however many begin together."""
+    server = serve()
+    with contextlib.ExitStack() as stack:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [stack.enter_context(grpc.insecure_channel(server.address, options)) for _ in range(16)]
+        stubs = [blends_pb2_grpc.BlendServiceStub(channel) for channel in channels]
+        calls = [stub.ListBlends.future(blends_pb2.ListBlendsRequest()) for _ in range(16) for stub in stubs]
+        assert all(not call.result().blends for call in calls)
+
+
+def test_a_call_without_any_request_is_told_so(serve: Serve) -> None:
+    """Its client has ended its side."""
+    server = serve()
+    with grpc.insecure_channel(server.address) as channel:
+        for path in (CHECK, READ):
+            method = channel.stream_unary(path.decode())
+            with pytest.raises(grpc.RpcError, match="the call ended without one"):
+                method(iter(()))
 
 
 def test_headers_above_16_kib_are_refused(serve: Serve) -> None:
@@ -326,11 +402,22 @@ def test_handshakes_that_fail_or_never_come_harm_nobody(tmp_path: Path, serve: S
         sock.close()
 
 
-def test_requests_may_be_compressed(serve: Serve) -> None:
-    """As any client of gRPC may do it."""
+@pytest.mark.parametrize(("path", "encoding"), [(CHECK, "gzip"), (CREATE, "deflate")])
+def test_requests_that_are_compressed_are_refused_unread(serve: Serve, path: bytes, encoding: str) -> None:
+    """A quarter of a MiB would become a quarter of a GiB before anybody is asked who he is."""
     server = serve()
-    with grpc.insecure_channel(server.address, compression=grpc.Compression.Gzip) as channel:
-        assert not blends_pb2_grpc.BlendServiceStub(channel).ListBlends(blends_pb2.ListBlendsRequest()).blends
+    bomb = (zlib if encoding == "deflate" else gzip).compress(bytes(200 * MIB), 9)
+    before = own_bytes()
+    content = b"\1" + len(bomb).to_bytes(4, "big") + bomb
+    with open_socket(server) as sock:
+        block = header_block(path, (b"grpc-encoding", encoding.encode()))
+        sock.sendall(BEGIN + frame(HEADERS, END_HEADERS, 1, block))
+        with contextlib.suppress(OSError):
+            for start in range(0, len(content), 16_384):
+                sock.sendall(frame(DATA, 0, 1, content[start : start + 16_384]))
+        until(lambda: b"grpc-status" in sock.recv(1 << 16))
+    assert is_well(server)
+    assert own_bytes() - before < 32 * MIB
 
 
 def test_connections_of_a_bounded_age_cost_no_row(serve: Serve, endless: Callable[[RunningServer], str]) -> None:

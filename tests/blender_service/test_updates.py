@@ -146,6 +146,14 @@ def test_align_rounds_up_to_the_end_of_a_cycle(blender: Blender, parent: BlendCo
     assert blender.update(UpdateSpec(parent.blend_id, (stage,))).from_offset == "44"
 
 
+def test_align_knows_that_a_cycle_goes_on_over_an_update(blender: Blender, parent: BlendConfig) -> None:
+    """One that changes no weight begins no cycle: aligned is what a whole number of cycles gives, by counting them."""
+    child = blender.update(UpdateSpec(parent.blend_id, (Stage(41, ()),)))
+    head = blender.head(child.blend_id)
+    assert [segment.origin for segment in head.segments][:2] == [0, 0]
+    assert [aligned(head, offset) for offset in range(38, 46)] == [40, 40, 40, 44, 44, 44, 44, 48]
+
+
 def test_mistakes_of_an_update_come_all_at_once(blender: Blender, parent: BlendConfig) -> None:
     """Every wrong field is named, with what would be right."""
     end = blender.head(parent.blend_id).end

@@ -106,8 +106,9 @@ def test_extra_exists(project: dict[str, object], extra: str) -> None:
 
 def test_torch_is_only_in_its_extra(project: dict[str, object]) -> None:
     """4 GB of torch and CUDA are for whoever asks for them."""
-    holders = [
-        name for name, extra in project["optional-dependencies"].items() if any("torch" in line for line in extra)
-    ]
-    assert holders == ["torch"]
-    assert not any("torch" in line for line in project["dependencies"])
+    asking = {"torch", "accelerate", "lightning", "torchdata"}  # and what asks for it
+    holders = {
+        name: {Requirement(line).name for line in extra} & asking
+        for name, extra in {"": project["dependencies"], **project["optional-dependencies"]}.items()
+    }
+    assert {name for name, held in holders.items() if held} == {"torch", "frameworks"}

@@ -234,7 +234,8 @@ blend.add_command(inspect)
 def runs(run: str, as_json: bool) -> None:
     """Show what training run RUN was trained on; without RUN, all runs whose clients give a run name.
 
-    Rows are those sent to the run's clients. A run that went back to a checkpoint has read some rows twice.
+    A read goes from `first row` to `sent`; its loop took the rows below `consumed`, the rest waited in buffers. A run
+    that went back to a checkpoint has read some rows twice.
     """
     register = _open_register()
     known = [run] if run else register.names()
@@ -254,7 +255,8 @@ def runs(run: str, as_json: bool) -> None:
                 "began": read.began,
                 "blend": read.blend_id[:12],
                 "first row": read.first,
-                "end": read.end,
+                "sent": read.end,
+                "consumed": "-" if read.consumed is None else read.consumed,
                 "ranks": read.world_size,
                 "ended": read.status or "-",
                 "principal": read.principal,

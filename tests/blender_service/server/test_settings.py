@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -23,7 +24,9 @@ from pyiceberg.catalog import Catalog
 from blender_service.blend.store import open_store
 from blender_service.client.channel import Identity, open_channel
 from blender_service.exceptions import RunNotFoundError
-from blender_service.server.interceptor import MOST_OPEN_CALLS
+from blender_service.server.audit_log import AuditLog
+from blender_service.server.call_context import Call
+from blender_service.server.interceptor import MOST_LASTING_CALLS
 from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
@@ -110,28 +113,21 @@ def test_health_and_reflection_need_no_token(tmp_path: Path, serve: Serve, prose
 
 
 def test_watches_of_health_leave_room_for_others(serve: Serve, prose: PackedFixture) -> None:
-    """Nobody need be known to watch, so only a few may; each that ends makes room, and calls go on meanwhile."""
+    """Nobody need be known to watch, so only a few may: one more ends the oldest; calls go on meanwhile."""
     server = serve(operation=OperationConfig(max_streams=1))
     with grpc.insecure_channel(server.address) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch
         unknown = [answer.status for answer in watch(health_pb2.HealthCheckRequest(service="nobody's"))]
         assert unknown == [health_pb2.HealthCheckResponse.SERVICE_UNKNOWN], "and nothing is kept of it"
-        watches = [watch(health_pb2.HealthCheckRequest()) for _ in range(MOST_OPEN_CALLS)]
+        watches = [watch(health_pb2.HealthCheckRequest()) for _ in range(MOST_LASTING_CALLS + 1)]
         for one in watches:
             next(one)
-        with pytest.raises(grpc.RpcError, match="ask for health by Check"):
-            next(watch(health_pb2.HealthCheckRequest()))
+        with pytest.raises(grpc.RpcError) as caught:
+            next(watches[0])
+        assert caught.value.code() == grpc.StatusCode.CANCELLED
         assert create(connect(server)[0], prose)
         assert health_of(server.address) == health_pb2.HealthCheckResponse.SERVING
-        watches[0].cancel()
-
-        def another() -> bool:
-            try:
-                return bool(next(watch(health_pb2.HealthCheckRequest())).status)
-            except grpc.RpcError:
-                return False
-
-        assert until(another)
+        assert watches[-1].is_active()
 
 
 def test_stopping_lets_streams_go_on_and_then_tells_them_their_row(serve: Serve, prose: PackedFixture) -> None:
@@ -208,6 +204,21 @@ def scrape(server: RunningServer) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
+
+
+def test_half_a_line_of_the_audit_log_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fills up takes a part of a line: the loss is counted, and the next line is whole."""
+    file, call = tmp_path / "audit", Call("GetBlend", principal="trainer", status="OK")
+    log, write = AuditLog(file), os.write
+    for taken in (1000, 20, 0, 1000):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", lambda fd, line, taken=taken: write(fd, line[:taken]))
+            log.ended(call)
+    log.close()
+    lines = file.read_bytes().splitlines()
+    assert [line.endswith(b"}") for line in lines] == [True, False, True]
+    assert json.loads(lines[2])["principal"] == "trainer"
+    assert log.failures == 2
 
 
 def test_metrics_count_what_was_read(serve: Serve, code: PackedFixture) -> None:

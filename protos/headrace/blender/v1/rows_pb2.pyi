@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReadBlendRequest(_message.Message):
-    __slots__ = ("blend", "offset", "rows", "slice", "expected", "max_batch_rows", "wait_seconds")
+    __slots__ = ("blend", "offset", "rows", "slice", "expected", "max_batch_rows", "wait_seconds", "read_id")
     BLEND_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class ReadBlendRequest(_message.Message):
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    READ_ID_FIELD_NUMBER: _ClassVar[int]
     blend: str
     offset: int
     rows: int
@@ -22,7 +23,22 @@ class ReadBlendRequest(_message.Message):
     expected: ExpectedWindow
     max_batch_rows: int
     wait_seconds: float
-    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+    read_id: str
+    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., read_id: _Optional[str] = ...) -> None: ...
+
+class ReportConsumedRequest(_message.Message):
+    __slots__ = ("read_id", "row", "last")
+    READ_ID_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    read_id: str
+    row: int
+    last: bool
+    def __init__(self, read_id: _Optional[str] = ..., row: _Optional[int] = ..., last: _Optional[bool] = ...) -> None: ...
+
+class ReportConsumedResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Slice(_message.Message):
     __slots__ = ("step_rows", "rank", "world_size", "uneven")

@@ -39,6 +39,11 @@ class RowServiceStub:
                 request_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReadBlendRequest.SerializeToString,
                 response_deserializer=headrace_dot_blender_dot_v1_dot_rows__pb2.RowBatch.FromString,
                 _registered_method=True)
+        self.ReportConsumed = channel.unary_unary(
+                '/headrace.blender.v1.RowService/ReportConsumed',
+                request_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReportConsumedRequest.SerializeToString,
+                response_deserializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReportConsumedResponse.FromString,
+                _registered_method=True)
 
 
 class RowServiceServicer:
@@ -52,6 +57,14 @@ class RowServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportConsumed(self, request, context):
+        """Tells how far the consumer of a read has come: what was sent may wait in buffers, or never be used. It goes to the
+        server that the read is of; any other ignores it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RowServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -59,6 +72,11 @@ def add_RowServiceServicer_to_server(servicer, server):
                     servicer.ReadBlend,
                     request_deserializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReadBlendRequest.FromString,
                     response_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.RowBatch.SerializeToString,
+            ),
+            'ReportConsumed': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportConsumed,
+                    request_deserializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReportConsumedRequest.FromString,
+                    response_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReportConsumedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -88,6 +106,33 @@ class RowService:
             '/headrace.blender.v1.RowService/ReadBlend',
             headrace_dot_blender_dot_v1_dot_rows__pb2.ReadBlendRequest.SerializeToString,
             headrace_dot_blender_dot_v1_dot_rows__pb2.RowBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportConsumed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.blender.v1.RowService/ReportConsumed',
+            headrace_dot_blender_dot_v1_dot_rows__pb2.ReportConsumedRequest.SerializeToString,
+            headrace_dot_blender_dot_v1_dot_rows__pb2.ReportConsumedResponse.FromString,
             options,
             channel_credentials,
             insecure,

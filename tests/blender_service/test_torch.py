@@ -451,6 +451,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.nightly
 def test_the_example_learns_and_goes_on(
     serve: Serve, lake: Catalog, tmp_path: Path, example: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -412,6 +412,7 @@ def test_debug_shows_the_whole_trace(defs: Path, lake_env: Path, capfd: Said) ->
         run_command(["--debug", "corpus", "refreeze", "none", "--yes"])
 
 
+@pytest.mark.nightly
 def test_a_debugged_program_shows_python_trace(tmp_path: Path) -> None:
     """As a program: one line without --debug, a trace with it."""
     environment = {**_environment(tmp_path), "HEADRACE_DEBUG": ""}

@@ -134,6 +134,7 @@ def delete_first(root: Path, most: int | None = None) -> None:
     list(delete_increment(lake, plan_increment(lake.catalogue, "web", 0), "asked to"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_deletion_that_is_killed_between_two_changes_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool

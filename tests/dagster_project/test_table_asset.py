@@ -186,6 +186,7 @@ def test_new_code_with_equal_rows_leaves_downstream_fresh(chain: Project) -> Non
     assert [changed.stale_status(f"demo.{t}") for t in ("numbers", "doubles", "total")] == ["FRESH"] * 3
 
 
+@pytest.mark.nightly
 def test_config_comes_from_the_run_and_reaches_the_tables_that_follow(spark: object, tmp_path: Path) -> None:
     """Another factor makes other rows; what follows is stale until it is computed, and then only that is."""
     project = Project(tmp_path, numbers_asset(), doubles_asset(), total_asset())
@@ -325,6 +326,7 @@ def test_a_wrong_declaration_is_refused_at_once(wrong: dict[str, Any], message: 
             """Never called."""
 
 
+@pytest.mark.nightly
 def test_one_partition_is_replaced_and_its_siblings_stay(spark: object, tmp_path: Path) -> None:
     """First run, redo unchanged, one redone with other rows, one emptied: only that partition's rows change."""
     project = Project(tmp_path, parted_asset("demo.parted", dg.StaticPartitionsDefinition(["a", "it's"])))
@@ -359,6 +361,7 @@ def test_rows_of_another_partition_fail_the_audit(spark: object, tmp_path: Path)
     assert project.rows("demo.parted", "part") == []
 
 
+@pytest.mark.nightly
 def test_dynamic_partitions_come_while_the_project_lives(spark: object, tmp_path: Path) -> None:
     """A partition that was added to the instance is computed beside the others."""
     partitions = dg.DynamicPartitionsDefinition(name="crawls")
@@ -410,6 +413,7 @@ def test_a_static_partition_may_be_a_number(spark: object, tmp_path: Path) -> No
     assert project.rows("demo.parted", "part", "n") == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
+@pytest.mark.nightly
 def test_a_partition_reads_its_own_of_an_input_declared_alike(spark: object, tmp_path: Path) -> None:
     """Same partitions: partition by partition; no partitions: all rows, and again when one partition changed."""
     partitions = dg.StaticPartitionsDefinition(["a", "b"])

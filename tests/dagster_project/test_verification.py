@@ -56,6 +56,7 @@ def review(catalogue: Catalog, dataset: str) -> None:
     table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
 
 
+@pytest.mark.nightly
 def test_a_repository_and_what_people_added_are_as_they_should_be(
     declare: WriteDefs, lake_env: Path, spark: object, tmp_path: Path, capfd: Said
 ) -> None:

@@ -104,6 +104,7 @@ def test_product_code_declares_what_it_imports(repository: Path, declared: dict[
     assert _imported_by(repository, *PRODUCT) - known == set()
 
 
+@pytest.mark.nightly
 def test_tests_declare_what_they_import(repository: Path, declared: dict[str, set[str]]) -> None:
     """All extras together are enough for the tests."""
     assert _imported_by(repository, "tests") - set().union(*declared.values()) == set()

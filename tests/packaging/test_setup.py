@@ -177,6 +177,7 @@ def test_full_disk_is_named_as_such(with_python: Machine) -> None:
     assert "No space left on device; the disk has 1 GiB left" in line
 
 
+@pytest.mark.nightly
 def test_uv_that_is_too_old_is_not_used(with_python: Machine) -> None:
     """An old uv on the PATH is passed over for the pinned one, which here cannot be had."""
     with_python.add("uv", FAKE_UV)

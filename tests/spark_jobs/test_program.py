@@ -116,6 +116,7 @@ def test_parquet_to_table_and_on_to_the_next(here: Path, capsys: pytest.CaptureF
     assert run(capsys, *second)[1].startswith("notes.signals: 1 rows, computed 0 in ")
 
 
+@pytest.mark.nightly
 def test_increments_are_followed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Increment 1 of the input becomes increment 1 of the output; increment 0 is left."""
     write_documents(here / "a.parquet", ["some words here"])

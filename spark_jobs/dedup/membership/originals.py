@@ -240,14 +240,16 @@ def _related(files: DataFrame) -> list[Related]:
     )
     held = files.groupBy("letters", "repo").agg(F.min("path").alias("path"), F.count("*").alias("files"))
     sized = held.join(sizes, "repo").select("letters", "path", "files", F.struct("size", "repo").alias("by"))
-    rank = F.row_number().over(Window.partitionBy("letters").orderBy("by"))
-    light = sized.withColumn("rank", rank).where(F.col("rank") <= _LIGHTEST).alias("a")
-    met = light.join(sized.alias("b"), "letters").where("a.by < b.by")
+    rank = F.row_number().over(Window.partitionBy("letters").orderBy("by.size", "by.repo"))
+    light = sized.withColumn("rank", rank).where(F.col("rank") <= _LIGHTEST).alias("one")
+    met = light.join(sized.alias("other"), "letters").where("one.by < other.by")
     pairs = (
-        met.groupBy(F.col("a.by.repo").alias("a"), F.col("b.by.repo").alias("b"), F.col("a.by.size").alias("a_size"))
+        met.groupBy(
+            F.col("one.by.repo").alias("a"), F.col("other.by.repo").alias("b"), F.col("one.by.size").alias("a_size")
+        )
         .agg(
-            F.sum(F.least("a.files", "b.files")).alias("shared"),
-            F.coalesce(F.mode(_alignment(F.col("a.path"), F.col("b.path")), True), F.lit("\n")).alias("aligned"),
+            F.sum(F.least("one.files", "other.files")).alias("shared"),
+            F.coalesce(F.mode(_alignment(F.col("one.path"), F.col("other.path")), True), F.lit("\n")).alias("aligned"),
         )
         .where("10 * shared >= 3 * a_size AND a_size >= 2")
         .select("a", "b", F.expr("split(aligned, '\n')[0] AS a_folder"), F.expr("split(aligned, '\n')[1] AS b_folder"))
@@ -286,9 +288,9 @@ def _below(side: str) -> Column:
 def _alignment(a: Column, b: Column) -> Column:
     """The folders below which two paths are equal, with a line feed between them; null where their names differ."""
     a_parts, b_parts = F.split(a, "/"), F.split(b, "/")
-    same = F.zip_with(F.reverse(a_parts), F.reverse(b_parts), lambda one, other: one.eqNullSafe(other))
-    differs = F.array_position(same, F.lit(False)).cast("int")
-    alike = F.when(differs == 0, F.size(a_parts)).otherwise(differs - 1)
+    shorter = F.least(F.size(a_parts), F.size(b_parts))
+    differ = F.filter(F.sequence(F.lit(1), shorter), lambda n: F.element_at(a_parts, -n) != F.element_at(b_parts, -n))
+    alike = F.coalesce(F.array_min(differ) - 1, shorter)  # from the end
 
     def folder(parts: Column) -> Column:
         rest = F.concat_ws("/", F.slice(parts, F.lit(1), F.size(parts) - alike))

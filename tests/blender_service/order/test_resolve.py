@@ -82,6 +82,7 @@ def test_order_equals_a_row_by_row_simulator(
         assert order.end == len(expected)
 
 
+@pytest.mark.nightly
 @given(st.lists(source_orders, min_size=1, max_size=5), st.lists(st.integers(0, 10**15), min_size=1, max_size=40))
 @settings(max_examples=tries(60))
 def test_compiled_order_equals_numpy_in_any_order_of_offsets(sources: list[Shape], offsets: list[int]) -> None:

@@ -229,6 +229,7 @@ def test_a_missing_file_is_named(lake: Catalog, prose: PackedFixture) -> None:
         list(Blender(lake).open(config.blend_id).read(0))
 
 
+@pytest.mark.nightly
 def test_no_bit_that_flips_in_a_data_file_changes_a_row(
     lake: Catalog, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

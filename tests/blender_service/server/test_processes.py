@@ -79,6 +79,7 @@ def test_two_processes_serve_one_port_and_stop_together(tmp_path: Path, lake: Ca
             os.kill(pid, 0)
 
 
+@pytest.mark.nightly
 def test_a_process_that_dies_at_its_start_ends_them_all(tmp_path: Path) -> None:
     """Without a lake there is one clear line, exit status 2, and no loop of restarts."""
     process = start(tmp_path, "--port", "0", "--processes", "2")

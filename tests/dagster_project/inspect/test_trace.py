@@ -58,6 +58,7 @@ def windows(lake: TracedLake) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: int(row["ordinal"]))
 
 
+@pytest.mark.nightly
 def test_every_place_of_every_window_is_what_the_trace_says(lake: TracedLake) -> None:
     """Ids agree; the traced spans of a document cover its file from end to end; the rest is specials and padding."""
     tracer = Tracer(lake.catalogue, PACKED)

@@ -175,6 +175,7 @@ def reopened_refreshed(lake: Lake) -> Lake:
     return again
 
 
+@pytest.mark.nightly
 def test_a_rebuild_killed_half_way_and_taken_back_loses_no_increment(
     lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ def pack(lake: Lake, folder: Path, made: Corpus, increment: int) -> None:
     materialize(lake, Binding(packed_step("code", L), "main", inputs, config, only=increment))
 
 
+@pytest.mark.nightly
 def test_an_empty_table_grows_and_bad_input_is_refused_by_name_and_leaves_it(lake_at: LakeAt, tmp_path: Path) -> None:
     """A document without tokens, an id outside the vocabulary, a table of another length: the message names each.
 

@@ -170,6 +170,7 @@ def files(catalogue: Catalog) -> set[str]:
     return {run.path for run in ordinal_runs(TABLE, catalogue.load_table(TABLE))}
 
 
+@pytest.mark.nightly
 def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, tmp_path: Path) -> None:
     """Only files that hold their windows are rewritten; ordinals, other segments, ledger and tags stay right.
 

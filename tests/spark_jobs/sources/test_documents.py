@@ -198,6 +198,7 @@ def test_real_distributions_land_with_their_facts(spark: SparkSession, empty_arr
     assert prose["attrs.dist-info/METADATA#description"]["media_type"] == "text/markdown"
 
 
+@pytest.mark.nightly
 def test_facts_about_repositories_come_with_their_increment(
     spark: SparkSession, tmp_path: Path, empty_arrivals: pa.Table
 ) -> None:

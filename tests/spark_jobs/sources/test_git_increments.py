@@ -85,6 +85,7 @@ def every_version(*repositories: Repository) -> set[tuple[str, str, str]]:
     }
 
 
+@pytest.mark.nightly
 def test_increments_follow_the_repositories(spark: SparkSession, tmp_path: Path) -> None:
     """Growth, reverts, renames, deletions, merges of old branches, forced pushes, a repository that goes and returns.
 

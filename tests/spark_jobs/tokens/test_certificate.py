@@ -163,6 +163,7 @@ def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificate_module, "code_point_blocks", lambda: blocks)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_blocks")
 def test_a_character_taken_for_something_else_is_excluded() -> None:
     """An encoder that is right but for one symbol is certified without that symbol alone, as is one beside it."""

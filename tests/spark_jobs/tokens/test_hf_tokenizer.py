@@ -141,6 +141,7 @@ def test_training_on_pieces_gives_the_file_of_the_whole_text() -> None:
     assert train_byte_pairs(pieces, 400, 2) == train_byte_pairs([whole], 400, 2)
 
 
+@pytest.mark.nightly
 def test_real_sources_are_cut_into_many_pieces_with_equal_ids(trained: str) -> None:
     """A long document of real code is encoded in bounded batches."""
     text = "".join(SOURCES)

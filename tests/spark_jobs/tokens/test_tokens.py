@@ -116,6 +116,7 @@ def tokenizer_frame(spark: SparkSession, file_text: str, vocabulary_size: int) -
     return spark.createDataFrame(pa.table({"file": [file_text], "sha256": ["ab"], "vocabulary_size": sizes}))
 
 
+@pytest.mark.nightly
 @needs_fast_encoder
 def test_rows_are_equal_with_and_without_the_fast_encoder(spark: SparkSession, file: str) -> None:
     """A valid certificate, one for other versions and none wanted: three ways to the same rows."""

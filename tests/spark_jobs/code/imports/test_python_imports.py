@@ -63,6 +63,7 @@ def installed_files() -> list[Path]:
     return sorted(root.glob("[a-z]*/**/*.py"))[::59][:300]
 
 
+@pytest.mark.nightly
 def test_statements_of_installed_packages_are_those_of_the_syntax_tree() -> None:
     """Hundreds of real files: the same modules, names and kinds as by parsing; files of other Pythons are left out."""
     compared = 0

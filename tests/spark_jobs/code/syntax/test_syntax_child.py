@@ -91,6 +91,7 @@ def test_a_parser_that_cannot_be_imported_is_an_error() -> None:
         child.definitions([("C", b"a")])
 
 
+@pytest.mark.nightly
 def test_the_child_ends_with_its_parent() -> None:
     """Also when the parent is killed and says nothing, and the child is in a loop."""
     program = """

@@ -285,6 +285,7 @@ def test_a_slice_counts_as_its_texts_do(texts: list[str], data: st.DataObject) -
     assert count_all(content) == [expected(text, 0) for text in texts[first:last]]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("feature", [WORDS, WORD_PAIRS])
 def test_long_texts_are_counted_in_blocks_without_a_seam(feature: int) -> None:
     """More tokens than a block, more distinct ones than slots, a run of Han and a word longer than any block."""

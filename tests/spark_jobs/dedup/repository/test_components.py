@@ -91,6 +91,7 @@ def run(
     return {row.repository: row for row in rows}
 
 
+@pytest.mark.nightly
 def test_a_giant_component_has_topics_and_others_have_none(spark: SparkSession) -> None:
     """Named by what is declared and by the words of names and paths of those that declare nothing; nothing is cut."""
     rows = run(spark, inputs(spark, GIANT), RepositoryComponentsConfig())

@@ -91,6 +91,7 @@ def occurrences(document: Spelled, item: Spelled, first: int, last: int) -> list
     return found
 
 
+@pytest.mark.nightly
 def test_exact_and_ngram_findings_are_those_of_a_plain_search() -> None:
     """On texts that repeat themselves as much as can be, nothing is missed and nothing made up."""
     draw = random.Random(3)

@@ -117,6 +117,7 @@ def test_a_score_does_not_depend_on_the_texts_beside_it(model: CausalModel) -> N
     assert [model.score(pa.array([text]))["perplexity"][0].as_py() for text in many] == together
 
 
+@pytest.mark.nightly
 def test_of_a_long_text_the_first_64_kib_count(model: CausalModel) -> None:
     """What is behind them changes nothing, and a character that they cut in two is left out."""
     text = "é" * 32_767 + "a"
@@ -161,6 +162,7 @@ def save(folder: Path, kind: str, vocabulary: int = 40) -> Any:
     return made
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_folder_of_hugging_face_scores_as_its_own_model_does(tmp_path: Path, kind: str) -> None:
     """The loss that transformers itself gives for `labels`, to 1e-5; through the registry, where nothing is empty."""

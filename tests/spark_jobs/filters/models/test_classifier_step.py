@@ -41,6 +41,7 @@ def test_the_model_is_the_same_for_any_partitions_and_orders(spark: SparkSession
     assert 4_000 / size - 8 < found[0][1] <= 4_000 / size + 8 and found[2][1] > 1.8 * found[0][1]
 
 
+@pytest.mark.nightly
 def test_labels_are_a_column_of_the_table_or_of_the_documents(spark: SparkSession) -> None:
     """Texts without a label are left out; both ways give one model."""
     rows = [*_rows("r", "stone river the of", 60), *_rows("c", "buy now the of", 60), *_rows("x", "else", 9)]

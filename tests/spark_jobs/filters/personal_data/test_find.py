@@ -211,6 +211,7 @@ def test_any_text_is_scanned_and_spans_are_characters_that_do_not_overlap(text: 
         end = span["end"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "unit", ["1", "12 ", "a1", "1.", "@", "a@", ":", "a:", "=", "password='", "-", "eyJ", "1@1.", "4242 "]
 )

@@ -47,6 +47,7 @@ def files(table: IcebergTable, part: str) -> int:
     return sum(1 for _ in Path(table.location().removeprefix("file://")).rglob(part))
 
 
+@pytest.mark.nightly
 def test_a_table_of_the_system_stays_small(catalogue: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """100 appends: every row is there, and files, manifests and snapshots are as few as after 50."""
     monkeypatch.setattr(tidiness, "_SYSTEM_SECONDS", 0.0)

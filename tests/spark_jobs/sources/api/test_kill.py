@@ -62,6 +62,7 @@ def _kill_storm(style: str, root: Path, kills: int, seed: int) -> None:
         assert len(parts) <= kills  # what was being written; readers never see it
 
 
+@pytest.mark.nightly
 def test_a_fetch_that_is_killed_goes_on(tmp_path: Path) -> None:
     """A few times; see below for many."""
     _kill_storm("cursor", tmp_path, 2, seed=1)

@@ -85,6 +85,7 @@ def test_what_is_no_text_stays_refused(landing: Any, files_config: Any, data: Pa
     }
 
 
+@pytest.mark.nightly
 def test_records_of_a_file_in_a_legacy_encoding_land(landing: Any, files_config: Any, data: Path) -> None:
     """CSV as spreadsheets write it: UTF-16 with a mark, windows-1252 whose first accent comes late."""
     rows = [{"body": "plain"}] * 30_000 + [{"body": text} for text in ("Straße über Brücke", "für alle größer" * 100)]

@@ -70,6 +70,7 @@ def test_each_becomes_its_text(files_config: Configs, data: Path, landing: Any) 
     assert {row["media_type"] for row in documents} == {"text/plain"}
 
 
+@pytest.mark.nightly
 def test_every_bad_one_is_told(files_config: Configs, data: Path, landing: Any) -> None:
     """No text, no such format, a bomb, and parts without end."""
     bomb = io.BytesIO(word())

@@ -3,6 +3,8 @@ PYTHON := .venv/bin/python
 # Three processes on two cores, because a test on Spark waits for its JVM half of the time. Files are given out in the
 # order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
 PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Steps are tried on Sail, which starts in no time; all else, and reading and writing of tables, on Spark.
+STEP_TESTS := $(addprefix tests/spark_jobs/,clusters code dedup filters packing shape sources text tokens)
 ARGS ?=
 # Where a machine's image sets it, every process of a run would compile all modules and all tests again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,7 +22,7 @@ demo: setup ## build a lake from files on this machine, train on it over gRPC (A
 	@.venv/bin/headrace demo $(ARGS)
 
 test: lint ## all checks and the tests of the default tier (ARGS= for pytest)
-	@$(PYTEST) $(ARGS)
+	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(STEP_TESTS) $(ARGS) && $(PYTEST) $(addprefix --ignore=,$(STEP_TESTS)) $(ARGS))
 
 test-all: lint ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
 	@$(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
+from spark_jobs.lake.engine.embedded import SPARK, engine_name
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -57,7 +58,8 @@ class LakeResource(LazyPySparkResource):
     def spark_session(self) -> SparkSession:
         """The session, started on first use."""
         if self._spark_session is None:
-            dg.get_dagster_logger().info("starting Spark, 10 to 30 s; jars that are missing are fetched first")
+            if engine_name() == SPARK:
+                dg.get_dagster_logger().info("starting Spark, 10 to 30 s; jars that are missing are fetched first")
             self._spark_session = start(self.spark_config)
         return self._spark_session
 

@@ -5,7 +5,12 @@ Hypothesis's profile `default` draws the same examples every time; `make test-al
 
 from __future__ import annotations
 
+import os
+
+import pytest
 from hypothesis import settings
+
+needs_spark = pytest.mark.skipif(os.environ.get("HEADRACE_ENGINE") == "sail", reason="asks Spark itself")
 
 DEFAULT_EXAMPLES = 25
 

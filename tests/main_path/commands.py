@@ -128,6 +128,7 @@ blend inspect mix 0
 blend plan mix --tokens 1000
 blend update mix mix-2 --at 8
 blend runs
+blend delete mix-2
 run notes first
 dataset diff notes@v1 notes
 corpus diff first@v1 first

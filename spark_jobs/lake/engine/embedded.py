@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.exceptions import InputError, SetupError, nearest
+from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 ENGINE = "HEADRACE_ENGINE"
@@ -107,6 +108,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
 
     with _lock:
         if _server is None:
+            tell("starting Sail, in this process")
             os.environ.setdefault("RUST_LOG", "error")
             os.environ.setdefault("SAIL_EXECUTION__BATCH_SIZE", str(_BATCH_ROWS))
             _server = SparkConnectServer()
@@ -141,7 +143,7 @@ def _scratch() -> Path:
     return folder
 
 
-_kept: dict[int, Path] = {}
+_persisted: dict[int, Path] = {}
 
 
 def persist_in_files(frame: DataFrame) -> DataFrame:
@@ -154,13 +156,13 @@ def persist_in_files(frame: DataFrame) -> DataFrame:
     write = functools.partial(_write, folder=str(folder), schema=to_arrow_schema(schema))
     files = sorted(row["path"] for row in frame.mapInArrow(write, "path string").collect())
     kept = read_files(frame.sparkSession, files, schema)
-    _kept[id(kept)] = folder
+    _persisted[id(kept)] = folder
     return kept
 
 
 def release_files(frame: DataFrame) -> None:
     """Remove the files of rows that were kept; of other frames nothing."""
-    folder = _kept.pop(id(frame), None)
+    folder = _persisted.pop(id(frame), None)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 

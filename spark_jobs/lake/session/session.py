@@ -147,7 +147,6 @@ def start_session(
         SetupError: Java or a jar is missing, or the JVM does not start.
     """
     if engine_name() == SAIL:
-        tell("starting Sail")
         session = start_embedded(extra)
         _settings[session_id(session)] = settings
         return session

@@ -22,9 +22,20 @@ def test_a_lake_that_works_has_no_fault_and_keeps_its_files(tmp_path: Path) -> N
     """The object that was written to try the store is gone again."""
     found = findings(settings_at(tmp_path))
     assert {subject: text for subject, (state, text) in found.items() if state == "fault"} == {}
-    assert {"java", "jars", "memory", "disk", "spark", "catalogue", "store", "lake", "port 3000", "port 7170"} == set(
-        found
-    )
+    looks = {
+        "engine",
+        "java",
+        "jars",
+        "memory",
+        "disk",
+        "spark",
+        "catalogue",
+        "store",
+        "lake",
+        "port 3000",
+        "port 7170",
+    }
+    assert looks == set(found)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("catalog.db")] == []
 
 
@@ -59,5 +70,7 @@ def test_doctor_ends_with_2_where_something_is_at_fault(
         (tmp_path / "jars" / jar.file_name).write_text("another jar")
     assert run_command(["doctor"]) == 2
     out, err = capfd.readouterr()
-    assert err.startswith("headrace: 1 of 12 are at fault; first jars: ") and err.count("\n") == 1
-    assert out.splitlines()[0].startswith("ok       java ") and out.splitlines()[-1].startswith("ok       declarations")
+    assert err.startswith("headrace: 1 of 13 are at fault; first jars: ") and err.count("\n") == 1
+    assert out.splitlines()[0].startswith("ok       engine ") and out.splitlines()[-1].startswith(
+        "ok       declarations"
+    )

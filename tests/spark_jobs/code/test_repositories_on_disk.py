@@ -16,6 +16,7 @@ import pytest
 from spark_jobs.code.dependencies import DependenciesConfig, dependencies
 from spark_jobs.code.ordered import OrderedConfig, ordered
 from spark_jobs.filters.verdicts import VerdictsConfig, verdicts
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, documents
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading.languages import is_manifest
@@ -129,15 +130,15 @@ def test_every_language_is_ordered_dependencies_first_and_manifests_are_only_evi
     """The edges that manifests decide are found, what is needed comes first, and no manifest is training text."""
     source, policy = source_of(tmp_path)
     landed = land(spark, DocumentsConfig.model_validate({"dataset": "code", "source": source}))
-    normal = texts(landed, TextsConfig()).frames["texts"].localCheckpoint()
-    edges = dependencies(landed, normal, DependenciesConfig()).frames["dependencies"].localCheckpoint()
+    normal = checkpointed(texts(landed, TextsConfig()).frames["texts"])
+    edges = checkpointed(dependencies(landed, normal, DependenciesConfig()).frames["dependencies"])
     found = {(row.repository, inside(row.path), inside(row.needed_path)) for row in edges.collect()}
     assert found >= NEEDS
     assert ("c", "app/main.cc", "app/windows/os.h") not in found
 
     judged = verdicts(signals(normal, SignalsConfig()), policy, landed)
     about = landed.select("shard", "doc_id", "repository", "path", "kind", "language")
-    rows = judged.join(about, ["shard", "doc_id"]).localCheckpoint()
+    rows = checkpointed(judged.join(about, ["shard", "doc_id"]))
     left_out = {
         (row.repository, inside(row.path)): [one.rule for one in row.failed] for row in rows.where("not kept").collect()
     }
@@ -169,7 +170,7 @@ def land(spark: SparkSession, config: DocumentsConfig) -> DataFrame:
     assert listing is not None
     known = spark.createDataFrame([], "doc_id string, increment int")
     output = documents(spark.createDataFrame(listing), known, spark.createDataFrame(nothing), 0, config)
-    landed: DataFrame = output.frames[DOCUMENTS.name].localCheckpoint()
+    landed: DataFrame = checkpointed(output.frames[DOCUMENTS.name])
     for frame in output.persisted:
         frame.unpersist()
     return landed

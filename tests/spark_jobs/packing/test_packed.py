@@ -22,6 +22,7 @@ from spark_jobs.lake.files.rows import path_rows
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import PackedConfig, lost_tokens, packed_table
 from spark_jobs.packing.windows.assemble import WINDOWS_SCHEMA
+from tests.tiers import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -368,6 +369,7 @@ def test_increments_continue_the_ordinals_in_an_order_of_their_own(
     assert sorted(ids[0]) == sorted(ids[1])
 
 
+@needs_spark  # whose own writer makes a file of each partition
 def test_each_data_file_holds_one_ascending_run(
     spark: SparkSession, reference: list[Row], rows: Corpus, tmp_path: Path
 ) -> None:

@@ -211,6 +211,7 @@ POLICIES: dict[str, dict[str, object]] = {
 }
 
 
+@needs_spark  # it finds rows that were dealt anew in their files, by metadata columns
 @pytest.mark.parametrize(
     "policy",
     [pytest.param(name, marks=[] if name == "concatenated" else pytest.mark.nightly) for name in POLICIES],

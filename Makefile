@@ -22,7 +22,7 @@ demo: setup ## build a lake from files on this machine, train on it over gRPC (A
 	@.venv/bin/headrace demo $(ARGS)
 
 test: lint ## all checks and the tests of the default tier (ARGS= for pytest)
-	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(STEP_TESTS) $(ARGS) && $(PYTEST) $(addprefix --ignore=,$(STEP_TESTS)) $(ARGS))
+	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(STEP_TESTS) $(ARGS); steps=$$?; $(PYTEST) $(addprefix --ignore=,$(STEP_TESTS)) $(ARGS) && exit $$steps)
 
 test-all: lint ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
 	@$(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)

@@ -78,7 +78,7 @@ class RecentlyUsed(Generic[Key, Value]):
 
     @property
     def weight(self) -> int:
-        """Sum of the weights of what is kept."""
+        """Total weight of the values in the cache."""
         return self._weight
 
     def __contains__(self, key: Key) -> bool:

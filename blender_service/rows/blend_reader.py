@@ -77,7 +77,7 @@ class BlendReader:
         readers: Readers,
         fetcher: BlockFetcher | None = None,
         ahead_bytes: int = 1 << 62,
-        changed: Callable[[bool], Readers | None] = lambda at_once: None,
+        new_readers: Callable[[bool], Readers | None] = lambda at_once: None,
     ) -> None:
         """Read the rows of `config`.
 
@@ -87,14 +87,15 @@ class BlendReader:
             readers: of the sources that the read needs, by index into the order's names.
             fetcher: builds blocks ahead, None to build them when they are needed.
             ahead_bytes: bound of the blocks that one read asks for ahead.
-            changed: asked before each message for new readers, where other files are served now, since documents were
-                excised; None where nothing has changed. With True it looks at once, else at what was seen last.
+            new_readers: called before each message; gives readers of the files that are served from now on where that
+                changed, as after an excision, else None. With True it asks the catalogue first, else it answers from
+                the last look.
         """
         self.config = config
         self.order = order
         self._fetcher = fetcher
         self._ahead_bytes = ahead_bytes
-        self._changed = changed
+        self._new_readers = new_readers
         self._version = 0
         self._take(readers)
 
@@ -106,7 +107,7 @@ class BlendReader:
 
     def _refresh(self, at_once: bool = False) -> bool:
         """Take over new readers where other files are served now; say whether there are any."""
-        readers = self._changed(at_once)
+        readers = self._new_readers(at_once)
         if readers is not None:
             self._take(readers)
         return readers is not None

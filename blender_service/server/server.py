@@ -317,7 +317,7 @@ def _bind(server: grpc.Server, host: str, port: int, operation: OperationConfig,
     where = f"[{host}]" if ":" in host and not is_path else host
     try:
         if is_path:
-            _check_path(host.removeprefix(UNIX))
+            _require_free_path(host.removeprefix(UNIX))
         elif not reuse_port:  # a shared port was checked by `processes`
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             with socket.create_server((host, port), family=family):
@@ -334,8 +334,12 @@ def _bind(server: grpc.Server, host: str, port: int, operation: OperationConfig,
     return host if is_path else f"{where}:{bound}"
 
 
-def _check_path(path: str) -> None:
-    """Raise an OSError where another server listens at a path, or what is there is no socket; gRPC would replace it."""
+def _require_free_path(path: str) -> None:
+    """Refuse a socket on which another server listens, and a file that is no socket: gRPC would replace both.
+
+    Raises:
+        OSError: says which of them it is.
+    """
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(os.lstat(path).st_mode):

@@ -1,7 +1,8 @@
-"""Look at the tables of open streams again and again, in one thread: a stream compares a number and never waits for it.
+"""One thread that asks the catalogue for the tables of all open streams, twice a second.
 
-A stream so goes on with what is served now: after an excision with the successor of its snapshot, of a live table with
-the rows that were committed meanwhile. While the catalogue does not answer, what was seen last stays in force.
+A stream compares a number (`generation`) before each message and never waits for the catalogue. Where the number has
+changed it goes on with the files of now: after an excision those of the snapshot's successor, of a live table those
+with the newest rows. While the catalogue does not answer, the tables of the last look stay in force.
 """
 
 from __future__ import annotations

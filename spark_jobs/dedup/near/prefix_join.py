@@ -83,7 +83,7 @@ def prefixes(bags: Bags, counters: UInt32Array, groups: Int32Array, thresholds: 
         groups: (D,) int32 thresholds at which each document is compared, at least one.
         thresholds: of each group, ascending.
     """
-    numerators, denominators = _terms(thresholds)
+    numerators, denominators = threshold_terms(thresholds)
     weights = token_weights(bags)
     totals = total_weights(bags)
     found = _prefixes(bags.offsets, bags.hashes, weights, totals, counters, groups, numerators, denominators)
@@ -105,7 +105,7 @@ def list_pairs(
     Yields:
         (P,) places that come first in their list and (P,) places of the others; a pair once for each list it is in.
     """
-    numerators, denominators = _terms(thresholds)
+    numerators, denominators = threshold_terms(thresholds)
     sizes = ends - begins
     heads = sizes if leaders is None else np.minimum(sizes, leaders)
     rows = np.maximum(1, _CHECKS_A_CALL // np.maximum(sizes, 1))  # heads of a list that a call can compare with all
@@ -131,8 +131,8 @@ class _Heads(NamedTuple):
     last: Int64Array
 
 
-def _terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
-    """Numerators and denominators of thresholds."""
+def threshold_terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
+    """Numerators and denominators of thresholds, for kernels."""
     return (
         np.array([one.numerator for one in thresholds], np.int64),
         np.array([one.denominator for one in thresholds], np.int64),
@@ -145,8 +145,8 @@ def _counter(token: np.uint64) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def _lowest(groups: np.int32) -> int:
-    """Number of the lowest group."""
+def lowest_group(groups: np.int32) -> int:
+    """Number of the lowest of the groups, at least one, that the bits of a number stand for."""
     group = 0
     while not (groups >> group) & 1:
         group += 1
@@ -180,7 +180,7 @@ def _prefixes(
         counts = np.empty(end - begin, np.int64)
         for token in range(begin, end):
             counts[token - begin] = counters[_counter(hashes[token])]
-        group = _lowest(groups[doc])
+        group = lowest_group(groups[doc])
         least = numerators[group] * totals[doc]
         suffix = totals[doc]
         # Tokens ascend, so a stable sort puts those of equal counters into one order in all documents.
@@ -202,7 +202,7 @@ def _can_reach(members: Members, one: int, other: int, numerators: Int64Array, d
     common = members.groups[one] & members.groups[other]
     if not common:
         return False
-    group = _lowest(common)
+    group = lowest_group(common)
     suffix = min(members.suffixes[one], members.suffixes[other])
     needed = numerators[group] * (members.totals[one] + members.totals[other])
     return bool(suffix * (numerators[group] + denominators[group]) >= needed)
@@ -211,7 +211,7 @@ def _can_reach(members: Members, one: int, other: int, numerators: Int64Array, d
 @njit(cache=True, nogil=True)
 def _is_heavy(members: Members, one: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether a member has enough weight ahead to be similar to one that is no lighter."""
-    group = _lowest(members.groups[one])
+    group = lowest_group(members.groups[one])
     ahead = members.suffixes[one] * (numerators[group] + denominators[group])
     return bool(ahead >= 2 * numerators[group] * members.totals[one])
 

@@ -32,6 +32,7 @@ from numba import njit
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
+from spark_jobs.dedup.near.prefix_join import lowest_group, threshold_terms
 
 _COMMON: Final = 1 / 16  # of the sample: from here on a token has a row of weights, at most 32 bytes a token in all
 _FEWEST_COMMON: Final = 8  # documents
@@ -113,7 +114,10 @@ def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...
     weights, totals = token_weights(bags), total_weights(bags)
     first = np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64)
     owners, by_rank, starts, documents, suffixes = _prefixes(
-        _Documents(bags.offsets, bags.hashes, weights, totals, groups), ranks[numbers], first, *_terms(thresholds)
+        _Documents(bags.offsets, bags.hashes, weights, totals, groups),
+        ranks[numbers],
+        first,
+        *threshold_terms(thresholds),
     )
     rows, constants = np.full(len(tokens), -1, np.int64), np.zeros(len(tokens), np.uint16)
     for rank in np.flatnonzero(counts[order] == len(bags)).tolist():
@@ -165,15 +169,7 @@ def similar_to_sample(bags: Bags, groups: Int32Array, index: SampleIndex, thresh
     starts = np.searchsorted(known, bags.offsets)
     documents = _Documents(bags.offsets, hashes, token_weights(bags), total_weights(bags), groups)
     looked_up = _Known(starts, known, index.ranks[at[hit]])
-    return Similar(*_look_up(documents, looked_up, index, *_terms(thresholds)))
-
-
-def _terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
-    """Numerators and denominators of thresholds."""
-    return (
-        np.array([one.numerator for one in thresholds], np.int64),
-        np.array([one.denominator for one in thresholds], np.int64),
-    )
+    return Similar(*_look_up(documents, looked_up, index, *threshold_terms(thresholds)))
 
 
 class _Documents(NamedTuple):
@@ -184,15 +180,6 @@ class _Documents(NamedTuple):
     weights: UInt16Array
     totals: Int64Array
     groups: Int32Array
-
-
-@njit(cache=True, nogil=True)
-def _lowest(groups: np.int32) -> int:
-    """Number of the lowest group."""
-    group = 0
-    while not (groups >> group) & 1:
-        group += 1
-    return group
 
 
 @njit(cache=True, nogil=True)
@@ -227,7 +214,7 @@ def _prefixes(
     for rank in range(first.size - 1):
         for entry in range(first[rank], first[rank + 1]):
             doc = owners[entry]
-            group = _lowest(documents.groups[doc])
+            group = lowest_group(documents.groups[doc])
             if left[doc] * denominators[group] >= documents.totals[doc] * numerators[group]:
                 prefixed[filled], suffixes[filled] = doc, left[doc]
                 filled += 1
@@ -261,7 +248,7 @@ def _look_up(
         for at in range(count):
             sampled = candidates[at]
             shared = all_share + np.int64(sums[sampled]) if at_once else _shared(documents, doc, index, sampled)
-            group = _lowest(documents.groups[doc] & index.groups[sampled])
+            group = lowest_group(documents.groups[doc] & index.groups[sampled])
             both = documents.totals[doc] + index.totals[sampled]
             if shared * denominators[group] >= (both - shared) * numerators[group]:
                 if filled == found.shape[1]:
@@ -288,7 +275,7 @@ def _candidates(
     """Put the sampled documents that can be similar to one into `candidates`; their number, and steps to merge them."""
     begin, end = known.starts[doc], known.starts[doc + 1]
     total, groups = documents.totals[doc], documents.groups[doc]
-    lowest = _lowest(groups)
+    lowest = lowest_group(groups)
     length = documents.offsets[doc + 1] - documents.offsets[doc]
     suffix = np.int64(0)
     for token in range(begin, end):
@@ -305,7 +292,7 @@ def _candidates(
             common = groups & index.groups[sampled]
             if seen[sampled] == doc or not common:
                 continue
-            group = _lowest(common)
+            group = lowest_group(common)
             ahead = min(suffix, index.suffixes[entry])
             both = total + index.totals[sampled]
             if ahead * (numerators[group] + denominators[group]) >= numerators[group] * both:

@@ -73,6 +73,7 @@ def thresholds(name: str, as_json: bool) -> None:
     """Show what each threshold of CORPUS keeps: documents, bytes, components, over all increments."""
     from dagster_project.inspect.corpora.kept_at_thresholds import kept_at_thresholds
     from dagster_project.inspect.lake.corpus_facts import find_corpus
+    from dagster_project.inspect.lake.run_notices import LEAST_KEPT
 
     catalogue = open_catalogue(load_settings())
     corpus = find_corpus(catalogue, name)
@@ -90,7 +91,7 @@ def thresholds(name: str, as_json: bool) -> None:
     if not any(row["repository"] for row in shown):  # most corpora do not compare repositories
         shown = [{name: value for name, value in row.items() if name != "repository"} for row in shown]
     print_table(shown)
-    few = [row for row in rows if 10 * row["kept_count"] < row["member_count"]]
+    few = [row for row in rows if row["kept_count"] < LEAST_KEPT * row["member_count"]]
     if few:
         lost = ", ".join(f"{row['threshold']:g}" for row in few)
         click.echo(

@@ -34,6 +34,7 @@ _LEAST_FREE_DISK, _ENOUGH_FREE_DISK = 1 * _GIB, 10 * _GIB
 _JVM_OVERHEAD = 1 * _GIB  # of Spark's JVM beyond its heap, and of two Python workers
 _MOST_CLOCK_SECONDS = 5.0  # leases end after minutes; an S3 store refuses requests 15 minutes off
 _CONNECT_SECONDS = 3.0
+_OF_SPARK = ("java", "jars", "memory", "spark")
 PORTS = {"headrace ui": 3000, "headrace serve": 7170}
 
 
@@ -56,15 +57,19 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
     """Look at everything in turn, what others need first."""
     looks: dict[str, Callable[[LakeSettings], tuple[str, str]]] = {
         "engine": _engine,
-        **(
-            {} if os.environ.get(ENGINE) == SAIL else {"java": _java, "jars": _jars, "memory": _memory, "spark": _spark}
-        ),
+        "java": _java,
+        "jars": _jars,
+        "memory": _memory,
         "disk": _disk,
+        "spark": _spark,
         "catalogue": _catalogue,
         "store": _store,
         "lake": _lake,
     }
+    skipped = _OF_SPARK if os.environ.get(ENGINE) == SAIL else ()
     for subject, look in looks.items():
+        if subject in skipped:
+            continue
         try:
             yield Finding(subject, *look(settings))
         except (SparkJobsError, OSError) as error:

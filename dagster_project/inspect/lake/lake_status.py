@@ -27,9 +27,10 @@ from pyiceberg.expressions import EqualTo
 from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
+from dagster_project.inspect.lake.run_notices import LEAST_KEPT
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_of
-from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.decisions import REFUSE, increments_of
@@ -60,7 +61,7 @@ class Thresholds(BaseModel):
         168, ge=0, description="age of the oldest increment in quarantine that nobody has decided about, hours"
     )
     least_kept: float = Field(
-        0.1, ge=0, le=1, description="share of the newest increment's documents that the verdicts keep, at least"
+        LEAST_KEPT, ge=0, le=1, description="share of the newest increment's documents that the verdicts keep, at least"
     )
     least_rows: int = Field(100, ge=1, description="increments with fewer documents are not compared")
 
@@ -344,17 +345,11 @@ def _refused(catalogue: Catalog, name: str, numbers: list[int]) -> dict[str, Any
     return {"error_share": faults / (landed + faults) if faults else 0.0, "left_out": left_out}
 
 
-def _batches(catalogue: Catalog, identifier: str, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    table = load_table(catalogue, identifier)
-    if table is not None and table.current_snapshot() is not None:
-        yield from table.scan(selected_fields=columns).to_arrow_batch_reader()
-
-
 def _rejections(catalogue: Catalog, name: str, least: int) -> tuple[dict[str, float], dict[str, float], float | None]:
     """Share of documents that each rule rejects, newest increment and all earlier ones, and that are kept, newest."""
     documents, kept = Counter[int](), Counter[int]()
     failed: dict[int, Counter[str]] = defaultdict(Counter)
-    for batch in _batches(catalogue, f"{name}.verdicts", ("increment", "kept", "failed.element.rule")):
+    for batch in read_batches(catalogue, f"{name}.verdicts", ("increment", "kept", "failed.element.rule")):
         increments = batch.column("increment").to_numpy()
         documents.update(dict(zip(*map(np.ndarray.tolist, np.unique(increments, return_counts=True)), strict=True)))
         kept.update(increments[batch.column("kept").to_numpy(zero_copy_only=False)].tolist())
@@ -388,7 +383,7 @@ def _signal_means(catalogue: Catalog, name: str, least: int) -> dict[str, tuple[
     fields = {field.name: str(field.field_type) for field in table.schema().fields}
     columns = [column for column, kind in fields.items() if kind in kinds and column not in ("increment", "shard")]
     sums: dict[int, np.ndarray[Any, np.dtype[np.float64]]] = {}
-    for batch in _batches(catalogue, f"{name}.signals", ("increment", *columns)):
+    for batch in read_batches(catalogue, f"{name}.signals", ("increment", *columns)):
         rows = pa.Table.from_batches([batch])
         asked = [(column, what) for column in columns for what in ("sum", "count")]
         for row in rows.group_by("increment").aggregate(asked).to_pylist():

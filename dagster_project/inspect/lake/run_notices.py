@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression, EqualTo, In
 
-from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.reads import taken_increments
-from spark_jobs.lake.session.catalogue import load_table, tables_in
+from spark_jobs.lake.session.catalogue import tables_in
 
 LEAST_KEPT = 0.1
+"""Share of the documents below which a user is asked to look."""
 _LEAST_DOCUMENTS = 10
 _SHOWN = 3
 
@@ -100,7 +100,7 @@ def _judged(catalogue: Catalog, table: str, increment: int) -> tuple[int, int, s
     """How many documents of an increment were kept, of how many, and which rules failed most."""
     rules: Counter[str] = Counter()
     kept = total = 0
-    for batch in _batches(catalogue, table, ("kept", "failed.element.rule"), EqualTo("increment", increment)):
+    for batch in read_batches(catalogue, table, ("kept", "failed.element.rule"), EqualTo("increment", increment)):
         total += len(batch)
         kept += pc.sum(batch.column("kept")).as_py() or 0
         counted = pc.value_counts(pc.struct_field(pc.list_flatten(batch.column("failed")), "rule"))
@@ -110,11 +110,5 @@ def _judged(catalogue: Catalog, table: str, increment: int) -> tuple[int, int, s
 
 def _counts(catalogue: Catalog, table: str, column: str, condition: BooleanExpression, value: str) -> Iterator[int]:
     """In how many rows of each batch a column has a value."""
-    for batch in _batches(catalogue, table, (column,), condition):
+    for batch in read_batches(catalogue, table, (column,), condition):
         yield pc.sum(pc.equal(batch.column(column), value)).as_py() or 0
-
-
-def _batches(catalogue: Catalog, table: str, columns: tuple[str, ...], condition: BooleanExpression) -> Iterator[Any]:
-    found = load_table(catalogue, table)
-    if found is not None and found.current_snapshot() is not None:
-        yield from found.scan(condition, selected_fields=columns).to_arrow_batch_reader()

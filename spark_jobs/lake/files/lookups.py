@@ -55,6 +55,15 @@ def read_columns(
     return table.scan(condition, selected_fields=chosen).to_arrow()
 
 
+def read_batches(
+    catalogue: Catalog, identifier: str, columns: Sequence[str], condition: BooleanExpression = EVERYTHING
+) -> Iterator[pa.RecordBatch]:
+    """As `read_columns`, a batch at a time, so that a table of any size fits; nothing where there is no such table."""
+    table = load_table(catalogue, identifier)
+    if table is not None and table.current_snapshot() is not None:
+        yield from table.scan(condition, selected_fields=tuple(columns)).to_arrow_batch_reader()
+
+
 def read_rows(
     catalogue: Catalog, identifier: str, columns: Sequence[str], condition: BooleanExpression
 ) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step
 from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped, persist, release
-from spark_jobs.lake.files.late_columns import LateColumns, file_properties, located, map_rows
+from spark_jobs.lake.files.late_columns import LateColumns, file_properties, in_file_order, located, map_rows
 from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.packing.packed_table import PackedConfig, packed_table, window_facts
 from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
@@ -49,7 +49,6 @@ from spark_jobs.spark_sql import DataFrame, F
 logger = logging.getLogger(__name__)
 Batches = Iterable[pa.RecordBatch]
 
-_STRETCH_ROWS = 1 << 14  # rows of a data file that one task cuts: more than a row group holds, so few are read twice
 _KEYS = ["shard", "doc_id"]
 _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
 _CUTS_DDL = "shard int, doc_id string, cuts array<bigint>"
@@ -156,9 +155,8 @@ def pack(
     late = LateColumns(("input_ids",), file_properties(tokens.sparkSession))
     file_count = -(-found.window_count // config.file_rows)
     placed = arranged.map(place_batches, _PLACEMENTS_DDL).to_frame()
-    stretches = placed.withColumn("stretch", F.expr(f"{ROW} div {_STRETCH_ROWS}"))
-    of_stretches = grouped(stretches, [FILE, "stretch"], [ROW, "document_start"]).select(*placed.columns)
-    parts = of_stretches.map(functools.partial(cut_pieces, late=late, facts=facts), _PARTS_DDL).to_frame()
+    cut = functools.partial(cut_pieces, late=late, facts=facts)
+    parts = in_file_order(placed, "document_start").map(cut, _PARTS_DDL).to_frame()
     file = F.expr(f"cast((ordinal - {increment.base}L) div {config.file_rows} as int)")
     of_files = dealt(parts, file_count, file, ["ordinal", "window_start"])
     windows = of_files.map(functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)

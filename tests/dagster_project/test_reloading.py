@@ -50,10 +50,7 @@ _LINES = [
 ]
 _RUNTIME = {  # what a process does, not what is declared
     "spark_jobs.sources.formats.parser_process._children",
-    "spark_jobs.lake.engine.embedded._persisted",
     "spark_jobs.lake.engine.embedded._salts",
-    "spark_jobs.lake.session.session._catalogues",
-    "spark_jobs.lake.session.session._settings",
     "dagster_project.cli.output._originals",
     "dagster_project.executor._INTERRUPTED",
 }

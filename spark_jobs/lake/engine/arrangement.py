@@ -23,14 +23,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_jobs.lake.declare.step import ArrowRows
-from spark_jobs.lake.engine.embedded import dealt_by_hash, is_embedded, persist_in_files, release_files
+from spark_jobs.lake.engine.embedded import dealt_by_hash, in_order, is_embedded, persist_in_files, release_files
 from spark_jobs.spark_sql import Column, DataFrame
 
 Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_BATCH_ROWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -127,19 +125,6 @@ def _arranged(frame: DataFrame, deal: Callable[[DataFrame], DataFrame], order: t
         return Arranged(frame, deal, order)
     together = deal(frame)
     return Arranged(together.sortWithinPartitions(*order) if order else together)
-
-
-def in_order(
-    batches: Iterable[pa.RecordBatch], order: tuple[str, ...], columns: tuple[str, ...] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """All rows of a call by their values in some columns, nulls first, with the columns that are wanted."""
-    whole = [batch for batch in batches if batch.num_rows]
-    if not whole:
-        return
-    rows = pa.Table.from_batches(whole)
-    if order:
-        rows = rows.take(pc.sort_indices(rows, [(name, "ascending", "at_start") for name in order]))
-    yield from (rows if columns is None else rows.select(columns)).to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def _ddl(schema: pa.Schema) -> str:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_jobs.exceptions import InputError, SetupError, nearest
@@ -36,6 +37,7 @@ ENGINE = "HEADRACE_ENGINE"
 SPARK, SAIL = "spark", "sail"
 SAIL_VERSION = "0.7.2"  # of another one nobody has compared the rows
 _BATCH_ROWS = 2_048
+_FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _server: Any = None
 
@@ -57,20 +59,19 @@ def is_embedded(of: DataFrame | SparkSession) -> bool:
     return type(of).__module__.startswith("pyspark.sql.connect.")
 
 
-def session_id(session: SparkSession) -> str:
-    """What tells an embedded session from others."""
-    name: str = session.session_id  # type: ignore[attr-defined]
-    return name
+def spark_alone(what: str) -> InputError:
+    """The error of what the embedded engine cannot do; says how it is done."""
+    return InputError(f"{what} is done by Spark alone: unset {ENGINE}, or set it to spark, for this command")
 
 
 def require_spark(session: SparkSession, what: str) -> None:
-    """Refuse what the embedded engine cannot do.
+    """Refuse on the embedded engine what it cannot do.
 
     Raises:
-        InputError: says what, and how it is done.
+        InputError: as `spark_alone`.
     """
     if is_embedded(session):
-        raise InputError(f"{what} is done by Spark alone: unset {ENGINE}, or set it to spark, for this command")
+        raise spark_alone(what)
 
 
 def parallelism() -> int:
@@ -143,9 +144,6 @@ def _scratch() -> Path:
     return folder
 
 
-_persisted: dict[int, Path] = {}
-
-
 def persist_in_files(frame: DataFrame) -> DataFrame:
     """The rows of a frame, computed now, in Parquet files until they are released."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -156,14 +154,13 @@ def persist_in_files(frame: DataFrame) -> DataFrame:
     write = functools.partial(_write, folder=str(folder), schema=to_arrow_schema(schema))
     files = sorted(row["path"] for row in frame.mapInArrow(write, "path string").collect())
     kept = read_files(frame.sparkSession, files, schema)
-    _persisted[id(kept)] = folder
+    setattr(kept, _FOLDER, folder)
     return kept
 
 
 def release_files(frame: DataFrame) -> None:
     """Remove the files of rows that were kept; of other frames nothing."""
-    folder = _persisted.pop(id(frame), None)
-    if folder is not None:
+    if folder := getattr(frame, _FOLDER, None):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -210,6 +207,19 @@ def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
         _salts[count] = [found[part] for part in range(count)]
     salt = F.element_at(F.array(*map(F.lit, _salts[count])), number.cast("int") + 1)
     return frame.withColumn("__salt", salt).repartition(count, "__salt").drop("__salt")
+
+
+def in_order(
+    batches: Iterable[pa.RecordBatch], order: tuple[str, ...], columns: tuple[str, ...] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a call by their values in some columns, nulls first, with the columns that are wanted."""
+    whole = [batch for batch in batches if batch.num_rows]
+    if not whole:
+        return
+    rows = pa.Table.from_batches(whole)
+    if order:
+        rows = rows.take(pc.sort_indices(rows, [(name, "ascending", "at_start") for name in order]))
+    yield from (rows if columns is None else rows.select(columns)).to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def process_seconds() -> Callable[[], float]:

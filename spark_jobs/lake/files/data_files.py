@@ -18,7 +18,6 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from pyiceberg.typedef import Record
 
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Table
-from spark_jobs.lake.engine.embedded import require_spark
+from spark_jobs.lake.engine.embedded import spark_alone
 from spark_jobs.lake.files.audit import REQUIRED
 from spark_jobs.lake.files.file_writer import RESULT_DDL, FileRules, Holds, write_hashed_task, write_task
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -141,8 +140,9 @@ def write_data_files(
     """
     make = made.function
     rows = made.frame.mapInArrow(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
-    version, bad = _commit(table, rows, branch, replaced, properties)
-    return version, dict(zip((REQUIRED, *rules.checks), bad or [0] * (1 + len(rules.checks)), strict=True))
+    names = (REQUIRED, *rules.checks)
+    version, bad = _commit(table, rows, len(names), branch, replaced, properties)
+    return version, dict(zip(names, bad, strict=True))
 
 
 def write_hashed_files(
@@ -169,26 +169,26 @@ def write_hashed_files(
         Data version of the rows, and bad rows by check.
     """
     if odd := next((p for p in table.spec().fields if not isinstance(p.transform, IdentityTransform)), None):
-        require_spark(rows.sparkSession, f"{'.'.join(table.name())}: writing partitions by {odd.transform}")
+        raise spark_alone(f"{'.'.join(table.name())}: writing partitions by {odd.transform}")
     rules = _rules(table, file_schema(schema_to_pyarrow(table.schema())), {})
     write = functools.partial(write_hashed_task, rules=rules, order=order, checks=checks)
     found = rows.mapInArrow(write, RESULT_DDL).collect()
-    version, bad = _commit(table, found, branch, replaced, properties)
-    return version, bad or [0] * checks
+    return _commit(table, found, checks, branch, replaced, properties)
 
 
 def _commit(
     table: IcebergTable,
     written: Iterable[Any],
+    checks: int,
     branch: str,
     replaced: BooleanExpression,
     properties: Mapping[str, str],
 ) -> tuple[DataVersion, list[int]]:
     """Commit what tasks wrote as one snapshot of a branch, in place of a part of the table; sums what they counted."""
-    version, bad, files = DataVersion(), list[int](), list[DataFile]()
+    version, bad, files = DataVersion(), np.zeros(checks, np.int64), list[DataFile]()
     for task in written:
         version += DataVersion.parse(task["version"])
-        bad = [sum(counts) for counts in zip_longest(bad, task["bad_rows"], fillvalue=0)]
+        bad += np.array(task["bad_rows"], np.int64)
         files.extend(_data_files(table, task["files"]))
     gone = [task.file for task in table.scan(replaced).use_ref(branch).plan_files()]
     if files or gone:
@@ -199,7 +199,7 @@ def _commit(
                     snapshot.delete_data_file(file)
                 for file in files:
                     snapshot.append_data_file(file)
-    return version, bad
+    return version, bad.tolist()
 
 
 def _data_files(table: IcebergTable, written: Iterable[Any]) -> Iterator[DataFile]:

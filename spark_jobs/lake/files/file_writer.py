@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.lake.engine.arrangement import in_order
+from spark_jobs.lake.engine.embedded import in_order
 from spark_jobs.lake.files.storage import create, remove
 from spark_jobs.lake.ledger.data_version import DataVersion
 
@@ -45,6 +45,8 @@ RESULT_SCHEMA = pa.schema(
 HASH, BAD = "__hash", "__bad_"
 """Columns of rows whose hashes and checks are computed before they are written."""
 _WAITING_BYTES = 128 << 20
+# Rows as a file has them, how many break each check, and their data version.
+_Measured = tuple[pa.RecordBatch, list[int], DataVersion]
 
 
 @dataclass(frozen=True)
@@ -82,23 +84,12 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     """
     from spark_jobs.lake.files.row_hashes import version_of_batch
 
-    version = DataVersion()
-    bad = np.zeros(1 + len(rules.checks), dtype=np.int64)
-    files = _Files(rules)
-    try:
-        for batch in batches:
-            rows = _conformed(batch, rules.schema)
-            bad[0] += batch.num_rows - rows.num_rows
-            for number, holds in enumerate(rules.checks.values(), 1):
-                bad[number] += rows.num_rows - int(np.count_nonzero(holds(rows)))
-            version += version_of_batch(rows)
-            files.add(rows)
-        written = files.close()
-    except BaseException:  # an interrupt too: no snapshot will name these files, so nothing else removes them
-        files.remove()
-        raise
-    result = {"version": str(version), "bad_rows": bad.tolist(), "files": written}
-    yield pa.RecordBatch.from_pylist([result], schema=RESULT_SCHEMA)
+    def measured(batch: pa.RecordBatch) -> _Measured:
+        rows = _as_in_files(_with_required(batch, rules.schema), rules.schema)
+        broken = (rows.num_rows - int(np.count_nonzero(holds(rows))) for holds in rules.checks.values())
+        return rows, [batch.num_rows - rows.num_rows, *broken], version_of_batch(rows)
+
+    return _written(map(measured, batches), 1 + len(rules.checks), rules)
 
 
 def write_hashed_task(
@@ -109,25 +100,35 @@ def write_hashed_task(
     Yields:
         As `write_task`.
     """
+
+    def measured(batch: pa.RecordBatch) -> _Measured:
+        broken = [batch.column(f"{BAD}{number}").true_count for number in range(checks)]
+        there = _with_required(batch, rules.schema)
+        return _as_in_files(there, rules.schema), broken, DataVersion.of_hashes(there.column(HASH).to_numpy())
+
+    return _written(map(measured, in_order(batches, order)), checks, rules)
+
+
+def _written(measured: Iterable[_Measured], checks: int, rules: FileRules) -> Iterator[pa.RecordBatch]:
+    """Write measured rows; gives what `write_task` does."""
     version, bad = DataVersion(), np.zeros(checks, dtype=np.int64)
     files = _Files(rules)
     try:
-        for batch in in_order(batches, order):
-            bad += np.array([batch.column(f"{BAD}{number}").true_count for number in range(checks)], dtype=np.int64)
-            rows = _with_required(batch, rules.schema)
-            version += DataVersion.of_hashes(rows.column(HASH).to_numpy())
-            files.add(_conformed(rows, rules.schema))
+        for rows, broken, own in measured:
+            version += own
+            bad += np.array(broken, dtype=np.int64)
+            files.add(rows)
         written = files.close()
-    except BaseException:
+    except BaseException:  # an interrupt too: no snapshot will name these files, so nothing else removes them
         files.remove()
         raise
     result = {"version": str(version), "bad_rows": bad.tolist(), "files": written}
     yield pa.RecordBatch.from_pylist([result], schema=RESULT_SCHEMA)
 
 
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch as a file has it, without rows that lack a required value."""
-    return _with_required(batch, schema).select(schema.names).cast(schema)
+def _as_in_files(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a file, in its types."""
+    return rows.select(schema.names).cast(schema)
 
 
 def _with_required(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

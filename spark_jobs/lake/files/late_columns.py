@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.declare.step import ArrowRows
-from spark_jobs.lake.engine.arrangement import grouped
+from spark_jobs.lake.engine.arrangement import Arranged, grouped
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import FILE, ROW, located_rows
 from spark_jobs.lake.files.storage import open_input
@@ -35,7 +35,7 @@ from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 Batches = Iterable[pa.RecordBatch]
 
-_STRETCH, _STRETCH_ROWS = "data_stretch", 1 << 14
+_STRETCH, _STRETCH_ROWS = "data_stretch", 1 << 14  # more than a row group holds, so few are read twice
 
 
 def located(frame: DataFrame) -> DataFrame | None:
@@ -124,9 +124,18 @@ def map_joined(
         return ArrowRows(frame.join(others, list(keys)).select(*columns, *late), function, ddl)
     own = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]
     chosen = rows.select(*own, FILE, ROW).join(others, list(keys)).select(*columns, FILE, ROW)
-    stretches = chosen.withColumn(_STRETCH, F.expr(f"{ROW} div {_STRETCH_ROWS}"))
-    in_order = grouped(stretches, [FILE, _STRETCH], [ROW]).select(*columns, FILE, ROW)
-    return in_order.map(fetching(rows.sparkSession, late, function), ddl)
+    return in_file_order(chosen).map(fetching(rows.sparkSession, late, function), ddl)
+
+
+def in_file_order(placed: DataFrame, *order: str) -> Arranged:
+    """Rows in the order of their files: a call gets stretches of them, each longer than a row group.
+
+    Args:
+        placed: with `data_file` and `data_row`.
+        order: columns by which rows of one place follow one another.
+    """
+    stretches = placed.withColumn(_STRETCH, F.expr(f"{ROW} div {_STRETCH_ROWS}"))
+    return grouped(stretches, [FILE, _STRETCH], [ROW, *order]).select(*placed.columns)
 
 
 def fetching(

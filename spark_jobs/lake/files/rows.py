@@ -1,4 +1,8 @@
-"""Rows of a table at a snapshot, on either engine: Spark reads Iceberg itself, Sail the files of PyIceberg's plan."""
+"""Rows of a table at a snapshot, on either engine: Spark reads Iceberg itself, Sail the files of PyIceberg's plan.
+
+Spark's Python workers import this module, so what knows the catalogue is imported where rows are read: SQLAlchemy and
+the rest take half a second of each worker.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,18 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.lake.engine.embedded import is_embedded, parallelism, read_files, require_spark
-from spark_jobs.lake.session.catalogue import load_table, spark_identifier
-from spark_jobs.lake.session.session import catalogue_of
+from spark_jobs.lake.engine.embedded import is_embedded, parallelism, read_files, spark_alone
 from spark_jobs.spark_sql import DataFrame, SparkSession
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table as IcebergTable
 
 FILE, ROW = "data_file", "data_row"
 _LATE = ("input_ids", "content")  # columns that `located_rows` leaves to whoever reads them from the files
@@ -43,12 +47,15 @@ def table_rows(
         dressed: what else is done with the rows; given here, so that it is done with `located_rows` too.
         branch: the branch that is read.
     """
+    from spark_jobs.lake.session.catalogue import spark_identifier
+    from spark_jobs.lake.session.session import catalogue_of
+
     if not is_embedded(spark):
         reader = spark.read if snapshot_id is None else spark.read.option("versionAsOf", str(snapshot_id))
         return dressed(reader.table(spark_identifier(identifier, branch)))
     table = catalogue_of(spark).load_table(identifier)
     schema = _spark_schema(table)
-    files = _files(spark, table, snapshot_id, condition, branch)
+    files = _files(table, snapshot_id, condition, branch)
     frame = dressed(read_files(spark, files, schema))
     setattr(frame, _LOCATED, lambda: dressed(_located(spark, files, schema)))
     return frame
@@ -65,6 +72,9 @@ def path_rows(spark: SparkSession, path: str) -> DataFrame:
 
 def table_exists(spark: SparkSession, identifier: str) -> bool:
     """Whether the lake of a session has a table."""
+    from spark_jobs.lake.session.catalogue import load_table, spark_identifier
+    from spark_jobs.lake.session.session import catalogue_of
+
     if is_embedded(spark):
         return load_table(catalogue_of(spark), identifier) is not None
     return spark.catalog.tableExists(spark_identifier(identifier))
@@ -84,7 +94,6 @@ def _spark_schema(table: IcebergTable) -> Any:
 
 
 def _files(
-    spark: SparkSession,
     table: IcebergTable,
     snapshot_id: int | None,
     condition: BooleanExpression | None,
@@ -95,6 +104,8 @@ def _files(
     Raises:
         InputError: they are not on this machine, or hold rows that were deleted by another writer.
     """
+    from pyiceberg.expressions import AlwaysTrue
+
     if snapshot_id is not None:
         snapshot = table.snapshot_by_id(snapshot_id)
     else:
@@ -104,10 +115,10 @@ def _files(
     tasks = list(table.scan(condition or AlwaysTrue(), snapshot_id=snapshot.snapshot_id).plan_files())
     name = ".".join(table.name())
     if any(task.delete_files for task in tasks):
-        require_spark(spark, f"{name}: reading deletes that stand beside its files")
+        raise spark_alone(f"{name}: reading deletes that stand beside its files")
     paths = sorted(task.file.file_path.removeprefix("file://") for task in tasks)
     if far := next((path for path in paths if "://" in path), None):
-        require_spark(spark, f"{name}: reading files in {far.partition('://')[0]}://")
+        raise spark_alone(f"{name}: reading files in {far.partition('://')[0]}://")
     return paths
 
 

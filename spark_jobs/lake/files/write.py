@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import AlwaysFalse
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -36,7 +35,7 @@ from pyiceberg.table.update import (
 from spark_jobs.exceptions import AuditError, CheckResult, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Table, partition_column, spark_schema
-from spark_jobs.lake.engine.embedded import is_embedded, require_spark
+from spark_jobs.lake.engine.embedded import is_embedded, spark_alone
 from spark_jobs.lake.files.audit import (
     IN_PLACE,
     Evidence,
@@ -249,7 +248,7 @@ def _write_by_spark(
     from pyspark.sql import Observation
 
     declared = target.declared
-    layout = layout_of(declared)
+    layout = _layout(declared)
     if layout and not target.laid_out:
         rows = rows.sortWithinPartitions(*layout)
     checks = check_columns(declared, target.place)
@@ -274,7 +273,7 @@ def _write_embedded(
     """As `_write_by_spark`, by the embedded engine, which computes hashes and checks as columns."""
     declared, table = target.declared, catalogue.load_table(target.identifier)
     if target.place.replaced is None:
-        require_spark(rows.sparkSession, f"{target.identifier}: writing a part that {target.place.replaces} chooses")
+        raise spark_alone(f"{target.identifier}: writing a part that {target.place.replaces} chooses")
     checks = predicates(declared, target.place)
     found = write_hashed_files(
         table,
@@ -283,16 +282,16 @@ def _write_embedded(
             F.expr(row_hash(spark_schema(declared))).alias(HASH),
             *(F.expr(f"NOT coalesce({check}, false)").alias(f"{BAD}{n}") for n, check in enumerate(checks.values())),
         ),
-        () if target.laid_out else layout_of(declared),
+        () if target.laid_out else _layout(declared),
         len(checks),
         branch,
-        target.place.replaced or AlwaysFalse(),
+        target.place.replaced,
         properties,
     )
     return found[0], dict(zip(checks, found[1], strict=True))
 
 
-def layout_of(declared: Table) -> tuple[str, ...]:
+def _layout(declared: Table) -> tuple[str, ...]:
     """Columns by which the rows of a task are sorted before they are written."""
     return (*(partition_column(part) for part in declared.partition if part != "increment"), *declared.sort)
 

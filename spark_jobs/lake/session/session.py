@@ -14,6 +14,7 @@ those.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import os
@@ -27,7 +28,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake.engine.embedded import SAIL, engine_name, is_embedded, process_seconds, session_id, start_embedded
+from spark_jobs.lake.engine.embedded import SAIL, engine_name, is_embedded, process_seconds, start_embedded
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
@@ -48,6 +49,7 @@ _FEWER_COMPILATIONS = (
 )
 LOCAL_JAVA_OPTIONS = f"-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC {_FEWER_COMPILATIONS}"
 _ARROW_RECORDS = 2_000
+_CATALOGUE = "_headrace_catalogue"  # of an embedded session: opens the catalogue of its lake, once
 _CATALOGUES = f"spark.sql.catalog.{CATALOGUE}"
 _SECRET = re.compile("password|secret|token|credential|access-key")
 _CLUSTER_SECRET = "spark.authenticate.secret"
@@ -148,7 +150,7 @@ def start_session(
     """
     if engine_name() == SAIL:
         session = start_embedded(extra)
-        _settings[session_id(session)] = settings
+        setattr(session, _CATALOGUE, functools.cache(functools.partial(open_catalogue, settings, look_at_store=False)))
         return session
     values = {**spark_properties(settings, master), **(extra or {})}
     prepare_environment(local=is_local(values.get("spark.master", "")))
@@ -190,16 +192,10 @@ def start_session(
     return _with_partitions(session, given=False)
 
 
-_settings: dict[str, LakeSettings] = {}
-_catalogues: dict[str, Catalog] = {}
-
-
 def catalogue_of(session: SparkSession) -> Catalog:
     """The catalogue of the lake that an embedded session was started for."""
-    key = session_id(session)
-    if key not in _catalogues:
-        _catalogues[key] = open_catalogue(_settings[key], look_at_store=False)
-    return _catalogues[key]
+    found: Catalog = getattr(session, _CATALOGUE)()
+    return found
 
 
 def _is_secret(key: str) -> bool:

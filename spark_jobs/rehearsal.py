@@ -54,11 +54,14 @@ def _order_files() -> None:
 
 
 def _encode() -> None:
+    from spark_jobs.tokens.certificate import certify
     from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
     from spark_jobs.tokens.piece_encoder import PieceEncoder
 
     text = "a few words, a few words"
-    PieceEncoder(train_byte_pairs([text], 300, 2)).encode(text.encode())
+    tokenizer = train_byte_pairs([text], 300, 2)
+    PieceEncoder(tokenizer).encode(text.encode())
+    certify(tokenizer)  # keeps what it finds of the tokenizers that headrace trains
 
 
 def _copy_tokens() -> None:

@@ -11,19 +11,28 @@ tokens of the vocabulary, special and added tokens, texts of many words, the cut
 
 A certificate decides no row of `tokens`, since ids are the same with and without it. It is valid for the versions that
 it names; where others are installed a new one is made (a few seconds) and not stored.
+
+Nearly all probes ask how text is cut into words, which tokenizers of one kind do alike. So what they find is kept in
+the Python environment (`share/headrace/certificates`), by pre-tokenizer, versions and the code that probes; for a
+second tokenizer of the kind its vocabulary alone is probed, half a second.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
+import os
 import random
+import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -44,6 +53,7 @@ from spark_jobs.tokens.hf_tokenizer import can_cut_at_lines, load_reference
 from spark_jobs.tokens.pre_tokenization import splitting_name, token_bytes, without_nfc
 
 _log = logging.getLogger(__name__)
+_FOLDER: Final = Path(sys.prefix) / "share" / "headrace" / "certificates"
 _BATCH: Final = 4096
 _CODE_POINTS: Final = 0x110000
 _MOST_EXCLUDED: Final = 1 << 16  # 14,049 are measured (docs/tokens.md); many more mean that something else is wrong
@@ -132,11 +142,13 @@ class _RefusedError(Exception):
 def certify(file_text: str, *loaders: Loader) -> Certificate:
     """Compare the fast encoders with the reference, over all code points.
 
-    Takes about 5 seconds for a vocabulary of 50,000 (benchmarks/bench_tokens.py).
+    Takes about 5 seconds for a vocabulary of 50,000 (benchmarks/bench_tokens.py), one where its way to cut words is
+    known.
 
     Args:
         file_text: text of a tokenizer.json.
-        loaders: each makes a fast encoder; by default gigatoken's and ours. All of them must agree with the reference.
+        loaders: each makes a fast encoder, by default gigatoken's and ours; all of them must agree with the reference.
+            Where they are given, nothing that was kept is used.
 
     Returns:
         A certificate, with the reason where it refuses the fast path.
@@ -147,14 +159,15 @@ def certify(file_text: str, *loaders: Loader) -> Certificate:
     excluded: list[int] = []
     refusal = None
     try:
-        pre_tokenizer = _require_known(plain)
-        comparison.require_equal(whole_words(pre_tokenizer, structure_probes()), structure_probes(), "structure")
-        excluded = comparison.differing_code_points(boundaries(pre_tokenizer))
+        kind = _Kind(_require_known(plain), can_cut_at_lines(plain))
+        found = comparison.probed(kind) if loaders else _kept(kind, comparison.probed)
+        comparison.probe_count = found.probe_count
+        if found.refusal is not None:
+            raise _RefusedError(found.refusal)
+        excluded = list(found.excluded)
         comparison.require_equal(plain, _vocabulary_probes(plain, set(excluded)), "vocabulary")
         if plain != file_text:
             excluded = sorted({*excluded, *newly_composing()})
-        if can_cut_at_lines(plain):
-            comparison.require_equal_pieces(pre_tokenizer)
     except _RefusedError as error:
         refusal, excluded = str(error), []
     sha256 = hashlib.sha256(file_text.encode()).hexdigest()
@@ -200,12 +213,71 @@ def _require_known(file_text: str) -> dict[str, Any]:
     return pre_tokenizer
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """What tokenizers have in common that cut text into words alike.
+
+    Attributes:
+        pre_tokenizer: as in their tokenizer.json.
+        is_cut: whether long documents are cut at line ends.
+    """
+
+    pre_tokenizer: dict[str, Any]
+    is_cut: bool
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """What the probes found that do not depend on a vocabulary: as in `Certificate`, `excluded` one by one."""
+
+    refusal: str | None
+    excluded: tuple[int, ...]
+    probe_count: int
+
+
+def _kept(kind: _Kind, probe: Callable[[_Kind], _Probed]) -> _Probed:
+    """What was found of a kind by the same code and versions; probed where nothing is kept, and kept if that can be."""
+    facts = [dataclasses.asdict(kind), reference_version(), encoder_version(), _code_digest()]
+    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+    path = _FOLDER / f"{name}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        values = json.loads(path.read_text())
+        return _Probed(values["refusal"], tuple(map(int, values["excluded"])), int(values["probe_count"]))
+    found = probe(kind)
+    with contextlib.suppress(OSError):  # an environment that others own: the next one probes again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_name(f"{uuid.uuid4().hex}.half")
+        half.write_text(json.dumps(dataclasses.asdict(found)))
+        os.replace(half, path)
+    return found
+
+
+@functools.cache
+def _code_digest() -> str:
+    """Digest of the code that probes."""
+    folder = Path(__file__).parent
+    sources = [Path(__file__), *sorted(folder.glob("*probes.py")), *sorted(folder.glob("*encoder.py"))]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+
+
 class _Comparison:
     """Encodes probes by the reference and by the fast encoders, and counts them."""
 
     def __init__(self, loaders: Sequence[Loader]) -> None:
         self._loaders = loaders
         self.probe_count = 0
+
+    def probed(self, kind: _Kind) -> _Probed:
+        """Probe all that the vocabulary does not decide."""
+        words, excluded = whole_words(kind.pre_tokenizer, structure_probes()), list[int]()
+        try:
+            self.require_equal(words, structure_probes(), "structure")
+            excluded = self.differing_code_points(boundaries(kind.pre_tokenizer))
+            if kind.is_cut:
+                self.require_equal_pieces(kind.pre_tokenizer)
+        except _RefusedError as error:
+            return _Probed(str(error), (), self.probe_count)
+        return _Probed(None, tuple(excluded), self.probe_count)
 
     def require_equal(self, file_text: str, probes: Sequence[str], what: str) -> None:
         """Refuse the tokenizer if the ids of a probe differ; the message names the first."""

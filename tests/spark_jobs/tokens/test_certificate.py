@@ -7,6 +7,7 @@ import json
 import re
 import unicodedata
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.certificate_probes import code_point_blocks, newly_composing
-from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version
+from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces
 from spark_jobs.tokens.hf_tokenizer import load_reference
 from spark_jobs.tokens.piece_encoder import PieceEncoder
 from tests.spark_jobs.packing.encoders import (
@@ -94,6 +95,31 @@ def fast(splitting: str) -> tuple[LibraryEncoder, PieceEncoder]:
 
 
 pytestmark = needs_fast_encoder
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Tests probe by themselves; where they keep what they find."""
+    monkeypatch.setattr(certificate_module, "_FOLDER", tmp_path / "kept")
+    return tmp_path / "kept"
+
+
+@pytest.mark.usefixtures("few_blocks")
+def test_a_second_tokenizer_of_a_kind_is_probed_by_its_vocabulary(
+    nothing_kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its certificate is the one that all probes give; a file that is damaged is made anew, a refusal is kept too."""
+    first = certify(trained_tokenizer())
+    (kept,) = nothing_kept.iterdir()
+    probed = certify(tokenizer_of("gpt2"), LibraryEncoder, load_pieces)
+    with monkeypatch.context() as without:
+        without.delattr(certificate_module, "structure_probes")
+        assert certify(tokenizer_of("gpt2")) == probed
+        kept.write_text(json.dumps(json.loads(kept.read_text()) | {"refusal": "structure: as if"}))
+        assert certify(trained_tokenizer()).refusal == "structure: as if"
+    kept.write_text('{"refusal": null')
+    assert certify(trained_tokenizer()) == first
+
 
 # Every code point is tried for each.
 TRIED = [pytest.param(name, marks=[] if name == "gpt2" else pytest.mark.nightly) for name in SPLITTINGS]

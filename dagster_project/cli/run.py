@@ -33,13 +33,11 @@ from spark_jobs.lake.session.settings import load_settings
 if TYPE_CHECKING:
     import dagster as dg
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
-    from dagster._core.events.log import EventLogEntry
     from pyiceberg.catalog import Catalog
 
     from dagster_project.run_plan import Failures, PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
 
-_DRAIN_SECONDS = 1.0
 _NAMED = 3  # failed tables in the last line
 _COUNTED = {
     "computed": "computed",
@@ -319,13 +317,11 @@ def _execute_once(
     graph = definitions.resolve_asset_graph()
     watch = Watch({graph.get(step.keys[0]).assets_def.node_def.name: step.tables[0] for step in steps}, partition, show)
 
-    def on_event(record: EventLogEntry, cursor: str) -> None:
-        watch.put(record)
-
     job = definitions.resolve_implicit_global_asset_job_def()
     collector = threading.Thread(target=watch.follow, name="run-lines", daemon=True)
     collector.start()
-    instance.watch_event_logs(run_id, None, on_event)
+    # In this process, since Dagster's own watcher reads the database again after each event.
+    instance.add_event_listener(run_id, watch.put)
     try:
         result = run_here(
             job,
@@ -337,14 +333,9 @@ def _execute_once(
             tags={"headrace/command": "run", **tags},
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
-        _drain(watch.lines, sum(_has_line(event) for event in result.all_events))
     finally:
-        instance.end_watch_event_logs(run_id, on_event)
         watch.put(None)
         collector.join()
-    # Dagster's watcher of Postgres looks every 16 seconds once a run is quiet; what it did not tell is told now.
-    for record in instance.all_logs(run_id):
-        watch.read(record)
     if not result.success:
         _require_only_failed_steps(result)
     return watch.lines
@@ -360,14 +351,3 @@ def _require_only_failed_steps(result: dg.ExecuteInProcessResult) -> None:
     if ends[-1].failure_reason is not RunFailureReason.STEP_FAILURE:
         why = ends[-1].error.message if ends[-1].error is not None else "it does not say why"
         raise RunFailedError(f"the run ended before its steps: {' '.join(why.split())}; run the same again")
-
-
-def _has_line(event: dg.DagsterEvent) -> bool:
-    return bool(event.is_step_failure or event.is_step_materialization)
-
-
-def _drain(lines: list[StepLine], expected: int) -> None:
-    """Give Dagster's watcher of events, which polls, a moment to deliver the last ones."""
-    deadline = time.monotonic() + _DRAIN_SECONDS
-    while time.monotonic() < deadline and len(lines) < expected:
-        time.sleep(0.05)

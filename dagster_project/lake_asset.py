@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,6 +45,7 @@ from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding, Source
+from spark_jobs.lake.run.forecast import forecast
 from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import catalogue_errors, load_table
@@ -157,6 +159,18 @@ def assets_of(definitions: dg.Definitions) -> list[LakeAsset]:
     """All assets in some definitions that headrace made, whose graph need not be resolved."""
     made = (one for one in definitions.assets or () if isinstance(one, dg.AssetsDefinition))
     return _distinct(_behind(metadata) for one in made for metadata in one.metadata_by_key.values())
+
+
+def _engine_needs(context: dg.AssetExecutionContext, catalogue: Catalog, ledger: Ledger) -> tuple[int | None, str]:
+    """What the Dagster run of a step asks of an engine; see `run_plan.engine_needs`."""
+    from dagster_project.run_plan import engine_needs
+
+    layer = context.job_def.asset_layer
+    partition = context.partition_key if context.has_partition_key else None
+    chosen = set(context.run.asset_selection or layer.executable_asset_keys)
+    tables = [".".join(key.path) for key in layer.asset_graph.toposorted_asset_keys if key in chosen]
+    found = (declared_binding(table, layer.asset_graph, catalogue, partition) for table in tables)
+    return engine_needs(forecast(ledger, {one.tables: one for one in found if one is not None}.values()))
 
 
 def _distinct(found: Iterable[LakeAsset | None]) -> list[LakeAsset]:
@@ -302,7 +316,7 @@ class LakeAsset:
     def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""
         try:
-            lake: Lake = context.resources.lake.open(context.run.run_id)
+            lake: Lake = context.resources.lake.open(context.run.run_id, functools.partial(_engine_needs, context))
             tags = context.run.tags
             fetches = FETCHED not in tags or context.run.get_parent_run_id() is not None  # executed again, tags and all
             lake = dataclasses.replace(lake, rollout=Rollout.of_tags(tags), fetches=fetches)

@@ -98,6 +98,7 @@ def materialization_metadata(
             "iceberg/snapshot_id": dg.MetadataValue.text(str(latest.snapshot_id)),
             "step_key": latest.step_key,
             "bytes": latest.byte_count,
+            "engine": latest.engine or "not known",
         }
     if outcome.computed and iceberg is not None and latest is not None:
         sample = sample_rows(iceberg, declared, shown, samples)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from spark_jobs.lake.engine.embedded import SPARK, engine_name
+from spark_jobs.lake.engine.choice import Needs, choose
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -43,11 +44,18 @@ class LakeResource(LazyPySparkResource):
     _own: threading.local = PrivateAttr(default_factory=threading.local)
     _ledger: Ledger | None = PrivateAttr(None)
 
-    def open(self, run_id: str) -> Lake:
-        """The lake for one Dagster run."""
+    def open(self, run_id: str, needs: Callable[[Catalog, Ledger], tuple[int | None, str]] | None = None) -> Lake:
+        """The lake for one Dagster run.
+
+        Args:
+            run_id: of the run.
+            needs: gives what the run asks of an engine (`run_plan.engine_needs`), of catalogue and ledger; called if a
+                session is started and the engine was not chosen before.
+        """
         catalogue, ledger = _opened()
         self._ledger = ledger
-        return Lake(catalogue, ledger, self._session_of_thread, run_id, gathers=True)
+        asked = functools.partial(needs, catalogue, ledger) if needs is not None else None
+        return Lake(catalogue, ledger, functools.partial(self._session_of_thread, asked), run_id, gathers=True)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Write what the steps of the run computed to the ledger, together."""
@@ -57,17 +65,21 @@ class LakeResource(LazyPySparkResource):
     @property
     def spark_session(self) -> SparkSession:
         """The session, started on first use."""
+        return self._started(None)
+
+    def _started(self, needs: Needs | None) -> SparkSession:
         if self._spark_session is None:
-            if engine_name() == SPARK:
-                dg.get_dagster_logger().info("starting Spark, 10 to 30 s; jars that are missing are fetched first")
+            configured = "spark_config of the lake's resource is set" if self.spark_config else ""
+            chosen = choose(load_settings().warehouse, needs, configured)
+            dg.get_dagster_logger().info(str(chosen))
             self._spark_session = start(self.spark_config)
         return self._spark_session
 
-    def _session_of_thread(self) -> SparkSession:
+    def _session_of_thread(self, needs: Needs | None) -> SparkSession:
         """The session of this thread: a step sets its session up for what it reads. The first thread starts Spark."""
         with _STARTING:
             if not hasattr(self._own, "session"):
-                self._own.session = self.spark_session if self._spark_session is None else start(self.spark_config)
+                self._own.session = self._started(needs) if self._spark_session is None else start(self.spark_config)
             session: SparkSession = self._own.session
             return session
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,16 @@ def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markd
     show_plan(steps, as_json, markdown)
     if not as_json:
         _tell_what_stays_out({step.tables[0].partition(".")[0] for step in steps})
+
+
+def _tell_engine(steps: Collection[PlannedStep]) -> None:
+    """Print which engine would run the steps, where there is anything to run."""
+    from dagster_project.run_plan import engine_needs
+    from spark_jobs.lake.engine.choice import choice
+
+    due = [step.forecast for step in steps if step.status not in ("unchanged", "frozen")]
+    if due:
+        click.echo(str(choice(load_settings().warehouse, functools.partial(engine_needs, due))))
 
 
 def _tell_what_stays_out(namespaces: Collection[str]) -> None:
@@ -102,6 +113,7 @@ def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = Fals
         for status, table, place, why, rows, seconds in lines:
             known = f"{rows:>12} rows {seconds:>7} s" if rows else ""
             print_styled(f"{table:<36} {place:<12} {known:<27} {why}", _STYLES[status])
+    _tell_engine(steps)
     click.echo(_sum(steps))
     _refuse_failing(steps)
 
@@ -158,7 +170,7 @@ def _sum(steps: Sequence[PlannedStep]) -> str:
     sure, most = (sum(p.seconds or 0 for p in places if p.certain or also) for also in (False, True))
     time = f"{sure:,.0f} s" if round(sure) == round(most) else f"{sure:,.0f} s, at most {most:,.0f} s"
     beside = f" beside {unknown} that were never computed" if unknown else ""
-    return f"{total} tables: {said}; about {time} of steps{beside}, and Spark's start"
+    return f"{total} tables: {said}; about {time} of steps{beside}, and the engine's start"
 
 
 def _facts(step: PlannedStep) -> dict[str, Any]:

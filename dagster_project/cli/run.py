@@ -6,6 +6,7 @@ ends nothing but what depends on it: that is left, and named in the end.
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 import threading
@@ -25,6 +26,7 @@ from dagster_project.cli.step_lines import StepLine, Watch, print_left, print_li
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
+from spark_jobs.lake.engine.choice import choose
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.session import require_installation
@@ -189,7 +191,7 @@ def execute(
     from dagster_project.lake_asset import FETCHED, declared_assets
     from dagster_project.mistakes import refuse_mistakes
     from dagster_project.restrictions import record_visibility
-    from dagster_project.run_plan import Failures, idle_steps, plan_runs, without_partition
+    from dagster_project.run_plan import Failures, engine_needs, idle_steps, plan_runs, without_partition
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
@@ -210,11 +212,13 @@ def execute(
         for text in end_dead_runs(instance):
             tell(text)
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
+        idle = set(map(id, idle_steps(runs, instance)))
+        due = [step.forecast for planned in runs for step in planned.steps if id(step) not in idle]
+        if any(due):
+            tell(str(choose(settings.warehouse, functools.partial(engine_needs, due))))
+            require_installation(settings)
         for text in (*_foretold_changes(catalogue, runs), *without_partition(keys, runs)):
             tell(text)
-        idle = set(map(id, idle_steps(runs, instance)))
-        if any(step.forecast and id(step) not in idle for planned in runs for step in planned.steps):
-            require_installation(settings)
         unasked = {line.table for line in unanswered}
         idle -= {id(step) for planned in runs for step in planned.steps if step.tables[0] in unasked}
         failed = Failures(graph, unasked)
@@ -224,11 +228,11 @@ def execute(
             for line in (one for step in planned.steps if id(step) in idle for one in _idle_lines(ledger, step)):
                 show(line)
                 lines.append(line)
-            due = [step for step in planned.steps if id(step) not in idle]
-            chosen = [step for step in due if not failed.keeps(step)]
+            busy = [step for step in planned.steps if id(step) not in idle]
+            chosen = [step for step in busy if not failed.keeps(step)]
             if chosen:
                 lines += _execute_once(definitions, instance, chosen, planned.partition, show, tags)
-            left += _left_lines(failed, due, lines)
+            left += _left_lines(failed, busy, lines)
         for line in left:
             show(line)
     return lines + left

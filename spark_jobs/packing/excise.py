@@ -375,6 +375,7 @@ def _row(
         sequence_number=written.sequence_number,
         seconds=round(seconds, 3),
         core_seconds=None,
+        engine=None,
         run_id=lake.run_id,
     )
 

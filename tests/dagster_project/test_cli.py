@@ -602,7 +602,8 @@ def test_a_failed_step_is_told_and_ends_with_status_four(
     declare("older", OLDER)
     assert run_command(["run", "older"]) == 4
     out, err = capfd.readouterr()
-    foretold, failed, left, counts = out.splitlines()
+    engine, foretold, failed, left, counts = out.splitlines()
+    assert engine.startswith("engine: ")
     assert foretold.startswith("will fail: /nowhere: ") and out.count("/nowhere") == 1
     assert failed.startswith("older.documents ") and failed.endswith(" s  failed    as said above")
     assert "rows" not in failed and "Traceback" not in err

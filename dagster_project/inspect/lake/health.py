@@ -18,7 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from spark_jobs.exceptions import SparkJobsError, WrongLakeError
-from spark_jobs.lake.engine.embedded import ENGINE, SAIL, SAIL_VERSION, SPARK, engine_name, require_sail
+from spark_jobs.lake.engine.choice import AUTO, ENGINE, SAIL, SAIL_VERSION, choice
+from spark_jobs.lake.engine.embedded import require_sail
 from spark_jobs.lake.ledger.ledger import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_writable
 from spark_jobs.lake.session.class_archive import archive_path
@@ -82,10 +83,13 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
 
 
 def _engine(settings: LakeSettings) -> tuple[str, str]:
-    if engine_name() == SPARK:
-        return "ok", "Spark"
-    require_sail()
-    return "ok", f"Sail {SAIL_VERSION}; maintenance, streams, object stores and partitions of one's own need Spark"
+    if os.environ.get(ENGINE) == SAIL:
+        require_sail()
+    least = choice(settings.warehouse, lambda: (0, ""))  # of a run that reads hardly anything
+    if least.engine == SAIL:
+        larger = ", and Spark for larger runs and what only Spark does" if os.environ.get(ENGINE) == AUTO else ""
+        return "ok", f"Sail {SAIL_VERSION}{larger}"
+    return "ok", f"Spark: {least.reason}"
 
 
 def _java(settings: LakeSettings) -> tuple[str, str]:

@@ -5,10 +5,9 @@ milliseconds, where a local Spark takes 5 to 10 s and .3 to .5 s. It knows neith
 writes, it keeps no rows, and it drops sorts in front of Python functions; those needs go through `arrangement` and
 `lake.files`, so no step knows which engine it runs on.
 
-    HEADRACE_ENGINE=spark    the default
-    HEADRACE_ENGINE=sail     needs `pip install 'headrace[sail]'`, and a lake in local files
-
-One process runs one engine: PySpark's functions of columns belong to one of them for the life of a process.
+It needs `pip install 'headrace[sail]'` and a lake in local files; `choice` says which process takes it. One process
+runs one engine: PySpark's functions of columns belong to one of them for the life of a process. What its queries hold
+at a time is bounded by HEADRACE_EMBEDDED_MEMORY, 2g by default; one that needs more ends in an error.
 """
 
 from __future__ import annotations
@@ -29,29 +28,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_jobs.exceptions import InputError, SetupError, nearest
+from spark_jobs.exceptions import InputError, SetupError
+from spark_jobs.lake.engine.choice import ENGINE, MEMORY, missing_sail, size_setting
 from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
-ENGINE = "HEADRACE_ENGINE"
-SPARK, SAIL = "spark", "sail"
-SAIL_VERSION = "0.7.2"  # of another one nobody has compared the rows
+_DEFAULT_MEMORY = 2 << 30
 _BATCH_ROWS = 2_048
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _server: Any = None
-
-
-def engine_name() -> str:
-    """The engine of this process: `spark` or `sail`.
-
-    Raises:
-        SetupError: the environment names another one.
-    """
-    name = os.environ.get(ENGINE, "") or SPARK
-    if name not in (SPARK, SAIL):
-        raise SetupError(f"{ENGINE}={name}: there is no such engine{nearest(name, (SPARK, SAIL))}; set spark or sail")
-    return name
 
 
 def is_embedded(of: DataFrame | SparkSession) -> bool:
@@ -61,7 +47,7 @@ def is_embedded(of: DataFrame | SparkSession) -> bool:
 
 def spark_alone(what: str) -> InputError:
     """The error of what the embedded engine cannot do; says how it is done."""
-    return InputError(f"{what} is done by Spark alone: unset {ENGINE}, or set it to spark, for this command")
+    return InputError(f"{what} is done by Spark alone: set {ENGINE}=spark for this command")
 
 
 def require_spark(session: SparkSession, what: str) -> None:
@@ -85,15 +71,8 @@ def require_sail() -> None:
     Raises:
         SetupError: it is not installed, or not in the version whose rows were compared with Spark's.
     """
-    try:
-        import grpc_status  # noqa: F401  PySpark asks for it when it is too late to say so in one line
-        import pysail
-    except ImportError as error:
-        mend = "pip install 'headrace[sail]'"
-        raise SetupError(f"{ENGINE}=sail needs a package that is missing ({error}): {mend}") from None
-    if pysail.__version__ != SAIL_VERSION:
-        mend = f"pip install pysail=={SAIL_VERSION}"
-        raise SetupError(f"pysail {pysail.__version__} is installed, {SAIL_VERSION} is needed: {mend}")
+    if missing := missing_sail():
+        raise SetupError(f"{ENGINE}=sail: {missing}")
 
 
 def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
@@ -112,6 +91,9 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
             tell("starting Sail, in this process")
             os.environ.setdefault("RUST_LOG", "error")
             os.environ.setdefault("SAIL_EXECUTION__BATCH_SIZE", str(_BATCH_ROWS))
+            os.environ.setdefault("SAIL_RUNTIME__MEMORY_POOL__TYPE", "greedy")
+            memory = size_setting(MEMORY, _DEFAULT_MEMORY)
+            os.environ.setdefault("SAIL_RUNTIME__MEMORY_POOL__GREEDY__MAX_SIZE", str(memory))
             _server = SparkConnectServer()
             _server.start()
         _, port = _server.listening_address

@@ -31,6 +31,7 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
 )
+from pyiceberg.types import DecimalType, IcebergType
 
 from spark_jobs.exceptions import AuditError, CheckResult, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.step import ArrowRows
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _BRANCH_SUMMARY = "headrace.branch"
+_LONG_DIGITS = 18  # of a decimal that fits 64 bits
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,8 @@ def _write_embedded(
     declared, table = target.declared, catalogue.load_table(target.identifier)
     if target.place.replaced is None:
         raise spark_alone(f"{target.identifier}: writing a part that {target.place.replaces} chooses")
+    if wide := next((one.name for one in table.schema().fields if _is_wide(one.field_type)), None):
+        raise spark_alone(f"{target.identifier}: hashing decimals of more than {_LONG_DIGITS} digits ({wide})")
     checks = predicates(declared, target.place)
     found = write_hashed_files(
         table,
@@ -289,6 +293,11 @@ def _write_embedded(
         properties,
     )
     return found[0], dict(zip(checks, found[1], strict=True))
+
+
+def _is_wide(kind: IcebergType) -> bool:
+    """Whether values are decimals that need more than 64 bits, whose `xxhash64` the engines compute differently."""
+    return isinstance(kind, DecimalType) and kind.precision > _LONG_DIGITS
 
 
 def _layout(declared: Table) -> tuple[str, ...]:

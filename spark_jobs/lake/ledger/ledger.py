@@ -72,7 +72,12 @@ MATERIALIZATIONS = Table(
         Column("row_count!", "long", "rows of this increment or partition"),
         Column("byte_count!", "long", "bytes of its data files"),
         Column("seconds!", "double", "wall-clock seconds from the first read to publishing"),
-        Column("core_seconds", "double", "seconds that Spark's tasks took, summed over cores; null where not measured"),
+        Column(
+            "core_seconds",
+            "double",
+            "seconds of Spark's tasks over all cores, or of the process where Sail ran in it; null: not measured",
+        ),
+        Column("engine", "string", "engine that computed it, spark or sail; null where it is not known"),
         Column("run_id!", "string", "Dagster run or command that computed it"),
         Column("git_commit", "string", "commit of the code, where it is known"),
         Column("recorded_at!", "timestamptz", "when the row was written"),

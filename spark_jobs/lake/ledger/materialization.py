@@ -71,6 +71,7 @@ class Materialization:
     run_id: str
     git_commit: str | None
     core_seconds: float | None = None
+    engine: str | None = None
 
     def to_json(self) -> str:
         """All facts as one line, for the table's property."""

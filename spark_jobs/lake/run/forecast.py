@@ -26,8 +26,9 @@ from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.decisions import released
 from spark_jobs.lake.run.plan import Task, frozen_from, is_known, other_settings, reads_of_other_rows, tasks, waits
-from spark_jobs.lake.run.reads import Reads, changed_places, covers, reads_of
+from spark_jobs.lake.run.reads import Reads, changed_places, covers, reads_of, sizes_of
 from spark_jobs.lake.session.catalogue import schema_difference
+from spark_jobs.lake.session.shuffle_partitions import listed_size
 
 _SHOWN = 3
 _LIKE = 20  # places of a table that an estimate is made from
@@ -44,6 +45,7 @@ class ForecastPlace:
         exists: whether the table holds the place now.
         rows: estimate; None where nothing is known.
         seconds: estimate, of wall-clock time; None where nothing is known.
+        byte_count: bytes that are read, of a source's files or of tables as they are now; None where not known.
     """
 
     place: str
@@ -52,6 +54,7 @@ class ForecastPlace:
     exists: bool
     rows: int | None = None
     seconds: float | None = None
+    byte_count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ def _step(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> StepForecast
     if binding.step.discover is not None or scope is Scope.INTAKE:
         numbers = {int(place) for place in known} | {int(one.place) for one in places}
         upcoming.increments.update(dict.fromkeys(binding.tables, sorted(numbers)))
-    estimated = tuple(_estimated(ledger, binding, one, upcoming) for one in places)
+    estimated = tuple(_estimated(ledger, binding, _sized(ledger, binding, one), upcoming) for one in places)
     again = {one.place for one in places}
     frozen = "" if again else other_settings(ledger, binding)
     return StepForecast(binding, estimated, sum(place not in again for place in known), frozen)
@@ -172,7 +175,8 @@ def _discovered(ledger: Ledger, binding: Binding, task: Task) -> ForecastPlace:
     files = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()) if name != "unchanged")
     reason = "; ".join([*settings, f"files: {files or 'all read again'}"])
     rows = counts["new or changed"]
-    return ForecastPlace(task.place.key, reason, certain=True, exists=False, rows=rows)
+    size = listed_size(listing).byte_count
+    return ForecastPlace(task.place.key, reason, certain=True, exists=False, rows=rows, byte_count=size)
 
 
 def _intake(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> Iterator[ForecastPlace]:
@@ -428,6 +432,36 @@ def _some(names: list[str]) -> str:
     """The first few of some names."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+def _sized(ledger: Ledger, binding: Binding, one: ForecastPlace) -> ForecastPlace:
+    """A forecast with the bytes that are read, as far as they are there now."""
+    if one.byte_count is not None or binding.step.discover is not None:
+        return one
+    if binding.step.scope is Scope.INTAKE:
+        return replace(one, byte_count=0)  # numbers of increments
+    numbered = one.place.isdigit() and binding.partition is None
+    increment = int(one.place) if numbered else None
+    if binding.step.scope is Scope.FROZEN:
+        increment = frozen_from(ledger, binding)
+    try:
+        sizes = sizes_of(reads_of(binding, ledger, increment), ledger)
+        return replace(one, byte_count=sum(size.byte_count for size in sizes))
+    except InputError:  # made by this run, at least in part: at most what is there of all inputs
+        there = (row for table in _input_tables(binding) for row in ledger.places(table).values())
+        return replace(one, byte_count=sum(row.byte_count for row in there))
+
+
+def bytes_to_read(steps: Iterable[StepForecast]) -> int | None:
+    """About the most bytes that a step of a run reads: what its sources have that is new, and the largest input now.
+
+    None where a source does not say how much it has.
+    """
+    places = [(one.binding.step.discover is not None, place.byte_count) for one in steps for place in one.places]
+    if any(count is None for _, count in places):
+        return None
+    new = sum(count or 0 for is_source, count in places if is_source)
+    return new + max((count or 0 for is_source, count in places if not is_source), default=0)
 
 
 def _estimated(ledger: Ledger, binding: Binding, one: ForecastPlace, upcoming: _Upcoming) -> ForecastPlace:

@@ -28,6 +28,8 @@ from pyiceberg.table import Table as IcebergTable
 from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import Output, Scope
 from spark_jobs.lake.engine.arrangement import release
+from spark_jobs.lake.engine.choice import SAIL, SPARK
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.audit import Evidence
 from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -303,6 +305,7 @@ def _publish(
         core_seconds=round(spent, 3),
         run_id=lake.run_id,
         git_commit=git_commit(),
+        engine=SAIL if is_embedded(lake.session()) else SPARK,
     )
     if before is not None and before.data_version == one.version:
         discard(lake.catalogue, one)

@@ -28,7 +28,8 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake.engine.embedded import SAIL, engine_name, is_embedded, process_seconds, start_embedded
+from spark_jobs.lake.engine.choice import SAIL, choose, engine_name
+from spark_jobs.lake.engine.embedded import is_embedded, process_seconds, start_embedded
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
@@ -148,7 +149,7 @@ def start_session(
     Raises:
         SetupError: Java or a jar is missing, or the JVM does not start.
     """
-    if engine_name() == SAIL:
+    if choose(settings.warehouse).engine == SAIL:
         session = start_embedded(extra)
         setattr(session, _CATALOGUE, functools.cache(functools.partial(open_catalogue, settings, look_at_store=False)))
         return session

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+from spark_jobs.lake.engine.choice import ENGINE, MEMORY
+
 _OWN_ERROR = re.compile(r"spark_jobs\.exceptions\.\w+Error: (?P<message>.+)")
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")
 _LOST_DATABASE = re.compile(
     r"PSQLException: (FATAL: (terminating connection|the database system is)|Connection to \S+ refused|"
     r"An I/O error|This connection has been closed)"
 )
+_SAIL_IS_FULL = "remain available for the total memory pool"
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
 
@@ -39,6 +42,11 @@ def failure_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(sign in line for line in lines for sign in _FULL_DISK):
         return "the disk is full; free some space and run again, nothing was published"
+    if any(_SAIL_IS_FULL in line for line in lines):
+        return (
+            f"Sail needs more memory than {MEMORY} allows for a join, 2g where it is unset; raise it, or run with "
+            f"{ENGINE}=spark, which writes to disk what does not fit; the table is as it was"
+        )
     if any("NOT_NULL_ASSERT_VIOLATION" in line for line in lines):
         column = _after(lines, "NOT_NULL_ASSERT_VIOLATION")
         return f"column {column} is null in a row, the table says it is required; fill it or leave such rows out"

@@ -1,0 +1,88 @@
+"""Which engine a run takes, and what it says of that."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from spark_jobs.exceptions import SetupError
+from spark_jobs.lake.engine import choice as choice_module
+from spark_jobs.lake.engine.choice import Choice, choice, choose, engine_name
+from spark_jobs.lake.session.spark_errors import failure_line
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine is named or chosen, and Sail is there."""
+    for name in ("HEADRACE_ENGINE", "HEADRACE_EMBEDDED_BYTES", "HEADRACE_SPARK_MASTER", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(choice_module, "_chosen", [])
+    monkeypatch.setattr(choice_module, "missing_sail", lambda: "")
+
+
+def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to a bound; whatever else speaks for Spark is said first."""
+    assert str(choice("/lake", lambda: (39_000_000, ""))) == "engine: Sail, in this process (it reads 39 MB)"
+    assert choice("/lake", lambda: (1 << 29, "")).engine == "sail"
+    found = choice("/lake", lambda: ((1 << 29) + 1, ""))
+    assert str(found) == "engine: Spark (it reads 537 MB, HEADRACE_EMBEDDED_BYTES is 537 MB)"
+    monkeypatch.setenv("HEADRACE_EMBEDDED_BYTES", "2g")
+    assert choice("/lake", lambda: (2_000_000_000, "")).engine == "sail"
+    assert choice("/lake", lambda: (None, "")) == Choice("spark", "how much it reads is not known")
+    assert choice("/lake") == Choice("spark", "how much it reads is not known")
+    assert (
+        choice("/lake", lambda: (1, "a.b is made by a step of your own")).reason == "a.b is made by a step of your own"
+    )
+    assert choice("s3://bucket/lake", lambda: (1, "")) == Choice("spark", "the lake is in s3://")
+    monkeypatch.setattr(choice_module, "missing_sail", lambda: "pysail is missing")
+    assert choice("/lake", lambda: (1, "")) == Choice("spark", "pysail is missing")
+    monkeypatch.setenv("HEADRACE_SPARK_MASTER", "spark://host:7077")
+    assert choice("/lake", lambda: (1, "")) == Choice("spark", "HEADRACE_SPARK_MASTER is set")
+
+
+def test_the_first_choice_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process runs one engine; what a later run of it reads changes nothing, nor is it asked."""
+    assert engine_name() == "spark"
+    assert choose("/lake", lambda: (1, "")).engine == "sail"
+    assert choose("/lake", lambda: pytest.fail("asked")).engine == engine_name() == "sail"
+    monkeypatch.setenv("HEADRACE_ENGINE", "spark")
+    assert engine_name() == "spark"
+    assert choice("/lake", lambda: pytest.fail("asked")) == Choice("spark", "HEADRACE_ENGINE=spark")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("HEADRACE_ENGINE", "sial", "there is no such engine; did you mean 'sail'?; set spark, sail, auto"),
+        ("HEADRACE_EMBEDDED_BYTES", "lots", "it is no size; write e.g. 512m or 2g"),
+    ],
+)
+def test_a_setting_that_says_nothing_is_refused(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, with the mend."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SetupError, match=f"^{name}={value}: ") as found:
+        choice("/lake", lambda: (1, ""))
+    assert str(found.value).endswith(said)
+
+
+def test_another_version_of_sail_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has compared its rows."""
+    monkeypatch.undo()
+    pysail = pytest.importorskip("pysail")
+    monkeypatch.setattr(pysail, "__version__", "0.7.3")
+    assert choice_module.missing_sail() == "pysail 0.7.3 is installed, not 0.7.2: pip install pysail==0.7.2"
+    monkeypatch.setitem(sys.modules, "pysail", None)
+    assert choice_module.missing_sail().endswith("pip install 'headrace[sail]'")
+
+
+def test_a_full_memory_says_what_to_do() -> None:
+    """Sail's own sentence names no setting of headrace."""
+    said = (
+        "Failed to allocate additional 255.5 KB for HashJoinInput[0] with 31.8 MB already allocated for this "
+        "reservation - 203.5 KB remain available for the total memory pool: greedy(used: 63.8 MB, pool_size: 64.0 MB)"
+    )
+    line = failure_line(RuntimeError(said))
+    assert "\n" not in line and "HEADRACE_EMBEDDED_MEMORY" in line and "HEADRACE_ENGINE=spark" in line

@@ -10,7 +10,7 @@ COPY setup setup
 COPY protos protos
 COPY blender_service blender_service
 COPY spark_jobs spark_jobs
-RUN setup/install.sh \
+RUN setup/install.sh spark \
     && python -m spark_jobs.lake.session.jars core postgres s3 \
     && rm -rf .uv ~/.cache
 COPY . .

@@ -10,21 +10,24 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-ingest bench-pipeline lock protos ui serve clean
+.PHONY: help setup setup-spark demo test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-ingest bench-pipeline lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
 
-setup: ## install everything into .venv: packages, Java if there is none, jars
+setup: ## install all packages into .venv
 	@setup/install.sh
+
+setup-spark: ## what runs on Spark need too: Java if there is none, jars
+	@setup/install.sh spark
 
 demo: setup ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
 	@.venv/bin/headrace demo $(ARGS)
 
-test: lint ## all checks and the tests of the default tier (ARGS= for pytest)
+test: lint setup-spark ## all checks and the tests of the default tier (ARGS= for pytest)
 	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(STEP_TESTS) $(ARGS); steps=$$?; $(PYTEST) $(addprefix --ignore=,$(STEP_TESTS)) $(ARGS) && exit $$steps)
 
-test-all: lint ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
+test-all: lint setup-spark ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
 	@$(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)
 
 lint: setup ## style, types and the layers between packages
@@ -39,24 +42,24 @@ format: setup ## format the code and mend what ruff can mend
 docs: setup ## the documentation as a site in site/; a broken link or a page that nothing leads to is an error
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict
 
-bench: setup ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
+bench: setup-spark ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
 	@for file in $(or $(ARGS),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file"; $(PYTHON) $$file || exit 1; done
 
 bench-blender: setup ## Blender: order, chains of updates, one stream beside raw gRPC, seeks, memory (ARGS= for --part, --peers)
 	@$(PYTHON) benchmarks/bench_blender.py $(ARGS)
 
-bench-pipeline: setup ## files to packed windows, step by step: fixed seconds and seconds a MB (ARGS= for --sizes, --pieces)
+bench-pipeline: setup-spark ## files to packed windows, step by step: fixed seconds and seconds a MB (ARGS= for --sizes, --pieces)
 	@$(PYTHON) benchmarks/bench_pipeline.py $(ARGS)
 
-bench-filters: setup ## scorers on Spark and one by one (ARGS= for --sizes); peers: each benchmarks/bench_filters_*.py says how
+bench-filters: setup-spark ## scorers on Spark and one by one (ARGS= for --sizes); peers: each benchmarks/bench_filters_*.py says how
 	@$(PYTHON) benchmarks/bench_filters.py $(ARGS)
 	@$(if $(ARGS),true,for part in heuristics models ngrams profanity personal contamination policies; do $(PYTHON) benchmarks/bench_filters_$$part.py || exit 1; done && $(PYTHON) benchmarks/bench_clusters.py)
 
-bench-ingest: setup ## files, pages, web archives, git, archives, texts, scans, an API to rows (ARGS= for bench_ingest.py: --peer)
+bench-ingest: setup-spark ## files, pages, web archives, git, archives, texts, scans, an API to rows (ARGS= for bench_ingest.py: --peer)
 	@$(PYTHON) benchmarks/bench_ingest.py $(ARGS)
 	@$(if $(ARGS),true,for part in git texts ocr api "archives tar.gz --gigabytes 0.2"; do set -- $$part; name=$$1; shift; $(PYTHON) benchmarks/bench_ingest_$$name.py "$$@" || exit 1; done)
 
-bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
+bench-dedup: setup-spark ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
 	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,for part in dedup_kernels dedup_features repositories; do $(PYTHON) benchmarks/bench_$$part.py || exit 1; done)
 
 lock: setup ## solve requirements.lock again after a change in pyproject.toml (ARGS=--upgrade for newer versions)

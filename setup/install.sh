@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes .venv hold exactly what requirements.lock says, finds Java and fetches the jars.
+# Makes .venv hold exactly what requirements.lock says; `setup/install.sh spark` finds Java and fetches Spark's jars too.
 #
-# Needs Python 3.11+ alone: uv comes from the PATH, else from the pinned wheel in setup/uv.lock. Running it again is
+# Small runs on one machine need no Spark (docs/engines.md), and the first session of Spark fetches jars that are missing;
+# beforehand it starts some seconds sooner, with an archive of its classes. Needs Python 3.11+ alone: uv comes from the PATH, else from the pinned wheel in setup/uv.lock. Running it again is
 # free while nothing changed; killing it at any moment is harmless, the next run goes on. On failure it says in one
 # line what is missing and how to get it, and exits with status 2. Indexes and mirrors are those of pip's and uv's own
 # settings; HEADRACE_PYTHON names another Python, HEADRACE_JARS and HEADRACE_IVY_SETTINGS see spark_jobs/lake/session/jars.py.
@@ -10,14 +11,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly OLDEST_UV=0.8.0 HEARTBEAT_SECONDS=20 NEEDED_GIB=8
 readonly CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
-readonly VENV=.venv TOOLS=.uv STAMP=.venv/headrace-set-up UNFINISHED=.venv/headrace-unfinished LOG=.uv/set-up.log
+readonly VENV=.venv TOOLS=.uv STAMP=.venv/headrace-set-up SPARK_STAMP=.venv/headrace-spark UNFINISHED=.venv/headrace-unfinished LOG=.uv/set-up.log
 
 say() { echo "set-up: $*"; }
 fail() { echo "set-up: $*" >&2; exit 2; }
 
-fingerprint() { cat pyproject.toml requirements.lock setup/install.sh setup/uv.lock spark_jobs/lake/session/jars.lock | sha256sum; }
+fingerprint() { cat pyproject.toml requirements.lock setup/install.sh setup/uv.lock | sha256sum; }
+
+spark_fingerprint() { { fingerprint && cat spark_jobs/lake/session/jars.lock; } | sha256sum; }
 
 up_to_date() { [ -x "$VENV/bin/python" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ]; }
+
+spark_up_to_date() { [ "$(cat "$SPARK_STAMP" 2>/dev/null)" = "$(spark_fingerprint)" ]; }
 
 # Runs a command with its output in the log, a line now and then while it lasts, and its error in one line.
 quietly() {
@@ -127,27 +132,44 @@ install_packages() {
   rm "$UNFINISHED"
 }
 
-if up_to_date; then exit 0; fi
-mkdir -p "$TOOLS"
-exec 9>"$TOOLS/lock"
-if command -v flock >/dev/null; then
-  flock --nonblock 9 || { say "waiting for another set-up in this directory"; flock 9; }
-  if up_to_date; then exit 0; fi
-fi
-python=$(find_python)
-adopt_network_settings
-find_uv
-say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
-install_packages
-"$VENV/bin/python" -m spark_jobs.lake.session.java || exit 2
-"$VENV/bin/python" -m spark_jobs.lake.session.jars || exit 2
-say "archiving the classes of Spark, under a minute"
+# Waits until no other set-up works in this directory.
+alone() {
+  mkdir -p "$TOOLS"
+  exec 9>"$TOOLS/lock"
+  if command -v flock >/dev/null && ! flock --nonblock 9; then
+    say "waiting for another set-up in this directory"
+    flock 9
+  fi
+}
+
+stamp() {
+  "$1" >"$2.new"
+  mv "$2.new" "$2"
+  say "ready after $SECONDS s"
+}
+
+set_up() {
+  python=$(find_python)
+  adopt_network_settings
+  find_uv
+  say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
+  install_packages
+  say "compiling kernels, one or two minutes"
+  quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.rehearsal
+  quietly "compiling kernels" "$VENV/bin/python" -c 'from blender_service.server.server import compile_kernels; compile_kernels()'
+  stamp fingerprint "$STAMP"
+}
+
+set_up_spark() {
+  "$VENV/bin/python" -m spark_jobs.lake.session.java || exit 2
+  "$VENV/bin/python" -m spark_jobs.lake.session.jars || exit 2
+  say "archiving the classes of Spark, under a minute"
+  quietly "archiving classes" archive_classes
+  stamp spark_fingerprint "$SPARK_STAMP"
+}
+
 # Without the archive all works, only later, so a Java that cannot make one ends no set-up.
 archive_classes() { "$VENV/bin/python" -m spark_jobs.lake.session.class_archive || true; }
-quietly "archiving classes" archive_classes
-say "compiling kernels, one or two minutes"
-quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.rehearsal
-quietly "compiling kernels" "$VENV/bin/python" -c 'from blender_service.server.server import compile_kernels; compile_kernels()'
-fingerprint >"$STAMP.new"
-mv "$STAMP.new" "$STAMP"
-say "ready after $SECONDS s"
+
+up_to_date || { alone; up_to_date || set_up; }
+[ "${1:-}" != spark ] || spark_up_to_date || { alone; spark_up_to_date || set_up_spark; }

@@ -42,10 +42,10 @@ class Machine:
         path.write_text(text, "utf-8")
         path.chmod(0o755)
 
-    def set_up(self, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run the script with these environment variables alone."""
+    def set_up(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run the script with these arguments, and these environment variables alone."""
         environment = {"PATH": str(self.programs), "HOME": str(self.checkout), **variables}
-        command = ["bash", "setup/install.sh"]
+        command = ["bash", "setup/install.sh", *words]
         return subprocess.run(
             command, cwd=self.checkout, env=environment, capture_output=True, text=True, check=False, timeout=60
         )
@@ -126,25 +126,42 @@ sys.meta_path.insert(0, Blocker())
 
 
 def test_set_up_runs_once_and_again_when_a_lock_changes(with_python: Machine) -> None:
-    """Nothing changed: no output, no work. A changed lock, jar lock or pyproject: everything is brought up to date."""
+    """Nothing changed: no output, no work. A changed lock or pyproject: everything is brought up to date."""
     with_python.add("uv", FAKE_UV)
     first = with_python.set_up()
     assert first.returncode == 0, first.stderr
-    assert [line for line in first.stdout.splitlines() if "spark_jobs" in line] == [
-        "set-up: spark_jobs.lake.session.java",
-        "set-up: spark_jobs.lake.session.jars",
-    ]
+    assert "spark_jobs" not in first.stdout  # neither Java nor jars
     calls = (with_python.checkout / "uv-calls").read_text("utf-8")
     assert "--require-hashes -r requirements.lock" in calls
 
     second = with_python.set_up()
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
 
-    for name in ("requirements.lock", "spark_jobs/lake/session/jars.lock", "pyproject.toml"):
-        with (with_python.checkout / name).open("a", encoding="utf-8") as stream:
-            stream.write("# changed\n")
+    for name in ("requirements.lock", "pyproject.toml"):
+        _change(with_python, name)
         again = with_python.set_up()
         assert "ready after" in again.stdout, name
+
+
+def test_spark_is_set_up_when_it_is_asked_for(with_python: Machine) -> None:
+    """Java and jars, once, and again when their lock changes; a first time the packages before them."""
+    with_python.add("uv", FAKE_UV)
+    asked = ["set-up: spark_jobs.lake.session.java", "set-up: spark_jobs.lake.session.jars"]
+    for name, count in ((None, 2), ("spark_jobs/lake/session/jars.lock", 1), ("pyproject.toml", 2)):
+        if name is not None:
+            _change(with_python, name)
+        done = with_python.set_up("spark")
+        assert done.returncode == 0, done.stderr
+        assert [line for line in done.stdout.splitlines() if "spark_jobs" in line] == asked
+        assert done.stdout.count("ready after") == count, name
+        again = with_python.set_up("spark")
+        assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+
+def _change(machine: Machine, name: str) -> None:
+    """Add a line to a file of the checkout."""
+    with (machine.checkout / name).open("a", encoding="utf-8") as stream:
+        stream.write("# changed\n")
 
 
 def test_killed_set_up_starts_its_environment_anew(with_python: Machine) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from spark_jobs.exceptions import SparkJobsError, WrongLakeError
-from spark_jobs.lake.engine.choice import AUTO, ENGINE, SAIL, SAIL_VERSION, choice
+from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, choice
 from spark_jobs.lake.engine.embedded import require_sail
 from spark_jobs.lake.ledger.ledger import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_writable
@@ -77,7 +77,8 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
             text = " ".join(str(error).split()).removeprefix(f"{subject}: ")
             if subject == "store" and not isinstance(error, SparkJobsError):
                 text += "; check PYICEBERG_CATALOG__LAKE__WAREHOUSE and the settings S3__.. beside it"
-            yield Finding(subject, "fault", text)
+            spared = subject in _OF_SPARK and _takes_sail(settings)
+            yield Finding(subject, "warning" if spared else "fault", text)
     for program, port in PORTS.items():
         yield _port(program, port)
 
@@ -85,11 +86,19 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
 def _engine(settings: LakeSettings) -> tuple[str, str]:
     if os.environ.get(ENGINE) == SAIL:
         require_sail()
-    least = choice(settings.warehouse, lambda: (0, ""))  # of a run that reads hardly anything
-    if least.engine == SAIL:
-        larger = ", and Spark for larger runs and what only Spark does" if os.environ.get(ENGINE) == AUTO else ""
-        return "ok", f"Sail {SAIL_VERSION}{larger}"
-    return "ok", f"Spark: {least.reason}"
+    if not _takes_sail(settings):
+        return "ok", f"Spark: {_small_run(settings).reason}"
+    larger = ", and Spark for larger runs and what only Spark does"
+    return "ok", f"Sail {SAIL_VERSION}{larger if os.environ.get(ENGINE) != SAIL else ''}"
+
+
+def _takes_sail(settings: LakeSettings) -> bool:
+    """Whether small runs take Sail, so that they need nothing of Spark."""
+    return _small_run(settings).engine == SAIL
+
+
+def _small_run(settings: LakeSettings) -> Choice:
+    return choice(settings.warehouse, lambda: (0, ""))
 
 
 def _java(settings: LakeSettings) -> tuple[str, str]:

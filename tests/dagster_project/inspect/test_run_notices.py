@@ -87,7 +87,7 @@ def test_what_left_and_is_at_its_source_again_is_told(lake: Catalog) -> None:
 def test_the_funnel_ends_with_what_was_excised(lake: Catalog) -> None:
     """Documents that are out of every packed table of their dataset; those out of one of two are still there."""
     tables = {"members", "exact_duplicates", "survivors", "packed_notes_64", "packed_notes_128"}
-    corpus = CorpusFacts("main", frozenset(tables), ("clients", "notes"), (), None)
+    corpus = CorpusFacts("main", frozenset(tables), ("clients", "notes"), None, None)
     found = {stage.step: stage.documents for stage in funnel(lake, corpus)}
     counts = {"documents": 80, "verdicts": 43, "members": 43, "exact_duplicates": 42, "survivors": 42}
     assert found == counts

@@ -98,26 +98,22 @@ def draw_background(rows: pa.Table) -> bytes:
 
 
 def draw_bands(rows: pa.Table) -> bytes:
-    """Draw the candidate probability by similarity under the newest bands, of each kind that has its own."""
+    """Draw the candidate probability by similarity under the newest bands, over the background."""
     axes = new_axes()
     increments = rows.column("increment").to_numpy()
     newest = rows.filter(pa.array(increments == increments.max())) if rows.num_rows else rows
     newest = newest.sort_by("similarity")
-    kinds = sorted(set(newest.column("kind").to_pylist()), key=str)
-    beside = axes.twinx()
-    titles = []
-    for index, kind in enumerate(kinds):
-        own = newest.column("kind")
-        part = newest.filter(pc.is_null(own) if kind is None else pc.equal(own, kind))
-        similarity, shares = (part.column(name).to_numpy() for name in ("similarity", "background_fraction"))
-        axes.plot(similarity, part.column("candidate_probability").to_numpy(), color=COLOURS[index % len(COLOURS)])
-        beside.bar(similarity, np.where(shares > 0, shares, np.nan), width=0.009, color="#bbbbbb", alpha=1 / len(kinds))
-        bands, values = part.column("band_count")[0].as_py(), part.column("row_count")[0].as_py()
-        titles.append(f"{'' if kind is None else f'{kind}: '}{bands} bands of {values} rows")
-    axes.set_title("; ".join(titles), size=10)
+    similarity = newest.column("similarity").to_numpy()
+    axes.plot(similarity, newest.column("candidate_probability").to_numpy(), color="#2f6f9f")
     axes.set_ylabel("probability of a candidate")
     axes.set_xlabel("weighted Jaccard similarity")
     axes.set_xlim(0, 1)
+    beside = axes.twinx()
+    shares = newest.column("background_fraction").to_numpy()
+    beside.bar(similarity, np.where(shares > 0, shares, np.nan), width=0.009, color="#bbbbbb")
     beside.set_yscale("log")
     beside.set_ylabel("share of random pairs")
+    if newest.num_rows:
+        bands, values = newest.column("band_count")[0].as_py(), newest.column("row_count")[0].as_py()
+        axes.set_title(f"{bands} bands of {values} rows", size=10)
     return png(axes)

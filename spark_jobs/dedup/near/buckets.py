@@ -7,15 +7,16 @@ its own. An increment computes the keys of its own documents and those of all ea
 only those that can meet a new one. Buckets with at least two members, one of them new, are written.
 
 Pairs are of one kind of document, and so are the keys in which they meet. Where the lowest threshold differs by kind,
-each kind has bands of its own, solved from its own number of documents and its background.
+each kind has bands of its own, solved from its own number of documents and its background; `bands` has their means
+over documents, and the summary of its snapshot has the bands of each kind.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -98,15 +99,14 @@ BANDS = Table(
     comment="One row per hundredth of similarity: how likely a pair of it becomes a candidate under the bands used.",
     columns=(
         Column("similarity!", "double", "weighted Jaccard similarity of a pair"),
-        Column("kind", "string", "kind of document that the bands are for; null where they are for all"),
-        Column("candidate_probability!", "double", "probability that such a pair shares a bucket"),
+        Column("candidate_probability!", "double", "probability that such a pair shares a bucket; the mean over kinds"),
         Column("background_fraction!", "double", "share of random pairs of documents in this hundredth"),
-        Column("band_count!", "int", "bands"),
+        Column("band_count!", "int", "bands; where kinds have their own, those of the lowest threshold"),
         Column("row_count!", "int", "values of the signature in a band"),
         Column("overlapping!", "boolean", "whether bands share values"),
         Column("documents!", "long", "documents that the bands were solved for: those there are"),
         Column("wanted_recall!", "double", "recall that the config asks for"),
-        Column("recall!", "double", "expected recall of pairs exactly at the threshold"),
+        Column("recall!", "double", "expected recall of pairs exactly at the threshold; the lowest of all kinds"),
         Column("false_per_document!", "double", "expected background candidates per document"),
         Column("document_bytes!", "double", "bytes of keys and of these candidates per document"),
         Column("expected_documents!", "long", "documents of the forecast, for which other bands will be solved"),
@@ -115,7 +115,7 @@ BANDS = Table(
         Column("expected_recall!", "double", "recall that they will have"),
         Column("expected_document_bytes!", "double", "bytes per document that they will cost"),
     ),
-    key=("kind", "similarity"),
+    key=("similarity",),
     partition=("increment",),
     sort=("similarity",),
 )
@@ -127,7 +127,7 @@ BANDS = Table(
     tables=(BUCKETS, BANDS),
     plot=Plot(
         "probability of becoming a candidate",
-        ("increment", "kind", "similarity", "candidate_probability", "background_fraction", "band_count", "row_count"),
+        ("increment", "similarity", "candidate_probability", "background_fraction", "band_count", "row_count"),
         draw_bands,
         table="bands",
     ),
@@ -141,7 +141,9 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     for row in counted:
         sizes[row["kind"]] = sizes.get(row["kind"], 0) + int(row["count"])
     measured = background.toArrow()
-    solved = [_solved(kind, measured, part, config) for kind, part in _apart(sizes, config.threshold)]
+    solved = [
+        _solved(kind, measured, part, config, sum(sizes.values())) for kind, part in _apart(sizes, config.threshold)
+    ]
     schemes = {one.kind: one.scheme for one in solved}
     keys_of = {kind: (schemes[None] if None in schemes else schemes[kind]).bands for kind in sizes}
     new_keys = sum(int(row["count"]) * keys_of[row["kind"]] for row in counted if row["new"])
@@ -159,15 +161,16 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
         earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
         records = records.unionByName(earlier)
     lists = dealt(records, partition_count, F.col("part")).map(bucket_lists, BUCKETS_DDL).to_frame()
-    curves = pa.concat_tables([_curve(one, config.recall) for one in solved])
-    return Output({"buckets": lists, "bands": signatures.sparkSession.createDataFrame(curves)})
+    bands = signatures.sparkSession.createDataFrame(_curve(solved, _combined(measured, sizes), config.recall))
+    of_kinds = {f"bands-of-{one.kind}": f"{one.scheme.bands} x {one.scheme.rows}" for one in solved if one.kind}
+    return Output({"buckets": lists, "bands": bands}, summary=of_kinds)
 
 
 class _Solved(NamedTuple):
-    """The bands of one kind of document, or of all: what they were solved from, and for, now and in the forecast."""
+    """The bands of one kind of document, or of all: what they were solved for, now and in the forecast."""
 
     kind: str | None
-    background: Int64Array
+    threshold: float
     documents: int
     scheme: BandScheme
     expected_documents: int
@@ -181,8 +184,10 @@ def _apart(sizes: dict[str, int], threshold: KindThreshold) -> list[tuple[str | 
     return [(kind, {kind: sizes[kind]}) for kind in sorted(sizes)]
 
 
-def _solved(kind: str | None, background: pa.Table, sizes: dict[str, int], config: BucketsConfig) -> _Solved:
-    """Solve the bands of some documents; what they cost less recall is logged."""
+def _solved(
+    kind: str | None, background: pa.Table, sizes: dict[str, int], config: BucketsConfig, total: int
+) -> _Solved:
+    """Solve the bands of some documents, of so many in total; a recall that had to be lowered is logged."""
     from spark_jobs.dedup.near.bands import solve_bands
 
     measured = _combined(background, sizes)
@@ -197,12 +202,13 @@ def _solved(kind: str | None, background: pa.Table, sizes: dict[str, int], confi
         most_bytes=config.document_bytes,
     )
     scheme = solve(documents=documents)
-    expected = max(documents, config.expected_documents or 10 * documents)
+    share = (config.expected_documents or 0) * documents // max(1, total)
+    expected = max(documents, share or 10 * documents)
     forecast = solve(documents=expected)
     for when, bands, size in (("over the", scheme, documents), ("once there are", forecast, expected)):
         if bands.recall < config.recall:
             _log.warning(_LOWERED, when, size, threshold, bands.recall, config.recall, config.document_bytes)
-    return _Solved(kind, measured, documents, scheme, expected, forecast)
+    return _Solved(kind, threshold, documents, scheme, expected, forecast)
 
 
 def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
@@ -227,34 +233,42 @@ def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
     return pairs_of
 
 
-def _curve(solved: _Solved, recall: float) -> pa.Table:
-    """Rows of `bands`."""
+def _curve(solved: Sequence[_Solved], measured: Int64Array, recall: float) -> pa.Table:
+    """Rows of `bands`: of several kinds the means over documents, the lowest recall, and the bands of most keys."""
     from spark_jobs.dedup.near.bands import candidate_probability
 
-    scheme, forecast, measured = solved.scheme, solved.forecast, solved.background
     steps = np.arange(101)
     width = (len(measured) - 1) // 100
     shares = np.add.reduceat(measured, steps * width)
     count = len(steps)
+    documents = sum(one.documents for one in solved)
+    parts = [one.documents / documents for one in solved]
+    lowest = min(solved, key=lambda one: one.threshold)
+
+    def mean(values: Iterable[Any]) -> Any:
+        return sum(part * value for part, value in zip(parts, values, strict=True))
+
+    curves = [
+        candidate_probability(one.scheme.bands, one.scheme.rows, one.scheme.overlapping, steps / 100) for one in solved
+    ]
     return pa.table(
         {
             "similarity": steps / 100,
-            "kind": pa.array([solved.kind] * count, pa.string()),
-            "candidate_probability": candidate_probability(scheme.bands, scheme.rows, scheme.overlapping, steps / 100),
+            "candidate_probability": mean(curves),
             "background_fraction": shares / (1 << 52),
-            "band_count": pa.array([scheme.bands] * count, pa.int32()),
-            "row_count": pa.array([scheme.rows] * count, pa.int32()),
-            "overlapping": [scheme.overlapping] * count,
-            "documents": pa.array([solved.documents] * count, pa.int64()),
+            "band_count": pa.array([lowest.scheme.bands] * count, pa.int32()),
+            "row_count": pa.array([lowest.scheme.rows] * count, pa.int32()),
+            "overlapping": [lowest.scheme.overlapping] * count,
+            "documents": pa.array([documents] * count, pa.int64()),
             "wanted_recall": [recall] * count,
-            "recall": [scheme.recall] * count,
-            "false_per_document": [scheme.false_per_document] * count,
-            "document_bytes": [scheme.document_bytes] * count,
-            "expected_documents": pa.array([solved.expected_documents] * count, pa.int64()),
-            "expected_band_count": pa.array([forecast.bands] * count, pa.int32()),
-            "expected_row_count": pa.array([forecast.rows] * count, pa.int32()),
-            "expected_recall": [forecast.recall] * count,
-            "expected_document_bytes": [forecast.document_bytes] * count,
+            "recall": [min(one.scheme.recall for one in solved)] * count,
+            "false_per_document": [mean(one.scheme.false_per_document for one in solved)] * count,
+            "document_bytes": [mean(one.scheme.document_bytes for one in solved)] * count,
+            "expected_documents": pa.array([sum(one.expected_documents for one in solved)] * count, pa.int64()),
+            "expected_band_count": pa.array([lowest.forecast.bands] * count, pa.int32()),
+            "expected_row_count": pa.array([lowest.forecast.rows] * count, pa.int32()),
+            "expected_recall": [min(one.forecast.recall for one in solved)] * count,
+            "expected_document_bytes": [mean(one.forecast.document_bytes for one in solved)] * count,
         }
     )
 

@@ -91,7 +91,7 @@ _TABLES = (REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS)
     tables=_TABLES,
     plot=Plot(
         "probability of becoming a candidate",
-        ("increment", "kind", "similarity", "candidate_probability", "background_fraction", "band_count", "row_count"),
+        ("increment", "similarity", "candidate_probability", "background_fraction", "band_count", "row_count"),
         draw_bands,
         table="repository_bands",
     ),

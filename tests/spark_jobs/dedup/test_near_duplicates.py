@@ -131,10 +131,7 @@ def test_each_kind_has_the_thresholds_that_are_its_own(spark: SparkSession) -> N
             "removals": {"thresholds": [0.5, 0.6, 0.7, 0.8]},
         }
         tables = near_steps(spark, documents, config=config)
-        assert {(row.kind, row.wanted_recall) for row in tables["bands"].collect()} == {
-            ("code", 0.9999),
-            ("prose", 0.9999),
-        }
+        assert min(row.recall for row in tables["bands"].collect()) >= 0.9999
         truth = {
             pair: j
             for kind, least in lowest.items()

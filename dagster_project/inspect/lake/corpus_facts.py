@@ -71,7 +71,7 @@ def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
 def corpora(catalogue: Catalog) -> list[CorpusFacts]:
     """Every corpus of the lake that was run, by name."""
     ledger = Ledger.fresh(catalogue)
-    return [_facts(catalogue, ledger, name) for name in namespaces_with(catalogue, "members")]
+    return [facts_of(ledger, name) for name in namespaces_with(catalogue, "members")]
 
 
 def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
@@ -85,13 +85,12 @@ def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
         there = f"there are {', '.join(known)}" if known else "there is none yet"
         near = nearest(name, known)
         raise CommandError(f"corpus {name} is not in the lake{near}, {there}; fill it: headrace run {name}")
-    ledger = Ledger.fresh(catalogue)
-    return _facts(catalogue, ledger, name)
+    return facts_of(Ledger.fresh(catalogue), name)
 
 
-def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
-    """Facts of the newest increment, from the ledger."""
-    tables = frozenset(table for _, table in catalogue.list_tables(name))
+def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
+    """Facts of the newest increment of a corpus, from the ledger."""
+    tables = frozenset(table for _, table in ledger.catalogue.list_tables(name))
 
     def newest(table: str) -> tuple[dict[str, Any], set[str]]:
         rows = list(ledger.increments_there(f"{name}.{table}").values()) if table in tables else []

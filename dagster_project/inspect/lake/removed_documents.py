@@ -148,5 +148,5 @@ def _compared(catalogue: Catalog, rows: list[dict[str, Any]]) -> dict[str, float
     texts: dict[str, str] = {}
     for dataset, doc_ids in wanted.items():
         texts |= read_wide_values(catalogue, f"{dataset}.texts", "content", doc_ids, most_bytes=_TEXT_BYTES)
-    pairs = {row["doc_id"]: (texts.get(row["doc_id"]), texts.get(row["witness_doc_id"])) for row in rows}
-    return {one: shared_runs(*both) for one, both in pairs.items() if both[0] is not None and both[1] is not None}
+    there = [row for row in rows if row["doc_id"] in texts and row["witness_doc_id"] in texts]
+    return {row["doc_id"]: shared_runs(texts[row["doc_id"]], texts[row["witness_doc_id"]]) for row in there}

@@ -18,12 +18,12 @@ from math import ceil, log
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
-from benchmarks.arrays import Int64Array
 
 from benchmarks.bench_dedup_kernels import Corpus, all_pairs, cpu_seconds, frozen_units, rows_of, weighed
 from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
 from benchmarks.labelled_duplicates import code_pairs, prose_pairs
 from benchmarks.lexed_features import counted, lexed, mixed, parts, runs_of, words
+from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.dedup.bags.token_counts import TokenCounts

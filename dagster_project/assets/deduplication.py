@@ -17,7 +17,7 @@ from spark_jobs.dedup.bags.bags import bags
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.dedup.bags.vocabulary import vocabulary
 from spark_jobs.dedup.graph.components import components
-from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.dedup.membership.exact_duplicates import exact_duplicates
 from spark_jobs.dedup.membership.members import Criterion
 from spark_jobs.dedup.near.background import background
@@ -47,8 +47,13 @@ class Deduplication(BaseModel):
     levels: tuple[Level, ...] = Field(
         ("exact", "near"), description="exact; exact and near; or exact, near and repository"
     )
-    thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
-    apply: float = Field(0.8, description="the threshold at which documents are removed, one of the list")
+    thresholds: KindThresholds = Field(
+        KindThresholds(), description="similarities that are compared, ascending: one list for all, or by kind"
+    )
+    apply: KindThreshold = Field(
+        KindThreshold(),
+        description="the threshold at which documents are removed, one of the list: for all, or by kind",
+    )
     recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the lowest threshold found")
     features: Features = Field(
         Features(),
@@ -74,8 +79,12 @@ class Deduplication(BaseModel):
         """Refuse levels out of order, and an applied threshold that is not compared."""
         if self.levels != _LEVELS[: len(self.levels)] or not self.levels:
             raise ValueError(f"levels {list(self.levels)} are not a beginning of {list(_LEVELS)}; write them in order")
-        if self.apply not in self.thresholds:
-            raise ValueError(f"apply {self.apply} is not one of thresholds {list(self.thresholds)}; add it there")
+        for kind, applied in self.apply.values.items():
+            listed = list(self.thresholds.values[kind])
+            if applied not in listed:
+                of_kind = "" if self.thresholds.is_one and self.apply.is_one else f" of {kind}"
+                say = f", or apply one of them: apply: {{{kind}: {listed[0]}}}" if of_kind else ""
+                raise ValueError(f"apply {applied} is not one of thresholds {listed}{of_kind}; add it there{say}")
         return self
 
     @property
@@ -113,15 +122,16 @@ def deduplication_chain(
             leaving["leaving"] = own("repository_removal_files")
         chain += _removed(declared, own, leaving)
         gone["removals"] = own("removals")
-    chain.append((survivors, gone, {"threshold": declared.apply}, _DOMAIN))
+    chain.append((survivors, gone, {"threshold": declared.apply.model_dump()}, _DOMAIN))
     return chain
 
 
 def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str, Source]) -> list[Link]:
     """Steps of the level `near` up to the components, which the level `repository` reads."""
     compared = {"features": declared.features.model_dump()}
-    listed = {"thresholds": list(declared.thresholds)}
-    lowest = {"threshold": min(declared.thresholds), "recall": declared.recall}
+    listed = {"thresholds": list(declared.thresholds.together)}
+    by_kind = {"thresholds": declared.thresholds.model_dump()}
+    lowest = {"threshold": declared.thresholds.lowest.model_dump(), "recall": declared.recall}
 
     def table(*names: str) -> dict[str, Source]:
         return {name: own(name) for name in names}
@@ -132,7 +142,7 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
         (background, table("bags"), {}, _DOMAIN),
         (signatures, table("bags", "vocabulary"), {}, _DOMAIN),
         (buckets, table("signatures", "background"), lowest, _DOMAIN),
-        (pairs, table("buckets", "signatures", "bags", "revisions"), listed, _DOMAIN),
+        (pairs, table("buckets", "signatures", "bags", "revisions"), by_kind, _DOMAIN),
         (components, table("pairs"), listed, _DOMAIN),
     ]
 
@@ -143,7 +153,7 @@ def _repository(
     """Steps of the level `repository`; they come before `removals`, since files leave with a removed repository."""
     least = {"threshold": declared.repository_threshold}
     preferred = {
-        "threshold": min(declared.thresholds),
+        "threshold": min(declared.thresholds.together),
         "datasets": [table.split(".")[0] for table in facts],
         "known_good": list(declared.known_good),
         "min_stars": declared.min_stars,
@@ -174,11 +184,12 @@ def _repository(
 
 def _removed(declared: Deduplication, own: Callable[[str], str], leaving: Mapping[str, Source]) -> list[Link]:
     """The steps that remove documents, and count what each threshold keeps."""
-    listed = {"thresholds": list(declared.thresholds)}
+    listed = {"thresholds": list(declared.thresholds.together)}
+    by_kind = {"thresholds": declared.thresholds.model_dump()}
     counted: dict[str, Source] = {
         name: own(name) for name in ("members", "exact_duplicates", "removals", "components", "bags", "bands")
     }
     return [
         (removals, {"pairs": own("pairs"), "revisions": own("revisions"), **leaving}, listed, _DOMAIN),
-        (thresholds, {**counted, "revisions": own("revisions")}, listed, _DOMAIN),
+        (thresholds, {**counted, "revisions": own("revisions")}, by_kind, _DOMAIN),
     ]

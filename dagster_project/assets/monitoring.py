@@ -28,6 +28,11 @@ _CHECKS = {
         "each rule rejects about as large a share as before, and not nearly all goes",
     ),
     "signals": ("means_as_before", ("signals",), "the mean of each signal is about as before"),
+    "removals": (
+        "removed_are_alike",
+        ("removed",),
+        "most of a dataset stays, and what goes shares runs of words with what it goes for",
+    ),
     "survivors": ("duplicates_as_before", ("duplicates",), "about as large a share is duplicates as before"),
 }
 

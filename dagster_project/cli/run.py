@@ -119,13 +119,13 @@ def _tell_the_end(lines: Sequence[StepLine]) -> None:
 def _tell_what_waits(namespaces: Collection[str]) -> None:
     """Print a line for each dataset that was run and keeps no or few documents, and for all that waits for somebody."""
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
-    from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned
+    from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.decisions import increments_of
 
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
     ledger = Ledger.fresh(open_catalogue(load_settings()))
-    for found in (empty_datasets, few_kept, left_and_returned):
+    for found in (empty_datasets, few_kept, much_removed, left_and_returned):
         for line in found(ledger, namespaces):
             click.echo(line)
     for name in (one.removesuffix(SUFFIX) for one in quarantines):

@@ -97,19 +97,24 @@ def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
 def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
     from spark_jobs.dedup.near.bands import solve_bands
     from spark_jobs.dedup.near.bucket_members import all_pairs
-    from spark_jobs.dedup.near.buckets import _keys, band_records, bucket_lists
+    from spark_jobs.dedup.near.buckets import _all_keys, band_records, bucket_lists
     from spark_jobs.dedup.near.key_filter import fill, filter_bytes
 
     scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
-    filled = next(fill(iter([signatures]), partial(_keys, scheme=scheme), filter_bytes(8))).column("filled")[0].as_py()
+    filled = (
+        next(fill(iter([signatures]), partial(_all_keys, schemes={None: scheme}), filter_bytes(8)))
+        .column("filled")[0]
+        .as_py()
+    )
     for block in (None, filled):
-        records = _first(band_records(iter([signatures]), scheme, 1, earlier=False, filled=block))
+        records = _first(band_records(iter([signatures]), {None: scheme}, 1, earlier=False, filled=block))
     found = _first(bucket_lists(iter([records])))
     return next(all_pairs(iter([found]), not_among=filled))
 
 
 def _joined(bags: pa.RecordBatch) -> None:
     """Run the exact joins: of the pool of large buckets, and of the sample that recall is measured with."""
+    from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
     from spark_jobs.dedup.near.large_buckets import _count, list_candidates, prefix_records
     from spark_jobs.dedup.near.verification import BAG
     from spark_jobs.dedup.removal.thresholds import _indexed, _similar_documents
@@ -122,20 +127,23 @@ def _joined(bags: pa.RecordBatch) -> None:
     for leaders in (1, 8, None):
         list(list_candidates(iter(records), (lowest,), leaders, 0, 1000))
     gone = pa.array([0] * bags.num_rows, pa.int32())
-    sample = pa.table({name: bags.column(name) for name in ("doc_id", *BAG)}).append_column("gone", gone)
-    list(_similar_documents(iter([bags]), _indexed(sample, lowest), lowest))
+    sample = pa.table({name: bags.column(name) for name in ("doc_id", "kind", *BAG)}).append_column("gone", gone)
+    least = KindThreshold.model_validate(0.1)
+    list(_similar_documents(iter([bags]), _indexed(sample, least), least))
 
 
 def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.RecordBatch) -> int:
     from spark_jobs.dedup.graph.connected_components import components_table
     from spark_jobs.dedup.graph.kept_set import removed_table
+    from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
     from spark_jobs.dedup.near.verification import agreeing_ends, similar
 
     known = pa.Table.from_batches([signatures]).append_column(
         "increment", pa.array([0] * signatures.num_rows, pa.int32())
     )
-    sides = agreeing_ends(pa.Table.from_batches([candidates]), known, Fraction(1, 10))
-    pairs = similar(sides, pa.Table.from_batches([bags]), Fraction(1, 10))
+    lowest = KindThreshold.model_validate(0.1)
+    sides = agreeing_ends(pa.Table.from_batches([candidates]), known, lowest)
+    pairs = similar(sides, pa.Table.from_batches([bags]), lowest)
     for kind in (pa.int64(), pa.string()):
         ends = {
             "groups": pa.array([1], pa.int32()),

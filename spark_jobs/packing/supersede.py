@@ -19,7 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, EqualTo, In, Or
 
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.revisions import paths_of, standings
+from spark_jobs.dedup.removal.survivors import applied_removals
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.engine.arrangement import persist, release
 from spark_jobs.lake.files.lookups import read_columns
@@ -50,7 +52,7 @@ class Superseded:
 
 
 def excise_superseded(
-    lake: Lake, identifier: str, threshold: float | None, standing: Collection[str] = ()
+    lake: Lake, identifier: str, threshold: KindThreshold | None, standing: Collection[str] = ()
 ) -> Superseded:
     """Excise members that leave, or that have one of some standings, from a packed table.
 
@@ -113,7 +115,7 @@ def _decided(
     corpus: str,
     candidates: list[str],
     listed: Collection[str],
-    threshold: float | None,
+    threshold: KindThreshold | None,
     standing: Collection[str],
 ) -> tuple[list[str], tuple[str, ...]]:
     """Which candidates leave and which stay; candidates whose standing has changed meanwhile are in neither."""
@@ -131,7 +133,7 @@ def _decided(
     out_paths = paths.join(last.where("standing = 'latest'").join(ids(listed), "doc_id"), "doc_id").select("path_id")
     links = own("exact_duplicates").select("doc_id", "witness_doc_id")
     if threshold is not None:
-        near = own("removals").where(F.col("threshold") == threshold)
+        near = applied_removals(own("removals"), own("members"), threshold)
         links = links.unionByName(near.select("doc_id", "witness_doc_id"))
     stale = last.where("standing <> 'latest'").select("doc_id")
     first = links.join(stale, "doc_id", "left_anti").select(F.col("witness_doc_id").alias("doc_id"))

@@ -11,14 +11,17 @@ import pytest
 
 from dagster_project import components
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
+from dagster_project.assets.deduplication import Deduplication, deduplication_chain
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
 from dagster_project.lake_asset import older_input
 from dagster_project.resources import LakeResource
+from dagster_project.run_config import bind_config
 from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
@@ -124,6 +127,32 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
     assert default("small__buckets", "threshold") == 0.6
     assert [default(f"small__{step}", "thresholds") for step in ("pairs", "removals")] == [[0.6, 0.9]] * 2
     assert default("small__survivors", "threshold") == 0.9
+
+
+def test_thresholds_by_kind_reach_the_steps_that_compare_and_remove() -> None:
+    """All thresholds together where groups are numbered; by kind where pairs are stored and where documents go.
+
+    Written as one list, or by kind with the same for all, they are the config and so the data version of before.
+    """
+    lists = ({"thresholds": [0.7, 0.8]}, {"thresholds": {"default": [0.7, 0.8]}, "apply": {"default": 0.8}})
+    plain, same = (_config_of(given) for given in lists)
+    assert plain == same
+    assert plain["pairs"] == '{"max_bucket_pairs":131072,"thresholds":[0.7,0.8]}'
+    assert plain["survivors"] == '{"threshold":0.8}'
+    by_kind = _config_of({"thresholds": {"code": [0.5], "default": [0.7, 0.8]}, "apply": {"code": 0.5}})
+    assert all('"thresholds":[0.5,0.7,0.8]' in by_kind[step] for step in ("components", "removals"))
+    others = '"data":[0.7,0.8],"markup":[0.7,0.8],"prose":[0.7,0.8]'
+    assert all(f'"thresholds":{{"code":[0.5],{others}}}' in by_kind[step] for step in ("pairs", "thresholds"))
+    for step, other in (("buckets", 0.7), ("survivors", 0.8)):
+        threshold = f'{{"code":0.5,"data":{other},"markup":{other},"prose":{other}}}'
+        assert f'"threshold":{threshold}' in by_kind[step]
+
+
+def _config_of(given: dict[str, Any]) -> dict[str, str]:
+    """The configs of the steps of a corpus with such a deduplication, as step keys have them."""
+    declared = bind_config(Deduplication, "corpus main", given)
+    chain = deduplication_chain(declared, lambda name: f"main.{name}", lambda name: (f"notes.{name}",), (), {})
+    return {made.name: config_json(made.config.model_validate(config)) for made, _, config, _ in chain}
 
 
 SCORER = """\
@@ -265,6 +294,26 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
         ),
         pytest.param(corpus("deduplication: {levels: [near]}"), "levels ['near'] are not a beginning of", id="levels"),
         pytest.param(corpus("deduplication: {apply: 0.75}"), "apply 0.75 is not one of thresholds", id="apply"),
+        pytest.param(
+            corpus("deduplication: {thresholds: {cod: [0.5]}}"),
+            "config thresholds.cod: there is no such field; did you mean 'code'?",
+            id="kind of thresholds",
+        ),
+        pytest.param(
+            corpus("deduplication: {thresholds: {code: [0.5, 0.4]}}"),
+            "thresholds.code: thresholds [0.5, 0.4] are not in ascending order, each once; sort them",
+            id="thresholds of a kind",
+        ),
+        pytest.param(
+            corpus("deduplication: {thresholds: {code: [0.5]}}"),
+            "apply 0.8 is not one of thresholds [0.5] of code; add it there, or apply one of them: apply: {code: 0.5}",
+            id="apply by kind",
+        ),
+        pytest.param(
+            corpus("deduplication: {apply: {code: many}}"),
+            "apply.code: Input should be a valid number",
+            id="apply text",
+        ),
         pytest.param(
             corpus("deduplication: {level: [exact]}"),
             "config level: there is no such field; did you mean 'levels'?",

@@ -76,6 +76,7 @@ WARNINGS = {
     "arrivals": {"nothing_rejected", "few_rejected"},
     "verdicts": {"rejects_as_before"},
     "signals": {"means_as_before"},
+    "removals": {"removed_are_alike"},
     "survivors": {"duplicates_as_before"},
 }
 

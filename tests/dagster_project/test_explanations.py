@@ -390,7 +390,7 @@ def test_what_cannot_be_resolved_is_counted_and_shown(catalogue: Catalog, capfd:
 def test_without_the_level_near_exact_duplicates_alone_are_found(catalogue: Catalog, tmp_path: Path) -> None:
     """A corpus that was made with `levels: [exact]` has no pairs: one score, at J = 1."""
     tables = frozenset({"members", "exact_duplicates", "survivors"})
-    corpus = CorpusFacts("small", tables, ("notes", "manual"), thresholds=(), applied=None)
+    corpus = CorpusFacts("small", tables, ("notes", "manual"), compared=None, applied=None)
     file = tmp_path / "truth.txt"
     file.write_text("base twin\nnear-2 near-4\n")
     (one,) = evaluate(catalogue, corpus, file, None).scores

@@ -15,6 +15,7 @@ from dagster_project.inspect.documents.document_lookup import FoundDocument
 from dagster_project.inspect.documents.document_story import corpus_findings
 from dagster_project.inspect.documents.neighbours import removed_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.removals import REMOVALS
@@ -127,7 +128,8 @@ ROWS: list[tuple[Table, list[dict[str, Any]]]] = [
         ],
     ),
 ]
-CORPUS = CorpusFacts("main", frozenset(table.name for table, _ in ROWS), ("code",), (0.7, 0.8), 0.8)
+COMPARED = KindThresholds.model_validate([0.7, 0.8])
+CORPUS = CorpusFacts("main", frozenset(table.name for table, _ in ROWS), ("code",), COMPARED, KindThreshold())
 
 
 @pytest.fixture(scope="module")

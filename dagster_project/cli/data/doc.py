@@ -86,16 +86,18 @@ def duplicates(given: str, name: str | None, threshold: float | None, limit: int
         names = ", ".join(corpus.name for corpus in having)
         raise CommandError(f"document {document.doc_id} is in the corpora {names}; choose one with --corpus")
     corpus = having[0]
-    require_compared(corpus, threshold)
+    require_compared(corpus, threshold, document.kind)
     found = find_neighbours(catalogue, corpus, document.doc_id, threshold)
     removed = removed_of(catalogue, corpus, [document.doc_id]).get(document.doc_id)
     rows = [_neighbour_row(one) for one in found[:limit]]
     if as_json:
         own = {"doc_id": document.doc_id, "dataset": document.dataset, "path": document.path, "removed": removed}
-        said = {**own, "corpus": corpus.name, "applied": corpus.applied, "found": len(found), "neighbours": rows}
+        kind = document.kind
+        applied_at = corpus.applied.of(kind) if corpus.applied is not None else None
+        said = {**own, "corpus": corpus.name, "applied": applied_at, "found": len(found), "neighbours": rows}
         click.echo(json.dumps(said, indent=2))
         return
-    applied = f", near-duplicates go from J = {corpus.applied:g} on" if corpus.applied is not None else ""
+    applied = f", {corpus.goes_from}" if corpus.goes_from else ""
     click.echo(f"{document.doc_id}  {document.dataset} {document.path}")
     click.echo(f"corpus {corpus.name}: {_state(removed)}{applied}")
     representative = representative_of(catalogue, corpus, document.doc_id)
@@ -163,15 +165,19 @@ def _find(catalogue: Catalog, given: str) -> FoundDocument:
     return document
 
 
-def require_compared(corpus: CorpusFacts, threshold: float | None) -> None:
+def require_compared(corpus: CorpusFacts, threshold: float | None, kind: str | None = None) -> None:
     """Refuse a threshold below those that were compared: no pair is stored there, which would look like none exists.
 
     Raises:
-        CommandError: the threshold is below the lowest one of the corpus.
+        CommandError: the threshold is below the lowest one of the kind, or of all kinds.
     """
-    if threshold is not None and corpus.thresholds and threshold < corpus.thresholds[0]:
+    if threshold is None or corpus.compared is None:
+        return
+    lowest = corpus.thresholds[0] if kind is None else corpus.compared.lowest.of(kind)
+    if threshold < lowest:
+        of_kind = "" if kind is None or corpus.compared.lowest.is_one else f" of {kind}"
         raise CommandError(
-            f"--threshold {threshold:g}: corpus {corpus.name} stores pairs from J = {corpus.thresholds[0]:g} on; "
+            f"--threshold {threshold:g}: corpus {corpus.name} stores pairs{of_kind} from J = {lowest:g} on; "
             "give that or more, or lower the first of its thresholds"
         )
 

@@ -85,12 +85,16 @@ def thresholds(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    applied = f"; near-duplicates go from J = {corpus.applied:g} on" if corpus.applied is not None else ""
+    applied = f"; {corpus.goes_from}" if corpus.goes_from else ""
     click.echo(f"corpus {name}: {rows[0]['member_count']:,} members{applied}\n")
     shown = [_readable(row) for row in rows]
     if not any(row["repository"] for row in shown):  # most corpora do not compare repositories
         shown = [{name: value for name, value in row.items() if name != "repository"} for row in shown]
     print_table(shown)
+    if corpus.compared is not None and not corpus.compared.lowest.is_one:
+        click.echo(
+            f"\na kind is compared from its lowest threshold on, below it counts as there: {corpus.compared.lowest}"
+        )
     few = [row for row in rows if row["kept_count"] < LEAST_KEPT * row["member_count"]]
     if few:
         lost = ", ".join(f"{row['threshold']:g}" for row in few)

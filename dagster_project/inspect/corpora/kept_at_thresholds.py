@@ -36,7 +36,8 @@ def kept_at_thresholds(catalogue: Catalog, corpus: CorpusFacts) -> list[dict[str
         corpus: the corpus.
 
     Returns:
-        The sums, `component_count` and `largest_component` as of now, and `applied`.
+        The sums, `component_count` and `largest_component` as of now, and whether documents are `applied` to it: of
+        which kinds (`applied_to`).
 
     Raises:
         CommandError: an earlier version of headrace made the table, with other columns.
@@ -61,10 +62,17 @@ def kept_at_thresholds(catalogue: Catalog, corpus: CorpusFacts) -> list[dict[str
             **{name: int(row[f"{name}_sum"]) for name in _ADDED},
             "component_count": len(sizes.get(row["threshold"], [])),
             "largest_component": max(sizes.get(row["threshold"], []), default=0),
-            "applied": row["threshold"] == corpus.applied,
+            "applied": bool(applied := _applied_to(corpus, row["threshold"])),
+            "applied_to": applied,
         }
         for row in summed.to_pylist()
     ]
+
+
+def _applied_to(corpus: CorpusFacts, threshold: float) -> list[str]:
+    """The kinds of documents that go at a threshold."""
+    applied = corpus.applied.values if corpus.applied is not None else {}
+    return [kind for kind, value in applied.items() if value == threshold]
 
 
 def component_sizes(components: pa.Table) -> dict[float, list[int]]:

@@ -46,7 +46,7 @@ def duplicate_findings(
     findings += of_repository
     if "removals" not in corpus.tables:
         return findings, None
-    removals, near = _removals(catalogue, corpus, row)
+    removals, near = _removals(catalogue, corpus, row, document.kind)
     return findings + removals, near
 
 
@@ -62,12 +62,13 @@ def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
     """Its component at the applied threshold, by the newest row."""
     if corpus.applied is None:
         return []
-    at = And(EqualTo("threshold", corpus.applied), EqualTo("doc_id", document.doc_id))
+    applied = corpus.applied.of(document.kind)
+    at = And(EqualTo("threshold", applied), EqualTo("doc_id", document.doc_id))
     columns = ("increment", "component", "document_count")
     rows = sorted(read_rows(catalogue, corpus.own("components"), columns, at), key=lambda one: int(one["increment"]))
     if not rows:
         return []
-    sentence = f"one of {rows[-1]['document_count']:,} documents that pairs link at {corpus.applied:g}"
+    sentence = f"one of {rows[-1]['document_count']:,} documents that pairs link at {applied:g}"
     return [Finding(corpus.own("components"), "linked", sentence, rows[-1])]
 
 
@@ -109,14 +110,15 @@ def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocume
             yield Finding(table, outcome, sentence, dict(one))
 
 
-def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And) -> tuple[list[Finding], Witness | None]:
-    """Kept or removed at every threshold; the witness of the one that is applied."""
+def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str) -> tuple[list[Finding], Witness | None]:
+    """Kept or removed at every threshold of its kind; the witness of the one that is applied."""
     table = corpus.own("removals")
     columns = ("threshold", "witness_doc_id", "shared_weight", "united_weight", "similarity", "repository")
     by_threshold = {float(one["threshold"]): one for one in read_rows(catalogue, table, columns, row)}
     findings, witness = [], None
-    for threshold in corpus.thresholds:
-        applied = threshold == corpus.applied
+    lowest = corpus.compared.lowest.of(kind) if corpus.compared is not None else 0.0
+    for threshold in (one for one in corpus.thresholds if one >= lowest):
+        applied = corpus.applied is not None and threshold == corpus.applied.of(kind)
         at = f"at {threshold:g}{' (applied)' if applied else ''}"
         one = by_threshold.get(threshold)
         if one is None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, In, Or
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, Or
 
 from dagster_project.inspect.documents.document_lookup import members_named
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
@@ -105,10 +106,10 @@ def duplicates_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[s
     others = _representatives(catalogue, corpus, given)
     if corpus.applied is not None and others:
         either = Or(In("doc_id", sorted(others)), In("better_doc_id", sorted(others)))
-        condition = And(either, GreaterThanOrEqual("similarity", corpus.applied - _ROUNDING))
-        least = exact(corpus.applied)
-        for row in read_rows(catalogue, corpus.own("pairs"), _PAIR, condition):
-            if row["shared_weight"] >= least * row["united_weight"]:
+        least = corpus.applied.distinct[0]
+        condition = And(either, GreaterThanOrEqual("similarity", least - _ROUNDING))
+        for row in read_rows(catalogue, corpus.own("pairs"), ("kind", *_PAIR), condition):
+            if row["shared_weight"] >= exact(corpus.applied.of(row["kind"])) * row["united_weight"]:
                 others |= {row["doc_id"], row["better_doc_id"]}
     repeated = In("witness_doc_id", sorted(others))
     others |= {row["doc_id"] for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, repeated)}
@@ -135,21 +136,32 @@ def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) 
         return {}
     those = In("doc_id", wanted)
     gone: dict[str, str] = {}
-    if corpus.applied is not None:
-        applied = And(those, EqualTo("threshold", corpus.applied))
-        for row in read_rows(catalogue, corpus.own("removals"), ("doc_id", "repository"), applied):
-            gone[row["doc_id"]] = "near" if row.get("repository") is None else "repository"
+    for row in applied_removals(catalogue, corpus, those):
+        gone[row["doc_id"]] = "near" if row.get("repository") is None else "repository"
     exact_ones = {row["doc_id"] for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, those)}
     return gone | dict.fromkeys(exact_ones - stand_ins(catalogue, corpus, exact_ones), "exact")
 
 
 def stand_ins(catalogue: Catalog, corpus: CorpusFacts, repeats: Collection[str]) -> set[str]:
     """Those of some exact duplicates that are kept, in the place of a document whose repository goes."""
-    if corpus.applied is None or not repeats:
-        return set()
-    here = And(In("witness_doc_id", sorted(repeats)), EqualTo("threshold", corpus.applied))
-    rows = read_rows(catalogue, corpus.own("removals"), ("witness_doc_id",), here)
-    return {row["witness_doc_id"] for row in rows}
+    here = In("witness_doc_id", sorted(repeats))
+    return {row["witness_doc_id"] for row in applied_removals(catalogue, corpus, here)} if repeats else set()
+
+
+def applied_removals(catalogue: Catalog, corpus: CorpusFacts, condition: BooleanExpression) -> list[dict[str, Any]]:
+    """Rows of `removals` that meet a condition, at the threshold that is applied to the kind of the document."""
+    if corpus.applied is None:
+        return []
+    here = And(condition, In("threshold", corpus.applied.distinct))
+    columns = ("threshold", "doc_id", "witness_doc_id", "repository")
+    rows = read_rows(catalogue, corpus.own("removals"), columns, here)
+    if corpus.applied.is_one or not rows:
+        return rows
+    those = In("doc_id", sorted({row["doc_id"] for row in rows}))
+    kinds = {
+        row["doc_id"]: row["kind"] for row in read_rows(catalogue, corpus.own("members"), ("doc_id", "kind"), those)
+    }
+    return [row for row in rows if row["threshold"] == corpus.applied.of(kinds[row["doc_id"]])]
 
 
 _ID = ("doc_id",)

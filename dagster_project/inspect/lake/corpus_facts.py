@@ -14,6 +14,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -27,8 +28,8 @@ class CorpusFacts:
         name: its namespace.
         tables: names of the tables that it has.
         datasets: its datasets, those first whose documents are kept first.
-        thresholds: similarities at which near-duplicates were compared, ascending; none without the level near.
-        applied: the threshold at which documents are removed; None without the level near.
+        compared: similarities at which near-duplicates were compared, by kind; None without the level near.
+        applied: the threshold at which documents are removed, by kind; None without the level near.
         verdicts: by dataset, the table of the verdicts that its members were chosen by.
         shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
         decontaminated: whether what goes on of these is in the table `decontaminated`.
@@ -37,11 +38,21 @@ class CorpusFacts:
     name: str
     tables: frozenset[str]
     datasets: tuple[str, ...]
-    thresholds: tuple[float, ...]
-    applied: float | None
+    compared: KindThresholds | None
+    applied: KindThreshold | None
     verdicts: Mapping[str, str] = field(default_factory=dict)
     shaped: bool = False
     decontaminated: bool = False
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The thresholds of all kinds, ascending; none without the level near."""
+        return self.compared.together if self.compared is not None else ()
+
+    @property
+    def goes_from(self) -> str:
+        """From which similarity on near-duplicates go, in words; empty where they stay."""
+        return f"near-duplicates go from J = {self.applied} on" if self.applied is not None else ""
 
     def own(self, table: str) -> str:
         """Identifier of one of its tables."""
@@ -60,7 +71,7 @@ def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
 def corpora(catalogue: Catalog) -> list[CorpusFacts]:
     """Every corpus of the lake that was run, by name."""
     ledger = Ledger.fresh(catalogue)
-    return [_facts(catalogue, ledger, name) for name in namespaces_with(catalogue, "members")]
+    return [facts_of(ledger, name) for name in namespaces_with(catalogue, "members")]
 
 
 def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
@@ -74,13 +85,12 @@ def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
         there = f"there are {', '.join(known)}" if known else "there is none yet"
         near = nearest(name, known)
         raise CommandError(f"corpus {name} is not in the lake{near}, {there}; fill it: headrace run {name}")
-    ledger = Ledger.fresh(catalogue)
-    return _facts(catalogue, ledger, name)
+    return facts_of(Ledger.fresh(catalogue), name)
 
 
-def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
-    """Facts of the newest increment, from the ledger."""
-    tables = frozenset(table for _, table in catalogue.list_tables(name))
+def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
+    """Facts of the newest increment of a corpus, from the ledger."""
+    tables = frozenset(table for _, table in ledger.catalogue.list_tables(name))
 
     def newest(table: str) -> tuple[dict[str, Any], set[str]]:
         rows = list(ledger.increments_there(f"{name}.{table}").values()) if table in tables else []
@@ -90,12 +100,13 @@ def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
     searched = f"{name}.decontaminated" in after
     survivors, read = newest("survivors")
     chosen, members_read = newest("members")
+    compared = newest("pairs")[0].get("thresholds")
     return CorpusFacts(
         name=name,
         tables=tables,
         datasets=tuple(chosen.get("datasets", ())),
-        thresholds=tuple(newest("removals")[0].get("thresholds", ())),
-        applied=survivors.get("threshold") if f"{name}.removals" in read else None,
+        compared=KindThresholds.model_validate(compared) if compared is not None else None,
+        applied=KindThreshold.model_validate(survivors["threshold"]) if f"{name}.removals" in read else None,
         verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
         shaped=f"{name}.shaped" in {*after, *(newest("decontaminated")[1] if searched else ())},
         decontaminated=searched,

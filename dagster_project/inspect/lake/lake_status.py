@@ -27,6 +27,12 @@ from pyiceberg.expressions import EqualTo
 from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
+from dagster_project.inspect.lake.removed_documents import (
+    MOST_DOUBTED,
+    MOST_REMOVED,
+    RemovedDocuments,
+    look_at_removed,
+)
 from dagster_project.inspect.lake.run_notices import LEAST_KEPT
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_of
@@ -63,6 +69,15 @@ class Thresholds(BaseModel):
     least_kept: float = Field(
         LEAST_KEPT, ge=0, le=1, description="share of the newest increment's documents that the verdicts keep, at least"
     )
+    most_removed: float = Field(
+        MOST_REMOVED, ge=0, le=1, description="share of a dataset's new documents that go for similar ones, at most"
+    )
+    most_doubted: float = Field(
+        MOST_DOUBTED,
+        ge=0,
+        le=1,
+        description="of a sample of what goes, share that is unlike in the order of words, at most",
+    )
     least_rows: int = Field(100, ge=1, description="increments with fewer documents are not compared")
 
 
@@ -89,8 +104,8 @@ class Alert:
 
     Attributes:
         namespace: dataset or corpus.
-        name: which check: error_share, rejections, few_kept, signals, duplicates, backlog, waiting, retention or
-            step_seconds.
+        name: which check: error_share, rejections, few_kept, signals, duplicates, removed, backlog, waiting, retention
+            or step_seconds.
         text: what was found, in one line.
         value: the value found.
         limit: its threshold.
@@ -124,6 +139,7 @@ class NamespaceStatus:
         kept: share of the newest increment's documents that no rule rejects; None for a corpus.
         duplicates: share of the newest increment's members that are removed; None for a dataset.
         duplicates_before: the same of all earlier increments; None where there is none.
+        removed: what of the newest increment went for similar documents; None for a dataset.
         signals: mean of each signal in the newest increment, and in all earlier ones.
         backlog: documents that arrived and are not packed, by corpus.
         backlog_since: when the oldest of them arrived; None without any.
@@ -153,6 +169,7 @@ class NamespaceStatus:
     kept: float | None = None
     duplicates: float | None = None
     duplicates_before: float | None = None
+    removed: RemovedDocuments | None = None
     signals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     backlog: Mapping[str, int] = field(default_factory=dict)
     backlog_since: datetime | None = None
@@ -252,7 +269,8 @@ def _namespace(
     }
     if kind == "corpus":
         shares = _removed_shares(places, ledger.increments(f"{name}.survivors"), thresholds.least_rows)
-        return NamespaceStatus(**common, duplicates=shares[0], duplicates_before=shares[1])
+        removed = look_at_removed(ledger, name)
+        return NamespaceStatus(**common, duplicates=shares[0], duplicates_before=shares[1], removed=removed)
     rejected, before, kept = _rejections(catalogue, name, thresholds.least_rows)
     return NamespaceStatus(
         **common,
@@ -437,6 +455,7 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
         if abs(moved) > limit:
             text = f"{one.duplicates:.1%} duplicates, before {one.duplicates_before:.1%}"
             yield Alert(one.name, "duplicates", text, moved, limit)
+    yield from _removed_alerts(one, thresholds)
     if one.backlog_since is not None:
         hours = (now - one.backlog_since).total_seconds() / 3600
         if hours > thresholds.backlog_hours:
@@ -457,6 +476,12 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
         if seconds > thresholds.step_seconds:
             text = f"{step} takes {seconds:,.0f} s at its 99th percentile"
             yield Alert(one.name, "step_seconds", text, seconds, thresholds.step_seconds)
+
+
+def _removed_alerts(one: NamespaceStatus, thresholds: Thresholds) -> Iterator[Alert]:
+    limits = (thresholds.most_removed, thresholds.most_doubted, thresholds.least_rows)
+    for text, share, limit in one.removed.findings(*limits) if one.removed is not None else ():
+        yield Alert(one.name, "removed", text, share, limit)
 
 
 def as_json(one: NamespaceStatus) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run should say of its datasets and corpora in one line each: little was kept, or what returned stays out."""
+"""What a run should say of its datasets and corpora in one line each: little was kept, what went is unlike, ..."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections.abc import Collection, Iterator
 
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import BooleanExpression, EqualTo, In
+from pyiceberg.expressions import EqualTo, In
 
+from dagster_project.inspect.lake.removed_documents import (
+    MOST_DOUBTED,
+    MOST_REMOVED,
+    look_at_removed,
+    rows_by_dataset,
+)
 from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.reads import taken_increments
@@ -47,13 +53,20 @@ def few_kept(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
             total = sum(landed[number].row_count for number in theirs if number in landed)
             if not numbers or dataset in told or not _is_few(0, total):
                 continue
-            here = EqualTo("increment", newest)
-            members = sum(_counts(ledger.catalogue, f"{name}.members", "dataset", here, dataset))
+            members = rows_by_dataset(ledger.catalogue, f"{name}.members", newest)[dataset]
             if _is_few(members, total):
                 yield (
                     f"{name}.members has {members:,} of {total:,} documents of {dataset} in increment {newest}; "
                     f"look: headrace corpus funnel {name}"
                 )
+
+
+def much_removed(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
+    """A line for each dataset most of which went as near-duplicates, and for each corpus where these are doubtful."""
+    for name in sorted(namespaces):
+        found = look_at_removed(ledger, name)
+        for line, *_ in found.findings(MOST_REMOVED, MOST_DOUBTED, _LEAST_DOCUMENTS) if found is not None else ():
+            yield f"{name}.removals: {line}"
 
 
 def left_and_returned(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
@@ -106,9 +119,3 @@ def _judged(catalogue: Catalog, table: str, increment: int) -> tuple[int, int, s
         counted = pc.value_counts(pc.struct_field(pc.list_flatten(batch.column("failed")), "rule"))
         rules.update({one["values"]: one["counts"] for one in counted.to_pylist()})
     return kept, total, ", ".join(f"{rule} {count:,}" for rule, count in rules.most_common(_SHOWN))
-
-
-def _counts(catalogue: Catalog, table: str, column: str, condition: BooleanExpression, value: str) -> Iterator[int]:
-    """In how many rows of each batch a column has a value."""
-    for batch in read_batches(catalogue, table, (column,), condition):
-        yield pc.sum(pc.equal(batch.column(column), value)).as_py() or 0

@@ -7,17 +7,25 @@ Every threshold makes a graph of its own, a *group*, numbered by the index of th
 row however many groups it is an edge of; bit g of its `groups` says that it is an edge of group g.
 
     thresholds 0.7, 0.8, 0.9       J = 17/20: groups 0 and 1, which is 1 + 2 = 3
+
+Each kind of document may have thresholds of its own. Two documents of different kinds have no token in common, so no
+pair is of two kinds. The thresholds of all kinds together are the groups. Pairs of a kind are stored from its lowest
+threshold on; in a group below that, the kind counts as in its lowest.
+
+    code 0.5, others 0.7, 0.8      groups 0.5, 0.7, 0.8; in the first one code counts from 0.5 on, others from 0.7 on
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_serializer, model_validator
 
+from spark_jobs.lake.declare.step import ConfigModel
+from spark_jobs.sources.source_config import KINDS
 from spark_jobs.spark_sql import Column, DataFrame, F
 
 _DECIMALS = 6
@@ -45,6 +53,88 @@ Thresholds = Annotated[
     AfterValidator(_ascending),
 ]
 DEFAULT_THRESHOLDS = (0.7, 0.8, 0.9)
+_Fraction = Annotated[float, Field(gt=0, le=1, description="weighted Jaccard similarity")]
+
+
+class ByKind(ConfigModel):
+    """A value for each kind of document: one for all kinds, or by kind, `default` for the kinds that are not named."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _for_every_kind(cls, given: Any) -> Any:
+        """Give every kind its value."""
+        if isinstance(given, ByKind):
+            return given
+        if not isinstance(given, Mapping):
+            return dict.fromkeys(KINDS, given)
+        named = {kind: value for kind, value in given.items() if kind != "default"}
+        return {**dict.fromkeys(KINDS, given["default"]), **named} if "default" in given else named
+
+    @model_serializer
+    def _as_short_as_can_be(self) -> Any:
+        """One value where all kinds have the same, so that data versions do not depend on how it was written."""
+        values = self.values
+        return next(iter(values.values())) if self.is_one else values
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of each kind."""
+        return {kind: getattr(self, kind) for kind in KINDS}
+
+    @property
+    def is_one(self) -> bool:
+        """Whether all kinds have the same value."""
+        return len(set(self.values.values())) == 1
+
+
+class KindThreshold(ByKind):
+    """A threshold for each kind of document."""
+
+    code: _Fraction = 0.8
+    prose: _Fraction = 0.8
+    markup: _Fraction = 0.8
+    data: _Fraction = 0.8
+
+    def of(self, kind: str) -> float:
+        """The threshold of a kind; repositories, which have no kind, have that of all."""
+        return float(self.values[KINDS[0] if self.is_one else kind])
+
+    @property
+    def distinct(self) -> tuple[float, ...]:
+        """The thresholds that any kind has, ascending."""
+        return tuple(sorted(set(self.values.values())))
+
+    def __str__(self) -> str:
+        """It in words: 0.8, or 0.5 (code), 0.8 (prose, markup, data)."""
+        if self.is_one:
+            return f"{self.distinct[0]:g}"
+        kinds = {one: ", ".join(kind for kind in KINDS if self.values[kind] == one) for one in self.distinct}
+        return ", ".join(f"{one:g} ({named})" for one, named in kinds.items())
+
+
+class KindThresholds(ByKind):
+    """The thresholds of each kind of document."""
+
+    code: Thresholds = DEFAULT_THRESHOLDS
+    prose: Thresholds = DEFAULT_THRESHOLDS
+    markup: Thresholds = DEFAULT_THRESHOLDS
+    data: Thresholds = DEFAULT_THRESHOLDS
+
+    @model_validator(mode="after")
+    def _are_few_together(self) -> KindThresholds:
+        """Refuse more thresholds than there are groups."""
+        _ascending(self.together)
+        return self
+
+    @property
+    def together(self) -> tuple[float, ...]:
+        """The thresholds of all kinds, ascending."""
+        return tuple(sorted({one for values in self.values.values() for one in values}))
+
+    @property
+    def lowest(self) -> KindThreshold:
+        """The lowest threshold of each kind, from which on its pairs are stored."""
+        return KindThreshold(**{kind: values[0] for kind, values in self.values.items()})
 
 
 def exact(threshold: float) -> Fraction:
@@ -64,6 +154,22 @@ def groups_reached(thresholds: Sequence[float]) -> Column:
         F.when(reaches(threshold), F.lit(1 << group)).otherwise(F.lit(0)) for group, threshold in enumerate(thresholds)
     ]
     return functools.reduce(lambda one, other: one.bitwiseOR(other), bits)
+
+
+def own_groups(thresholds: KindThresholds) -> tuple[Column, Column]:
+    """By the column `kind`: the groups that are at or above the lowest threshold of a document's kind, and their first.
+
+    In the groups below, what is kept of the kind is what is kept in the first.
+    """
+    together, lowest = thresholds.together, thresholds.lowest
+    every = (1 << len(together)) - 1
+    firsts = {kind: together.index(value) for kind, value in lowest.values.items()}
+    own, first = (F.lit(value) for value in (every >> firsts[KINDS[0]] << firsts[KINDS[0]], firsts[KINDS[0]]))
+    for kind in () if lowest.is_one else KINDS[1:]:
+        here = F.col("kind") == kind
+        own = F.when(here, F.lit(every >> firsts[kind] << firsts[kind])).otherwise(own)
+        first = F.when(here, F.lit(firsts[kind])).otherwise(first)
+    return own, first
 
 
 def group_numbers(groups: Column) -> Column:

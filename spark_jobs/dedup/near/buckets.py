@@ -5,20 +5,26 @@ background that was measured on the corpus. The table `bands` also has a forecas
 corpus has grown. Signatures are the index that is kept: keys are not stored, so that every increment may have bands of
 its own. An increment computes the keys of its own documents and those of all earlier ones, of which a filter passes
 only those that can meet a new one. Buckets with at least two members, one of them new, are written.
+
+Pairs are of one kind of document, and so are the keys in which they meet. Where the lowest threshold differs by kind,
+each kind has bands of its own, solved from its own number of documents and its background; `bands` has their means
+over documents, and the summary of its snapshot has the bands of each kind.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from spark_jobs.arrays import Int64Array, UInt64Array
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.pictures import draw_bands
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
@@ -48,7 +54,10 @@ BUCKETS_DDL = "band int, bucket bigint, member_count int, members array<bigint>,
 class BucketsConfig(ConfigModel):
     """The pairs that the bands must find; the bands are solved from it."""
 
-    threshold: float = Field(0.7, gt=0, le=1, description="lowest weighted Jaccard similarity of a duplicate")
+    threshold: KindThreshold = Field(
+        KindThreshold.model_validate(0.7),
+        description="lowest weighted Jaccard similarity of a duplicate: one for all, or by kind of document",
+    )
     recall: float = Field(0.9999, gt=0, lt=1, description="wanted share of the pairs at the threshold that are found")
     document_bytes: int = Field(
         DEFAULT_DOCUMENT_BYTES,
@@ -90,14 +99,14 @@ BANDS = Table(
     comment="One row per hundredth of similarity: how likely a pair of it becomes a candidate under the bands used.",
     columns=(
         Column("similarity!", "double", "weighted Jaccard similarity of a pair"),
-        Column("candidate_probability!", "double", "probability that such a pair shares a bucket"),
+        Column("candidate_probability!", "double", "probability that such a pair shares a bucket; the mean over kinds"),
         Column("background_fraction!", "double", "share of random pairs of documents in this hundredth"),
-        Column("band_count!", "int", "bands"),
+        Column("band_count!", "int", "bands; where kinds have their own, those of the lowest threshold"),
         Column("row_count!", "int", "values of the signature in a band"),
         Column("overlapping!", "boolean", "whether bands share values"),
         Column("documents!", "long", "documents that the bands were solved for: those there are"),
         Column("wanted_recall!", "double", "recall that the config asks for"),
-        Column("recall!", "double", "expected recall of pairs exactly at the threshold"),
+        Column("recall!", "double", "expected recall of pairs exactly at the threshold; the lowest of all kinds"),
         Column("false_per_document!", "double", "expected background candidates per document"),
         Column("document_bytes!", "double", "bytes of keys and of these candidates per document"),
         Column("expected_documents!", "long", "documents of the forecast, for which other bands will be solved"),
@@ -125,56 +134,81 @@ BANDS = Table(
 )
 def buckets(signatures: DataFrame, background: DataFrame, increment: int, config: BucketsConfig) -> Output:
     """Put the documents of an increment, and the earlier ones that share a key with them, into buckets."""
-    from spark_jobs.dedup.near.bands import solve_bands
     from spark_jobs.dedup.near.key_filter import filter_of, passing_share
 
     counted = signatures.groupBy("kind", (F.col("increment") == increment).alias("new")).count().collect()
     sizes: dict[str, int] = {}
     for row in counted:
         sizes[row["kind"]] = sizes.get(row["kind"], 0) + int(row["count"])
-    new_documents = sum(int(row["count"]) for row in counted if row["new"])
-    measured = _combined(background.toArrow(), sizes)
-    documents = max(1, sum(sizes.values()))
-    below = min(config.threshold, _RELATED)
-    solve = partial(
-        solve_bands,
-        measured,
-        threshold=config.threshold,
-        recall=config.recall,
-        false_below=below,
-        most_bytes=config.document_bytes,
-    )
-    scheme = solve(documents=documents)
-    expected = max(documents, config.expected_documents or 10 * documents)
-    forecast = solve(documents=expected)
-    for when, bands, size in (("over the", scheme, documents), ("once there are", forecast, expected)):
-        if bands.recall < config.recall:
-            told = (when, size, config.threshold, bands.recall, config.recall, config.document_bytes)
-            _log.warning(_LOWERED, *told)
+    measured = background.toArrow()
+    solved = [
+        _solved(kind, measured, part, config, sum(sizes.values())) for kind, part in _apart(sizes, config.threshold)
+    ]
+    schemes = {one.kind: one.scheme for one in solved}
+    keys_of = {kind: (schemes[None] if None in schemes else schemes[kind]).bands for kind in sizes}
+    new_keys = sum(int(row["count"]) * keys_of[row["kind"]] for row in counted if row["new"])
+    old_keys = sum(int(row["count"]) * keys_of[row["kind"]] for row in counted if not row["new"])
 
     narrow = signatures.select("increment", "kind", "place", "signature")
     is_new = F.col("increment") == increment
     new = narrow.where(is_new)
-    new_keys = new_documents * scheme.bands
-    passing = int(passing_share(new_keys) * (documents - new_documents) * scheme.bands)
+    passing = int(passing_share(new_keys) * old_keys)
     partition_count = max(2, -(-(2 * new_keys + passing) // PARTITION_RECORDS))
-    emit = partial(band_records, scheme=scheme, partition_count=partition_count)
+    emit = partial(band_records, schemes=schemes, partition_count=partition_count)
     records = new.mapInArrow(partial(emit, earlier=False, filled=None), RECORDS_DDL)
     if increment > 0:
-        filled = filter_of(new, partial(_keys, scheme=scheme), new_keys)
+        filled = filter_of(new, partial(_all_keys, schemes=schemes), new_keys)
         earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
         records = records.unionByName(earlier)
     lists = dealt(records, partition_count, F.col("part")).map(bucket_lists, BUCKETS_DDL).to_frame()
-    curve = _curve(scheme, measured, documents, config.recall)
-    for name, kind, value in (
-        ("documents", pa.int64(), expected),
-        ("band_count", pa.int32(), forecast.bands),
-        ("row_count", pa.int32(), forecast.rows),
-        ("recall", pa.float64(), forecast.recall),
-        ("document_bytes", pa.float64(), forecast.document_bytes),
-    ):
-        curve = curve.append_column(f"expected_{name}", pa.array([value] * curve.num_rows, kind))
-    return Output({"buckets": lists, "bands": signatures.sparkSession.createDataFrame(curve)})
+    bands = signatures.sparkSession.createDataFrame(_curve(solved, _combined(measured, sizes), config.recall))
+    of_kinds = {f"bands-of-{one.kind}": f"{one.scheme.bands} x {one.scheme.rows}" for one in solved if one.kind}
+    return Output({"buckets": lists, "bands": bands}, summary=of_kinds)
+
+
+class _Solved(NamedTuple):
+    """The bands of one kind of document, or of all: what they were solved for, now and in the forecast."""
+
+    kind: str | None
+    threshold: float
+    documents: int
+    scheme: BandScheme
+    expected_documents: int
+    forecast: BandScheme
+
+
+def _apart(sizes: dict[str, int], threshold: KindThreshold) -> list[tuple[str | None, dict[str, int]]]:
+    """The documents that have bands of their own, counted by kind: all together, or kind by kind."""
+    if threshold.is_one or not sizes:
+        return [(None, sizes)]
+    return [(kind, {kind: sizes[kind]}) for kind in sorted(sizes)]
+
+
+def _solved(
+    kind: str | None, background: pa.Table, sizes: dict[str, int], config: BucketsConfig, total: int
+) -> _Solved:
+    """Solve the bands of some documents, of so many in total; a recall that had to be lowered is logged."""
+    from spark_jobs.dedup.near.bands import solve_bands
+
+    measured = _combined(background, sizes)
+    documents = max(1, sum(sizes.values()))
+    threshold = config.threshold.distinct[0] if kind is None else config.threshold.of(kind)
+    solve = partial(
+        solve_bands,
+        measured,
+        threshold=threshold,
+        recall=config.recall,
+        false_below=min(threshold, _RELATED),
+        most_bytes=config.document_bytes,
+    )
+    scheme = solve(documents=documents)
+    share = (config.expected_documents or 0) * documents // max(1, total)
+    expected = max(documents, share or 10 * documents)
+    forecast = solve(documents=expected)
+    for when, bands, size in (("over the", scheme, documents), ("once there are", forecast, expected)):
+        if bands.recall < config.recall:
+            _log.warning(_LOWERED, when, size, threshold, bands.recall, config.recall, config.document_bytes)
+    return _Solved(kind, threshold, documents, scheme, expected, forecast)
 
 
 def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
@@ -199,29 +233,54 @@ def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
     return pairs_of
 
 
-def _curve(scheme: BandScheme, measured: Int64Array, documents: int, recall: float) -> pa.Table:
-    """The columns of `bands` without the forecast."""
+def _curve(solved: Sequence[_Solved], measured: Int64Array, recall: float) -> pa.Table:
+    """Rows of `bands`: of several kinds the means over documents, the lowest recall, and the bands of most keys."""
     from spark_jobs.dedup.near.bands import candidate_probability
 
     steps = np.arange(101)
     width = (len(measured) - 1) // 100
     shares = np.add.reduceat(measured, steps * width)
     count = len(steps)
+    documents = sum(one.documents for one in solved)
+    parts = [one.documents / documents for one in solved]
+    lowest = min(solved, key=lambda one: one.threshold)
+
+    def mean(values: Iterable[Any]) -> Any:
+        return sum(part * value for part, value in zip(parts, values, strict=True))
+
+    curves = [
+        candidate_probability(one.scheme.bands, one.scheme.rows, one.scheme.overlapping, steps / 100) for one in solved
+    ]
     return pa.table(
         {
             "similarity": steps / 100,
-            "candidate_probability": candidate_probability(scheme.bands, scheme.rows, scheme.overlapping, steps / 100),
+            "candidate_probability": mean(curves),
             "background_fraction": shares / (1 << 52),
-            "band_count": pa.array([scheme.bands] * count, pa.int32()),
-            "row_count": pa.array([scheme.rows] * count, pa.int32()),
-            "overlapping": [scheme.overlapping] * count,
+            "band_count": pa.array([lowest.scheme.bands] * count, pa.int32()),
+            "row_count": pa.array([lowest.scheme.rows] * count, pa.int32()),
+            "overlapping": [lowest.scheme.overlapping] * count,
             "documents": pa.array([documents] * count, pa.int64()),
             "wanted_recall": [recall] * count,
-            "recall": [scheme.recall] * count,
-            "false_per_document": [scheme.false_per_document] * count,
-            "document_bytes": [scheme.document_bytes] * count,
+            "recall": [min(one.scheme.recall for one in solved)] * count,
+            "false_per_document": [mean(one.scheme.false_per_document for one in solved)] * count,
+            "document_bytes": [mean(one.scheme.document_bytes for one in solved)] * count,
+            "expected_documents": pa.array([sum(one.expected_documents for one in solved)] * count, pa.int64()),
+            "expected_band_count": pa.array([lowest.forecast.bands] * count, pa.int32()),
+            "expected_row_count": pa.array([lowest.forecast.rows] * count, pa.int32()),
+            "expected_recall": [min(one.forecast.recall for one in solved)] * count,
+            "expected_document_bytes": [mean(one.forecast.document_bytes for one in solved)] * count,
         }
     )
+
+
+def _by_scheme(
+    batch: pa.RecordBatch, schemes: Mapping[str | None, BandScheme]
+) -> Iterator[tuple[pa.RecordBatch, BandScheme]]:
+    """The documents of a batch with the bands that they have, those of one kind together."""
+    for kind, scheme in schemes.items():
+        part = batch if kind is None else batch.filter(pc.equal(batch.column("kind"), kind))
+        if part.num_rows:
+            yield part, scheme
 
 
 def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> UInt64Array:
@@ -235,9 +294,15 @@ def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> UInt64Array:
     return band_keys(signature_rows(batch.column("signature")), scheme, salts[kinds.indices.to_numpy()]).ravel()
 
 
+def _all_keys(batch: pa.RecordBatch, schemes: Mapping[str | None, BandScheme]) -> UInt64Array:
+    """The keys of a batch of signatures, in any order."""
+    parts = [_keys(*part) for part in _by_scheme(batch, schemes)]
+    return np.concatenate([np.zeros(0, np.uint64), *parts])
+
+
 def band_records(
     batches: Iterable[pa.RecordBatch],
-    scheme: BandScheme,
+    schemes: Mapping[str | None, BandScheme],
     partition_count: int,
     earlier: bool,
     filled: bytes | None,
@@ -246,7 +311,7 @@ def band_records(
 
     Args:
         batches: rows with the columns kind, place and signature.
-        scheme: bands.
+        schemes: the bands of each kind of document, or by None those of all.
         partition_count: partitions that the blocks are distributed to, by key.
         earlier: whether the documents are of earlier increments.
         filled: a filter; only keys in it pass. None passes all.
@@ -258,9 +323,7 @@ def band_records(
     from spark_jobs.dedup.near.key_filter import has_keys
 
     united = None if filled is None else np.frombuffer(filled, np.uint8)
-    for batch in batches:
-        if not batch.num_rows:
-            continue
+    for batch, scheme in (part for whole in batches for part in _by_scheme(whole, schemes)):
         keys = _keys(batch, scheme)
         places = np.repeat(batch.column("place").to_numpy(), scheme.bands)
         if united is not None:

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from spark_jobs.arrays import Int64Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.graph.dense_graph import from_driver
 from spark_jobs.dedup.graph.kept_set import removed_table, removed_vertices
-from spark_jobs.dedup.graph.threshold_pairs import exact, groups_reached, without
+from spark_jobs.dedup.graph.threshold_pairs import KindThresholds, exact, groups_reached, own_groups, without
 from spark_jobs.dedup.membership.revisions import counting_pairs, left_members
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs, candidate_batch
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
@@ -91,7 +91,7 @@ class Limits(Protocol):
     """The fields of a config that this module reads."""
 
     @property
-    def thresholds(self) -> tuple[float, ...]: ...  # noqa: D102
+    def thresholds(self) -> KindThresholds: ...  # noqa: D102
     @property
     def max_bucket_pairs(self) -> int: ...  # noqa: D102
     @property
@@ -138,19 +138,20 @@ class _Comparisons:
     @property
     def thresholds(self) -> tuple[Fraction, ...]:
         """The thresholds of the groups."""
-        return tuple(exact(one) for one in self.limits.thresholds)
+        return tuple(exact(one) for one in self.limits.thresholds.together)
 
     def kept_pool(self) -> tuple[DataFrame, list[int]]:
         """The pool with the groups in which each document is still kept, and how many are kept in each group."""
-        every = (1 << len(self.thresholds)) - 1
+        own, first = own_groups(self.limits.thresholds)
         gone = self._removed()
-        pool = self.pool.withColumn("groups", F.lit(every))
+        pool = self.pool.withColumn("groups", own)
         if gone is not None:
             joined = self.pool.join(gone, self.pool["place"] == gone["vertex"], "left")
-            pool = joined.select(*self.pool.columns, without(F.lit(every), F.col("groups")).alias("groups"))
+            pool = joined.select(*self.pool.columns, without(own, F.col("groups")).alias("groups"))
         pool = persist(pool.where("groups <> 0"))
         self.persisted.append(pool)
-        counts = [F.count_if(F.getbit("groups", F.lit(group)) == 1) for group in range(len(self.thresholds))]
+        at = [F.greatest(F.lit(group), first) for group in range(len(self.thresholds))]
+        counts = [F.count_if(F.getbit("groups", group) == 1) for group in at]
         return pool, [int(count) for count in pool.agg(*counts).collect()[0]]
 
     def _removed(self) -> DataFrame | None:
@@ -164,7 +165,7 @@ class _Comparisons:
             pairs = pairs.unionByName(found)
         counted = pairs if self.revisions is None else counting_pairs(pairs, self.revisions)
         edges = counted.select(
-            groups_reached(self.limits.thresholds).alias("groups"),
+            groups_reached(self.limits.thresholds.together).alias("groups"),
             F.col("place").alias("worse"),
             F.col("better_place").alias("better"),
         )
@@ -244,12 +245,11 @@ class _Comparisons:
             rounds += 1
             _log.info("large buckets: %d documents compared with all others", batch.num_rows)
 
-    def compare(self, chosen: DataFrame, threshold: Fraction, beside: tuple[DataFrame, int] | None = None) -> bool:
+    def compare(self, chosen: DataFrame, beside: tuple[DataFrame, int] | None = None) -> bool:
         """Verify candidates that were not compared before; False where there are none.
 
         Args:
             chosen: rows (first, second), with repeats.
-            threshold: lowest weighted Jaccard similarity.
             beside: other distinct candidates to verify with them, and about how many these are.
         """
         ends = F.least("first", "second").alias("first"), F.greatest("first", "second").alias("second")
@@ -261,7 +261,7 @@ class _Comparisons:
         if not count and not beside:
             return False
         candidates, total = (fresh.unionByName(beside[0]), count + beside[1]) if beside else (fresh, count)
-        verified, persisted = verified_pairs(candidates, total, self.index, threshold)
+        verified, persisted = verified_pairs(candidates, total, self.index, self.limits.thresholds.lowest)
         more = checkpointed(verified)
         self.persisted.extend((*persisted, more))
         self.found = more if self.found is None else self.found.unionByName(more)
@@ -327,7 +327,7 @@ def compare_large(
             "candidate_count": state.candidate_count,
             "kept_count": kept,
         }
-        for threshold, kept in zip(limits.thresholds, kept_counts, strict=True)
+        for threshold, kept in zip(limits.thresholds.together, kept_counts, strict=True)
     ]
     assert state.found is not None  # the first round verifies the small buckets at least
     return state.found, facts, tuple(state.persisted)
@@ -335,10 +335,9 @@ def compare_large(
 
 def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, list[int]]:
     """Compare until no list has a new pair; the number of rounds, and how many documents are kept in each group."""
-    lowest = min(state.thresholds)
     pool, counts = state.kept_pool()
     chosen, _ = state.choose(pool, 1)
-    state.compare(chosen, lowest, of_small)
+    state.compare(chosen, of_small)
     leaders: int | None = _LEADERS[0]
     rounds = 1
     while True:
@@ -350,7 +349,7 @@ def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, 
         if left < 0:
             more, counts = state.compare_in_batches()
             return rounds + more, counts
-        if not state.compare(chosen, lowest) and not left:
+        if not state.compare(chosen) and not left:
             return rounds, counts
         rounds += 1
         leaders = next((more for more in _LEADERS if leaders is not None and more > leaders), None)

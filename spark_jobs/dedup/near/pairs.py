@@ -1,4 +1,4 @@
-"""Pairs: every two documents of the corpus that are at least as similar as the lowest threshold, with the exact J.
+"""Pairs: every two documents of the corpus that are as similar as the lowest threshold of their kind, with the exact J.
 
 Candidates come from the buckets, each once. They are verified by their bags, so the stored J is exact, and all
 thresholds are read from this one table. A pair leads from a document to the *better* one: the one that comes first in
@@ -13,7 +13,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
-from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact
+from spark_jobs.dedup.graph.threshold_pairs import KindThresholds
 from spark_jobs.dedup.near.bucket_members import (
     CANDIDATES_DDL,
     DEFAULT_MAX_BUCKET_PAIRS,
@@ -32,7 +32,9 @@ from spark_jobs.spark_sql import DataFrame, F
 class PairsConfig(ConfigModel):
     """The pairs that are stored, and the size from which on a bucket is large."""
 
-    thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
+    thresholds: KindThresholds = Field(
+        KindThresholds(), description="similarities from which on two documents are duplicates, the lowest first"
+    )
     max_bucket_pairs: MaxBucketPairs = DEFAULT_MAX_BUCKET_PAIRS
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
     driver_candidates: int = Field(
@@ -101,7 +103,7 @@ def pairs(
         found, facts, persisted = compare_large(by_size, counts, (pairs, revisions), index, config, increment)
     else:
         candidates = small.mapInArrow(all_pairs, CANDIDATES_DDL).distinct()
-        found, persisted = verified_pairs(candidates, counts.small_pairs, index, exact(min(config.thresholds)))
+        found, persisted = verified_pairs(candidates, counts.small_pairs, index, config.thresholds.lowest)
         facts = []
     return Output({"pairs": _rows(found), "large_buckets": large_bucket_rows(found, facts)}, {}, persisted)
 

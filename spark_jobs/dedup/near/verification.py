@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -24,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact
 from spark_jobs.dedup.near.signatures import signature_rows
 from spark_jobs.lake.engine.arrangement import Arranged, dealt, persist
 from spark_jobs.lake.session.cluster import checkpointed
@@ -74,27 +74,27 @@ class Index:
 
 
 def verified_pairs(
-    candidates: DataFrame, candidate_count: int, index: Index, threshold: Fraction
+    candidates: DataFrame, candidate_count: int, index: Index, lowest: KindThreshold
 ) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """Verify candidates: keep those that are at least as similar as the threshold.
+    """Verify candidates: keep those that are at least as similar as the lowest threshold of their kind.
 
     Args:
         candidates: distinct rows (first bigint, second bigint), two places.
         candidate_count: about how many there are; decides only how they are joined.
         index: signatures and bags.
-        threshold: lowest weighted Jaccard similarity.
+        lowest: lowest weighted Jaccard similarity, by kind of document.
 
     Returns:
         Rows left_* and right_* (dataset, doc_id, increment, place, kind), shared_weight and united_weight, where the
         left document comes first in the order (increment, place, doc_id); and DataFrames to unpersist.
     """
     if candidate_count <= index.driver_candidates:
-        rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, threshold)
+        rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, lowest)
         return candidates.sparkSession.createDataFrame(rows, PAIRS_DDL), ()
     candidates = checkpointed(candidates)  # they are read twice
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
-    compare = partial(_agree, threshold=threshold)
+    compare = partial(_agree, lowest=lowest)
     few = candidate_count <= _BROADCAST_CANDIDATES
     known = _brought(candidates, ("first", "second"), signatures, "place", parts, few)
     agreeing = persist(known.map(compare, _ENDS_DDL).to_frame())
@@ -102,7 +102,7 @@ def verified_pairs(
     count = agreeing.count()
     parts = max(2, -(-count // _PART_BAGS))
     both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts, count <= _BROADCAST_CANDIDATES)
-    return both.map(partial(_overlap, threshold=threshold), PAIRS_DDL).to_frame(), (agreeing,)
+    return both.map(partial(_overlap, lowest=lowest), PAIRS_DDL).to_frame(), (agreeing,)
 
 
 def _brought(
@@ -130,36 +130,36 @@ def _parted(
         yield from compare(table.filter(pc.invert(document)), table.filter(document)).to_batches()
 
 
-def _agree(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:
-    """The candidates of a partition whose sizes and signatures allow the threshold."""
+def _agree(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator[pa.RecordBatch]:
+    """The candidates of a partition whose sizes and signatures allow the lowest threshold."""
 
     def compare(candidates: pa.Table, known: pa.Table) -> pa.Table:
-        ends = agreeing_ends(candidates, known, threshold)
+        ends = agreeing_ends(candidates, known, lowest)
         sides = {f"{side}_{name}": rows.column(name) for side, rows in zip(_SIDES, ends, strict=True) for name in ENDS}
         return pa.table(sides)
 
     return _parted(batches, "place", compare)
 
 
-def _overlap(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:
+def _overlap(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator[pa.RecordBatch]:
     """The candidates of a partition whose bags reach the threshold, with their exact similarity."""
 
     def compare(candidates: pa.Table, found: pa.Table) -> pa.Table:
         left, right = (
             candidates.select([f"{side}_{name}" for name in ENDS]).rename_columns(list(ENDS)) for side in _SIDES
         )
-        return similar((left, right), found, threshold)
+        return similar((left, right), found, lowest)
 
     return _parted(batches, "doc_id", compare)
 
 
-def agreeing_ends(candidates: pa.Table, known: pa.Table, threshold: Fraction) -> tuple[pa.Table, pa.Table]:
-    """Candidates of one kind whose sizes and signatures allow the threshold.
+def agreeing_ends(candidates: pa.Table, known: pa.Table, lowest: KindThreshold) -> tuple[pa.Table, pa.Table]:
+    """Candidates of one kind whose sizes and signatures allow the lowest threshold.
 
     Args:
         candidates: columns first and second (int64), distinct pairs of places.
         known: rows of `signatures` at these places.
-        threshold: lowest weighted Jaccard similarity.
+        lowest: lowest weighted Jaccard similarity, by kind of document.
 
     Returns:
         Columns `ENDS` of their left documents, and of their right ones; the left one comes first in the order
@@ -167,18 +167,18 @@ def agreeing_ends(candidates: pa.Table, known: pa.Table, threshold: Fraction) ->
     """
     order = pc.sort_indices(known, [(name, "ascending") for name in ("increment", "place", "doc_id")])
     known = known.take(order).combine_chunks()
-    left, right = _agreeing(_ends(candidates, known), known, threshold)
+    left, right = _agreeing(_ends(candidates, known), known, lowest)
     ends = known.select(list(ENDS))
     return ends.take(pa.array(left)), ends.take(pa.array(right))
 
 
-def similar(ends: tuple[pa.Table, pa.Table], found: pa.Table, threshold: Fraction) -> pa.Table:
+def similar(ends: tuple[pa.Table, pa.Table], found: pa.Table, lowest: KindThreshold) -> pa.Table:
     """Pairs that are at least as similar as the threshold, by their bags.
 
     Args:
         ends: left and right documents, row by row.
         found: rows of `bags` with at least all of them.
-        threshold: lowest weighted Jaccard similarity.
+        lowest: lowest weighted Jaccard similarity, by kind of document.
 
     Returns:
         Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
@@ -189,28 +189,29 @@ def similar(ends: tuple[pa.Table, pa.Table], found: pa.Table, threshold: Fractio
         for side in ends
     )
     shared, united = _overlaps(found, left.astype(np.int64), right.astype(np.int64))
-    alike = pa.array(shared * threshold.denominator >= united * threshold.numerator)
+    numerators, denominators = _fractions(ends[0].column("kind"), lowest)
+    alike = pa.array(shared * denominators >= united * numerators)
     sides = {f"{side}_{name}": rows.column(name) for side, rows in zip(_SIDES, ends, strict=True) for name in ENDS}
     return pa.table({**sides, "shared_weight": shared, "united_weight": united}).filter(alike)
 
 
-def verified_in_memory(candidates: pa.Table, signatures: DataFrame, bags: DataFrame, threshold: Fraction) -> pa.Table:
-    """Verify candidates in the driver's memory: keep those that are at least as similar as the threshold.
+def verified_in_memory(candidates: pa.Table, signatures: DataFrame, bags: DataFrame, lowest: KindThreshold) -> pa.Table:
+    """Verify candidates in the driver's memory: keep those as similar as the lowest threshold of their kind.
 
     Args:
         candidates: columns first and second (int64), distinct pairs of places.
         signatures: rows of `signatures`; those of the candidates' documents are collected.
         bags: rows of `bags`; those of documents whose signatures agree often enough are collected.
-        threshold: lowest weighted Jaccard similarity.
+        lowest: lowest weighted Jaccard similarity, by kind of document.
 
     Returns:
         Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
     """
     places = np.unique(np.concatenate([candidates.column(name).to_numpy() for name in ("first", "second")]))
     known = _found(signatures, "place", pa.array(places), (*ENDS, *SIGNATURE))
-    ends = agreeing_ends(candidates, known, threshold)
+    ends = agreeing_ends(candidates, known, lowest)
     ids = pc.unique(pa.chunked_array([*ends[0].column("doc_id").chunks, *ends[1].column("doc_id").chunks], pa.string()))
-    return similar(ends, _found(bags, "doc_id", ids, ("doc_id", *BAG)), threshold)
+    return similar(ends, _found(bags, "doc_id", ids, ("doc_id", *BAG)), lowest)
 
 
 def _found(table: DataFrame, key: str, wanted: pa.Array | pa.ChunkedArray, columns: tuple[str, ...]) -> pa.Table:
@@ -245,26 +246,41 @@ def _ends(candidates: pa.Table, known: pa.Table) -> tuple[Int64Array, Int64Array
 
 
 def _agreeing(
-    ends: tuple[Int64Array, Int64Array], known: pa.Table, threshold: Fraction
+    ends: tuple[Int64Array, Int64Array], known: pa.Table, lowest: KindThreshold
 ) -> tuple[Int64Array, Int64Array]:
-    """The pairs of documents of one kind whose sizes and signatures allow the threshold."""
+    """The pairs of documents of one kind whose sizes and signatures allow the lowest threshold."""
     from spark_jobs.dedup.near.similarity import agreement_counts, least_agreement
 
     left, right = ends
     weights = known.column("total_weight").to_numpy()
     lesser, greater = np.minimum(weights[left], weights[right]), np.maximum(weights[left], weights[right])
-    possible = lesser * threshold.denominator >= greater * threshold.numerator
+    numerators, denominators = _fractions(known.column("kind"), lowest)
+    possible = lesser * denominators[left] >= greater * numerators[left]
     for name in ("kind", "signature_version"):
         codes = known.column(name).combine_chunks().dictionary_encode().indices.to_numpy()
         possible &= codes[left] == codes[right]
     left, right = left[possible], right[possible]
     values = signature_rows(known.column("signature").combine_chunks())
-    least = least_agreement(threshold, SIGNATURE_LOSS)
+    least_of = {value: least_agreement(exact(value), SIGNATURE_LOSS) for value in lowest.distinct}
+    kinds = known.column("kind").combine_chunks().dictionary_encode()
+    least = np.array([least_of[lowest.of(kind)] for kind in kinds.dictionary.to_pylist()], np.int64)
+    least = least[kinds.indices.to_numpy()[left]]
     agree = np.zeros(len(left), np.bool_)
     for start in range(0, len(left), _BLOCK):
         block = slice(start, start + _BLOCK)
-        agree[block] = agreement_counts(values[left[block]], values[right[block]]) >= least
+        agree[block] = agreement_counts(values[left[block]], values[right[block]]) >= least[block]
     return left[agree], right[agree]
+
+
+def _fractions(kinds: pa.ChunkedArray, lowest: KindThreshold) -> tuple[Int64Array, Int64Array]:
+    """(D,) numerators and (D,) denominators of the lowest threshold of each of D documents."""
+    coded = kinds.combine_chunks().dictionary_encode()
+    found = [exact(lowest.of(kind)) for kind in coded.dictionary.to_pylist()]
+    codes = coded.indices.to_numpy()
+    return (
+        np.array([one.numerator for one in found], np.int64)[codes],
+        np.array([one.denominator for one in found], np.int64)[codes],
+    )
 
 
 def _overlaps(found: pa.Table, left: Int64Array, right: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 from pydantic import Field
 
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.spark_sql import DataFrame, F
@@ -12,7 +16,9 @@ from spark_jobs.spark_sql import DataFrame, F
 class SurvivorsConfig(ConfigModel):
     """The threshold that is applied."""
 
-    threshold: float = Field(0.8, gt=0, le=1, description="weighted Jaccard similarity, one of the thresholds compared")
+    threshold: KindThreshold = Field(
+        KindThreshold(), description="weighted Jaccard similarity, one of those compared: one for all, or by kind"
+    )
 
 
 SURVIVORS = Table(
@@ -43,8 +49,18 @@ def survivors(
     left = members.select("dataset", "shard", "doc_id")
     repeats = exact_duplicates.select("doc_id")
     if removals is not None:
-        applied = removals.where(F.col("threshold") == config.threshold)
+        applied = applied_removals(removals, members, config.threshold)
         left = left.join(applied.select("doc_id"), "doc_id", "left_anti")
         repeats = repeats.join(applied.select(F.col("witness_doc_id").alias("doc_id")), "doc_id", "left_anti")
     left = left.join(repeats, "doc_id", "left_anti")
     return left.select("dataset", "shard", "doc_id")
+
+
+def applied_removals(removals: DataFrame, members: DataFrame, threshold: KindThreshold) -> DataFrame:
+    """Of `removals` the rows at the threshold that is applied to the kind of the document that goes."""
+    applied = removals.where(F.col("threshold").isin(list(threshold.distinct)))
+    if threshold.is_one:
+        return applied
+    of_kind = [(F.col("kind") == kind) & (F.col("threshold") == value) for kind, value in threshold.values.items()]
+    joined = applied.join(members.select("doc_id", "kind"), "doc_id")
+    return joined.where(functools.reduce(operator.or_, of_kind)).select(*removals.columns)

@@ -9,7 +9,6 @@ the cost grows with the increment and not with the corpus.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +18,14 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from spark_jobs.arrays import Int32Array
-from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact, one_group, reaches, with_group
+from spark_jobs.dedup.graph.threshold_pairs import (
+    KindThreshold,
+    KindThresholds,
+    exact,
+    one_group,
+    reaches,
+    with_group,
+)
 from spark_jobs.dedup.membership.keep_priority import sampled
 from spark_jobs.dedup.membership.revisions import left_members, paths_of
 from spark_jobs.dedup.near.verification import BAG
@@ -49,7 +55,9 @@ _SIMILAR_DDL = "doc_id string, sampled_doc_id string, sampled_gone int, shared_w
 class ThresholdsConfig(ConfigModel):
     """The thresholds that are compared, and the recall that is required."""
 
-    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    thresholds: KindThresholds = Field(
+        KindThresholds(), description="similarities from which on two documents are duplicates"
+    )
     sample_documents: int = Field(
         4000, ge=0, le=20_000, description="new documents, about, that are compared with all others to measure recall"
     )
@@ -129,7 +137,9 @@ def thresholds(
     Without `revisions` no member counts as a revision of another.
     """
     here = F.col("increment") == increment
-    listed = members.sparkSession.createDataFrame([(value,) for value in config.thresholds], "threshold double")
+    listed = members.sparkSession.createDataFrame(
+        [(value,) for value in config.thresholds.together], "threshold double"
+    )
     exact_ones = exact_duplicates.where(here).select("doc_id", F.lit(True).alias("exact"))
     # A document that goes for its stand-in counts as kept, and the stand-in as the exact duplicate.
     standing_in = exact_duplicates.where(here).select(
@@ -194,23 +204,24 @@ def _recall(
 ) -> DataFrame:
     """Rows (threshold, sampled_count, similar_count, found_count)."""
     spark = bags.sparkSession
-    gone = with_group(removals, config.thresholds).select("doc_id", one_group("group").alias("bits"))
-    lowest, every = exact(min(config.thresholds)), (1 << len(config.thresholds)) - 1
+    thresholds, lowest = config.thresholds.together, config.thresholds.lowest
+    gone = with_group(removals, thresholds).select("doc_id", one_group("group").alias("bits"))
+    every = (1 << len(thresholds)) - 1
     is_new = F.col("increment") == increment
     sizes = bags.groupBy(is_new.alias("new")).agg(F.count("*").alias("documents"), F.sum("token_count").alias("tokens"))
     counts = {row["new"]: (int(row["documents"]), int(row["tokens"])) for row in sizes.collect()}
     documents, tokens = counts.get(True, (0, 0))
     share = min(1.0, config.sample_documents / max(1, documents), _SAMPLE_TOKENS / max(1, tokens))
-    sample = _with_gone(bags.where(is_new & sampled(share)).select("doc_id", *BAG), gone)
+    sample = _with_gone(bags.where(is_new & sampled(share)).select("doc_id", "kind", *BAG), gone)
     indexed = _indexed(sample.where(f"gone <> {every}").toArrow(), lowest)
     among = bags.where(is_new | sampled(_EARLIER_A_NEW_ONE * documents / max(1, counts.get(False, (0, 0))[0])))
-    found = among.select("doc_id", *BAG).mapInArrow(
-        partial(_similar_documents, sample=indexed, threshold=lowest), _SIMILAR_DDL
+    found = among.select("doc_id", "kind", *BAG).mapInArrow(
+        partial(_similar_documents, sample=indexed, lowest=lowest), _SIMILAR_DDL
     )
     found = persist(found)  # it is read twice, to look up which of its documents are removed
     judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
     counts_of = []
-    for group, threshold in enumerate(config.thresholds):
+    for group, threshold in enumerate(thresholds):
         bit = F.lit(group)
         kept = int(np.count_nonzero(indexed.gone >> group & 1 == 0))
         similar = reaches(threshold) & (F.getbit("sampled_gone", bit) == 0)
@@ -246,7 +257,15 @@ def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
     return joined.fillna(0, ["gone"])
 
 
-def _indexed(sample: pa.Table, threshold: Fraction) -> _Sample:
+def _compared_at(kinds: pa.ChunkedArray, lowest: KindThreshold) -> Int32Array:
+    """(D,) the group of the lowest threshold of each of D documents, among those of all kinds."""
+    coded = kinds.combine_chunks().dictionary_encode()
+    bits = [1 << lowest.distinct.index(lowest.of(kind)) for kind in coded.dictionary.to_pylist()]
+    groups: Int32Array = np.array(bits, np.int32)[coded.indices.to_numpy()]
+    return groups
+
+
+def _indexed(sample: pa.Table, lowest: KindThreshold) -> _Sample:
     """The index of the sampled documents, which goes to every worker."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.sample_join import sample_index
@@ -254,19 +273,22 @@ def _indexed(sample: pa.Table, threshold: Fraction) -> _Sample:
     ordered = sample.sort_by("doc_id")
     bags = bags_from_columns(*(ordered.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG))
     ids, gone = ordered.column("doc_id").combine_chunks(), ordered.column("gone").to_numpy().astype(np.int32)
-    return _Sample(sample_index(bags, np.ones(len(bags), np.int32), (threshold,)), ids, gone)
+    values = tuple(exact(one) for one in lowest.distinct)
+    return _Sample(sample_index(bags, _compared_at(ordered.column("kind"), lowest), values), ids, gone)
 
 
 def _similar_documents(
-    batches: Iterable[pa.RecordBatch], sample: _Sample, threshold: Fraction
+    batches: Iterable[pa.RecordBatch], sample: _Sample, lowest: KindThreshold
 ) -> Iterator[pa.RecordBatch]:
-    """Documents that are at least as similar as the threshold to a sampled one, other than itself."""
+    """Documents as similar as the lowest threshold of their kind to a sampled one, other than itself."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.sample_join import similar_to_sample
 
+    values = tuple(exact(one) for one in lowest.distinct)
     for batch in batches:
         bags = bags_from_columns(*(batch.column(name) for name in BAG))
-        found = similar_to_sample(bags, np.ones(len(bags), np.int32), sample.bags, (threshold,))
+        groups = _compared_at(pa.chunked_array([batch.column("kind")]), lowest)
+        found = similar_to_sample(bags, groups, sample.bags, values)
         ids = batch.column("doc_id").take(pa.array(found.rows))
         sampled = sample.ids.take(pa.array(found.sampled))
         columns = [ids, sampled, pa.array(sample.gone[found.sampled]), pa.array(found.shared), pa.array(found.united)]

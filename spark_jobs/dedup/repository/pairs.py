@@ -16,6 +16,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.dedup.membership.repository_facts import newest_bags
 from spark_jobs.dedup.near.background import BackgroundConfig, background
 from spark_jobs.dedup.near.buckets import BANDS, BucketsConfig, buckets
@@ -114,7 +115,8 @@ def repository_pairs(
     signed = signatures(unsigned, spark.createDataFrame([], _NO_VOCABULARY), signing)
     known = persist(signed.join(as_bags.select("doc_id", "increment"), "doc_id"))
     measured = background(as_bags, BackgroundConfig())
-    banded = buckets(known, measured, increment, BucketsConfig(threshold=config.threshold, recall=config.recall))
+    threshold = KindThreshold.model_validate(config.threshold)
+    banded = buckets(known, measured, increment, BucketsConfig(threshold=threshold, recall=config.recall))
     found = pairs(
         banded.frames["buckets"].withColumn("increment", F.lit(increment)),
         known,
@@ -122,7 +124,9 @@ def repository_pairs(
         repository_pairs.withColumnsRenamed(_AS_DOCUMENTS),
         increment,
         PairsConfig(
-            thresholds=(config.threshold,), driver_edges=config.driver_edges, driver_candidates=_DRIVER_CANDIDATES
+            thresholds=KindThresholds.model_validate([config.threshold]),
+            driver_edges=config.driver_edges,
+            driver_candidates=_DRIVER_CANDIDATES,
         ),
     )
     return Output(

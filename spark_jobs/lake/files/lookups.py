@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, In, LessThan
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.schema import Schema
@@ -228,33 +228,66 @@ def read_wide_value(
         doc_id: identity of the document.
         narrow: a further condition that the row meets, best on its partition.
     """
+    return read_wide_values(catalogue, identifier, column, {doc_id}, narrow).get(doc_id)
+
+
+def read_wide_values(
+    catalogue: Catalog,
+    identifier: str,
+    column: str,
+    doc_ids: Collection[str],
+    narrow: BooleanExpression = EVERYTHING,
+    most_bytes: int | None = None,
+) -> dict[str, Any]:
+    """Values of a wide column by doc_id, decoding only row groups that hold one; of documents without a row none.
+
+    Args:
+        catalogue: the lake's.
+        identifier: a table with the column `doc_id`.
+        column: the wide one, e.g. `content`.
+        doc_ids: identities of the documents.
+        narrow: a further condition that the rows meet, best on their partition.
+        most_bytes: of the column that are decoded; what lies behind is left out. None for all.
+    """
     table = load_table(catalogue, identifier)
     if table is None or table.current_snapshot() is None:
-        return None
-    condition = And(narrow, EqualTo("doc_id", doc_id))
-    scan = table.scan(condition, selected_fields=(column,))
+        return {}
+    scan = table.scan(And(narrow, In(_KEY, doc_ids)), selected_fields=(_KEY, column))
     tasks = list(scan.plan_files())
     if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
-        rows = scan.to_arrow().column(column)
-        return rows[0].as_py() if len(rows) else None
-    for task in tasks:
-        found = _value_in(table, task.file.file_path, column, doc_id)
-        if found is not None:
-            return found
-    return None
+        return {row[_KEY]: row[column] for row in scan.to_arrow().to_pylist()}
+    found: dict[str, Any] = {}
+    left = most_bytes
+    for path in sorted(task.file.file_path for task in tasks):
+        if len(found) == len(doc_ids) or (left is not None and left <= 0):
+            break
+        values, decoded = _values_in(table, path, column, doc_ids, left)
+        found |= values
+        left = left - decoded if left is not None else None
+    return found
 
 
-def _value_in(table: IcebergTable, path: str, column: str, doc_id: str) -> Any:
-    """The value in one data file; None where the document is not in it."""
+def _values_in(
+    table: IcebergTable, path: str, column: str, doc_ids: Collection[str], most_bytes: int | None
+) -> tuple[dict[str, Any], int]:
+    """The values in one data file, and about how many bytes of the column were decoded for them."""
+    found: dict[str, Any] = {}
+    decoded = 0
     with table.io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
         for group in range(file.num_row_groups):
-            ids = file.read_row_group(group, columns=["doc_id"]).column("doc_id")
-            index = pc.index(ids, pa.scalar(doc_id, ids.type)).as_py()
-            if index < 0:
+            if most_bytes is not None and decoded >= most_bytes:
+                break
+            ids = file.read_row_group(group, columns=[_KEY]).column(_KEY)
+            held = np.flatnonzero(pc.is_in(ids, pa.array(sorted(doc_ids), ids.type)).to_numpy())
+            if not len(held):
                 continue
+            start = 0
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[column]):
-                if index < len(batch):
-                    return batch.column(0)[index].as_py()
-                index -= len(batch)
-    return None
+                for row in held[(held >= start) & (held < start + len(batch))].tolist():
+                    found[ids[row].as_py()] = batch.column(0)[row - start].as_py()
+                start += len(batch)
+                decoded += batch.nbytes
+                if start > held[-1]:
+                    break
+    return found, decoded

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.kept_at_thresholds import component_sizes, kept_at_thresholds
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.dedup.removal.thresholds import THRESHOLDS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
@@ -54,6 +55,6 @@ def test_a_table_of_an_earlier_version_is_told_in_one_line(tmp_path: Path) -> No
     before = tuple(column for column in THRESHOLDS.columns if column.name != "repository_removed_count")
     table = ensure_table(catalogue, "main.thresholds", replace(THRESHOLDS, columns=before, checks=()), {})
     table.append(table.schema().as_arrow().empty_table())
-    corpus = CorpusFacts("main", frozenset(["thresholds"]), ("notes",), (0.8,), 0.8)
+    corpus = CorpusFacts("main", frozenset(["thresholds"]), ("notes",), KindThresholds(), KindThreshold())
     with pytest.raises(CommandError, match=r"no column repository_removed_count, .*table drop main\.thresholds"):
         kept_at_thresholds(catalogue, corpus)

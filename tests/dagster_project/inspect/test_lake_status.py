@@ -50,7 +50,8 @@ def put(
     table.append(pa.Table.from_pylist(values, schema=schema))
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    given: dict[str, Any] = {"inputs": {}, "run_id": f"run {increment}", "hours": 0, "seconds": 2.0, **facts}
+    given: dict[str, Any] = {"inputs": {}, "run_id": f"run {increment}", "hours": 0, "seconds": 2.0, "config": "{}"}
+    given |= facts
     Ledger(catalogue).record(
         [
             Materialization(
@@ -60,7 +61,7 @@ def put(
                 step_key=f"{declared.name} {increment}",
                 data_version=DataVersion(len(rows), increment, 0),
                 code_version="1",
-                config="{}",
+                config=given["config"],
                 inputs=given["inputs"],
                 snapshot_id=snapshot.snapshot_id,
                 sequence_number=snapshot.sequence_number or 0,

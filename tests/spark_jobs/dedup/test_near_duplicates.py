@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 THRESHOLDS = (0.7, 0.8, 0.9)
 LOWEST = Fraction(7, 10)
+NOTHING_DDL = (
+    "increment int, threshold double, doc_id string, witness_doc_id string, component string, document_count int"
+)
 REVISIONS_DDL = "dataset string, doc_id string, path_id string, standing string, other_doc_id string, leaves boolean"
 
 
@@ -82,9 +85,7 @@ def test_recall_is_measured_against_documents_that_the_method_never_compared(
 
     The documents of the second increment are the sample, so that a pair of two of the first is not counted.
     """
-    nothing = spark.createDataFrame(
-        [], "increment int, threshold double, doc_id string, component string, document_count int"
-    )
+    nothing = spark.createDataFrame([], NOTHING_DDL)
     truth = true_pairs(documents, LOWEST)
     new = {one.doc_id for one in documents if one.increment == 1}
     forgotten = sorted(removed_at(tables, 0.7) & new)[::2]
@@ -108,6 +109,54 @@ def test_recall_is_measured_against_documents_that_the_method_never_compared(
             assert row.found_count == sum(end in gone for end in ends)
             assert row.recall == (row.found_count / len(ends) if ends else None)
         assert (rows[0.7].recall == 1) == (not lost)
+
+
+@pytest.mark.nightly
+def test_each_kind_has_the_thresholds_that_are_its_own(spark: SparkSession) -> None:
+    """Code from .5 on, prose from .7 on, also in large buckets: pairs, kept sets and recall are those of brute force.
+
+    Below the lowest threshold of a kind its kept set is that of the lowest. The same words as code and as prose are no
+    pair.
+    """
+    kinds = {"prose": "prose", "markup": "code"}
+    documents = [one._replace(kind=kinds[one.kind]) for one in planted(seed=8, originals=120, copies=160, increments=2)]
+    documents += [Document(1, kind, "the very same words of two kinds") for kind in ("code", "prose")]
+    documents += [Document(0, "code", one.content) for one in boilerplate(seed=5, copies=40, increments=1)]
+    given = {"code": [0.5, 0.6], "default": [0.7, 0.8]}
+    lowest = {"code": Fraction(1, 2), "prose": Fraction(7, 10)}
+    for most in (131_072, 200):
+        config = {
+            "buckets": {"threshold": {"code": 0.5, "default": 0.7}},
+            "pairs": {"thresholds": given, "max_bucket_pairs": most},
+            "removals": {"thresholds": [0.5, 0.6, 0.7, 0.8]},
+        }
+        tables = near_steps(spark, documents, config=config)
+        assert min(row.recall for row in tables["bands"].collect()) >= 0.9999
+        truth = {
+            pair: j
+            for kind, least in lowest.items()
+            for pair, j in true_pairs([one for one in documents if one.kind == kind], least).items()
+        }
+        assert sum(j < Fraction(7, 10) for j in truth.values()) > 20
+        found = found_pairs(tables)
+        assert found == truth if most > 200 else set(found.items()) < set(truth.items())
+        assert bool(tables["large_buckets"].count()) == (most == 200)
+        for threshold in (0.5, 0.6, 0.7, 0.8):
+            expected = greedy_removed(documents, truth, Fraction(str(threshold)))
+            assert removed_at(tables, threshold) == expected and len(expected) > 20
+        nothing = spark.createDataFrame([], NOTHING_DDL)
+        asked = ThresholdsConfig(thresholds=given)
+        members = tables["bags"].selectExpr("doc_id", "token_count AS byte_count", "increment")
+        counted = thresholds(
+            members, nothing, tables["removals"], nothing, tables["bags"], tables["bands"], 1, asked
+        ).collect()
+        assert {row.threshold: row.recall for row in counted} == dict.fromkeys((0.5, 0.6, 0.7, 0.8), 1.0)
+        new = [one for one in documents if one.increment == 1]
+        kept = {one.doc_id for one in new} - removed_at(tables, 0.5)
+        similar = sum(one in kept for pair in truth for one in pair)
+        assert next(row for row in counted if row.threshold == 0.5).similar_count == similar
+        for row in tables["large_buckets"].collect():
+            assert row.kept_count <= row.document_count
 
 
 @pytest.mark.nightly

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.membership.revisions import REVISIONS
@@ -52,9 +53,12 @@ def no_spark() -> NoReturn:
 def test_superseded_documents_leave_but_for_those_that_stand_for_a_present_text(
     lake_at: LakeAt, tmp_path: Path
 ) -> None:
-    """Witnesses of what is still there stay, at the applied threshold and through another one; so does what is held."""
+    """Witnesses of what is still there stay, at the applied threshold and through another one; so does what is held.
+
+    The threshold is that of the kind of the document that went.
+    """
     lake = lake_at(tmp_path)
-    names = ["plain", "exact", "near", "below", "chain", "stale", "back"]
+    names = ["plain", "exact", "near", "below", "coded", "chain", "stale", "back"]
     rows = [revised(1, name, "superseded", name) for name in names]
     rows += [revised(1, f"new-{name}", "latest", name) for name in names]
     rows += [revised(0, "back", "latest", "back"), revised(2, "old-copy", "gone", "other")]
@@ -62,23 +66,31 @@ def test_superseded_documents_leave_but_for_those_that_stand_for_a_present_text(
     fill(lake.catalogue, REVISIONS, rows)
     copies = [("copy", "exact"), ("old-copy", "stale"), ("far-copy", "between")]
     fill(lake.catalogue, EXACT_DUPLICATES, [{"doc_id": one, "witness_doc_id": other} for one, other in copies])
-    near = [(0.8, "like", "near"), (0.7, "little-like", "below"), (0.8, "between", "chain")]
+    near = [
+        (0.8, "like", "near"),
+        (0.7, "little-like", "below"),
+        (0.7, "code-like", "coded"),
+        (0.8, "between", "chain"),
+    ]
     fill(
         lake.catalogue,
         REMOVALS,
         [{"threshold": at, "doc_id": one, "witness_doc_id": other} for at, one, other in near],
     )
-    leaving, staying = _decided(lake, "main", [*names, "again"], ["new-back"], 0.8, ("superseded",))
+    kinds = [{"doc_id": one, "kind": "code" if one == "code-like" else "prose"} for _, one, _ in near]
+    fill(lake.catalogue, MEMBERS, kinds)
+    applied = KindThreshold(code=0.7)
+    leaving, staying = _decided(lake, "main", [*names, "again"], ["new-back"], applied, ("superseded",))
     assert leaving == ["below", "plain", "stale"]
-    assert staying == ("back", "chain", "exact", "near")
-    assert _decided(lake, "main", names, [], 0.8, ()) == ([], ())
+    assert staying == ("back", "chain", "coded", "exact", "near")
+    assert _decided(lake, "main", names, [], applied, ()) == ([], ())
 
 
 def test_a_table_that_is_not_there_loses_nothing(tmp_path: Path) -> None:
     """Before anything was packed, no session is started."""
     catalogue = open_catalogue(settings_at(tmp_path))
     lake = Lake(catalogue, Ledger(catalogue), no_spark)
-    found = excise_superseded(lake, PACKED, 0.8)
+    found = excise_superseded(lake, PACKED, KindThreshold())
     assert isinstance(found, Superseded) and found.excised.new_snapshot_id is None
     reinstate(lake, PACKED)
 
@@ -91,7 +103,7 @@ def test_a_corpus_without_revisions_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"main\.revisions, .* has not been materialized; run `headrace run main` first"
     ):
-        excise_superseded(Lake(catalogue, Ledger(catalogue), no_spark), PACKED, 0.8)
+        excise_superseded(Lake(catalogue, Ledger(catalogue), no_spark), PACKED, KindThreshold())
 
 
 @pytest.mark.parametrize("run_prefix", [RUN_PREFIX, ""])

@@ -9,10 +9,13 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from spark_jobs.dedup.graph.threshold_pairs import (
+    KindThreshold,
+    KindThresholds,
     Thresholds,
     exact,
     group_numbers,
     groups_reached,
+    own_groups,
     threshold_of,
     with_group,
     without,
@@ -99,3 +102,32 @@ def test_thresholds_that_make_no_sense_are_refused(thresholds: tuple[float, ...]
     """Before any work starts."""
     with pytest.raises(ValidationError, match=fault):
         Config(thresholds=thresholds)
+
+
+def test_thresholds_of_all_kinds_or_by_kind() -> None:
+    """One list says what a list for each kind says, also as a config is written; unnamed kinds have the default."""
+    plain = KindThresholds.model_validate([0.7, 0.8])
+    assert plain.model_dump(mode="json") == [0.7, 0.8]
+    assert plain == KindThresholds.model_validate({"default": [0.7, 0.8]})
+    by_kind = KindThresholds.model_validate({"code": [0.5, 0.8], "default": [0.6]})
+    assert by_kind.together == (0.5, 0.6, 0.8)
+    assert by_kind.lowest.values == {"code": 0.5, "prose": 0.6, "markup": 0.6, "data": 0.6}
+    assert KindThresholds.model_validate(by_kind.model_dump(mode="json")) == by_kind
+    assert KindThresholds.model_validate({"code": [0.5]}).prose == (0.7, 0.8, 0.9)
+    assert [str(one) for one in (KindThreshold(), KindThreshold(code=0.5))] == [
+        "0.8",
+        "0.5 (code), 0.8 (prose, markup, data)",
+    ]
+    many = {"code": [n / 100 for n in range(1, 21)], "default": [n / 100 for n in range(30, 50)]}
+    with pytest.raises(ValidationError, match="40 thresholds are more than 31"):
+        KindThresholds.model_validate(many)
+
+
+def test_a_kind_is_in_the_groups_from_its_lowest_threshold_on(spark: SparkSession) -> None:
+    """And in which it is counted below that; with one list no kind is looked at."""
+    thresholds = KindThresholds.model_validate({"code": [0.5], "data": [0.9], "default": [0.7, 0.8]})
+    kinds = spark.createDataFrame([(kind,) for kind in ("code", "prose", "markup", "data")], "kind string")
+    found = {row[0]: tuple(row)[1:] for row in kinds.select("kind", *own_groups(thresholds)).collect()}
+    assert found == {"code": (0b1111, 0), "prose": (0b1110, 1), "markup": (0b1110, 1), "data": (0b1000, 3)}
+    (row,) = spark.range(1).select(*own_groups(KindThresholds())).collect()
+    assert tuple(row) == (0b111, 0)

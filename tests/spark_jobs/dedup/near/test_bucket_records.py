@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +97,29 @@ def test_a_filter_of_any_number_of_keys_takes_128_mb_at_most(monkeypatch: pytest
     assert filled.size == 1 << 13 and has_keys(keys, filled).all()
     passing = has_keys(draw.integers(0, 2**64, 100_000, dtype=np.uint64), filled).mean()
     assert abs(passing - key_filter.passing_share(keys.size)) < 0.02
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_each_kind_meets_in_bands_of_its_own(filtered: bool) -> None:
+    """Two equal documents of a kind share a bucket of each of its bands; equal ones of two kinds share none."""
+    from functools import partial
+
+    from spark_jobs.dedup.near.bands import solve_bands
+    from spark_jobs.dedup.near.buckets import _all_keys, band_records, bucket_lists
+    from spark_jobs.dedup.near.key_filter import fill
+
+    schemes = {kind: solve_bands(np.array([9, 1]), 100, at, 0.999) for kind, at in (("code", 0.5), ("prose", 0.8))}
+    assert schemes["code"].bands != schemes["prose"].bands
+    columns = {
+        "kind": ["code", "prose", "code", "prose"],
+        "place": pa.array([1, 2, 3, 4], pa.int64()),
+        "signature": pa.array([bytes(range(256))] * 4, pa.binary()),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    filled = None
+    if filtered:
+        filled = next(fill(iter([batch]), partial(_all_keys, schemes=schemes), filter_bytes(64)))["filled"][0].as_py()
+    records = band_records(iter([batch]), schemes, 1, earlier=False, filled=filled)
+    members = [tuple(row["members"]) for block in bucket_lists(records) for row in block.to_pylist()]
+    assert members.count((1, 3)) == schemes["code"].bands and members.count((2, 4)) == schemes["prose"].bands
+    assert len(members) == schemes["code"].bands + schemes["prose"].bands

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact
 from spark_jobs.dedup.near.verification import agreeing_ends, similar
 
 Bag = dict[int, int]
@@ -44,13 +45,16 @@ def made(seed: int, count: int) -> tuple[pa.Table, pa.Table, list[Bag]]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_pairs_are_those_of_fractions_also_where_documents_share_a_place(seed: int) -> None:
-    """Every document meets every other at the places of a candidate, once, and the first in the order is the left."""
+    """Every document meets every other at the places of a candidate, once, and the first in the order is the left.
+
+    Each pair is judged by the lowest threshold of its kind.
+    """
     known, bags, contents = made(seed, 24)
     rows = known.to_pylist()
     candidates = [(a, b) for a in range(12) for b in range(a, 12)]
     table = pa.table({"first": [a for a, _ in candidates], "second": [b for _, b in candidates]})
-    threshold = Fraction(7, 10)
-    found = similar(agreeing_ends(table, known, threshold), bags, threshold).to_pylist()
+    lowest = KindThreshold(code=0.75, prose=0.7)
+    found = similar(agreeing_ends(table, known, lowest), bags, lowest).to_pylist()
 
     expected = {}
     for left, one in enumerate(rows):
@@ -60,7 +64,7 @@ def test_pairs_are_those_of_fractions_also_where_documents_share_a_place(seed: i
                 x, y = contents[left], contents[right]
                 shared = sum(min(weight, y.get(token, 0)) for token, weight in x.items())
                 united = sum(x.values()) + sum(y.values()) - shared
-                if Fraction(shared, united) >= threshold:
+                if Fraction(shared, united) >= exact(lowest.of(one["kind"])):
                     expected[one["doc_id"], other["doc_id"]] = (shared, united)
     assert len(expected) > 10
     named = {(row["left_doc_id"], row["right_doc_id"]): (row["shared_weight"], row["united_weight"]) for row in found}
@@ -71,6 +75,7 @@ def test_nothing_is_found_among_nothing() -> None:
     """No candidate, no document: an empty table with all columns."""
     known, bags, _ = made(0, 4)
     none = pa.table({"first": pa.array([], pa.int64()), "second": pa.array([], pa.int64())})
-    found = similar(agreeing_ends(none, known.slice(0, 0), Fraction(1, 2)), bags.slice(0, 0), Fraction(1, 2))
+    lowest = KindThreshold()
+    found = similar(agreeing_ends(none, known.slice(0, 0), lowest), bags.slice(0, 0), lowest)
     assert found.num_rows == 0
     assert {"left_doc_id", "right_place", "shared_weight"} < set(found.column_names)

@@ -56,3 +56,14 @@ def test_near_duplicates_go_at_the_applied_threshold(spark: SparkSession) -> Non
     assert [row.doc_id for row in by_id(plain)] == ["a", "d"]
     lower = survivors(members, exact, SurvivorsConfig(threshold=0.7), near)
     assert [row.doc_id for row in by_id(lower)] == ["d"]
+
+
+def test_a_near_duplicate_goes_at_the_threshold_of_its_kind(spark: SparkSession) -> None:
+    """A document is looked up at its own threshold, whatever happens to it at others."""
+    rows = [("d", 0, "a", "code"), ("d", 0, "b", "code"), ("d", 0, "c", "prose"), ("d", 0, "e", "prose")]
+    members = spark.createDataFrame(rows, "dataset string, shard int, doc_id string, kind string")
+    exact = spark.createDataFrame([], "dataset string, doc_id string")
+    gone = [(0.5, "a", "z"), (0.8, "b", "z"), (0.5, "c", "z"), (0.5, "e", "z"), (0.8, "e", "z")]
+    near = spark.createDataFrame(gone, "threshold double, doc_id string, witness_doc_id string")
+    config = SurvivorsConfig.model_validate({"threshold": {"code": 0.5}})
+    assert [row.doc_id for row in by_id(survivors(members, exact, config, near))] == ["b", "c"]

@@ -13,7 +13,7 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.types import StringType
 
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.files.lookups import first_rows, parts, read_columns, read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import first_rows, parts, read_columns, read_rows, read_wide_value, read_wide_values
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 
@@ -61,6 +61,16 @@ def test_a_wide_column_is_read_up_to_the_row_alone(catalogue: Catalog, monkeypat
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
     assert read_wide_value(catalogue, "notes.texts", "content", "00710") == "text of 00710"
     assert read == [64]
+
+
+def test_wide_values_of_several_documents_come_together_within_a_budget(catalogue: Catalog) -> None:
+    """Of both files, those that are there; with few bytes what was decoded until they were spent."""
+    ids = {"00000", "00064", "00710", "12999", "nobody"}
+    found = read_wide_values(catalogue, "notes.texts", "content", ids)
+    assert found == {one: f"text of {one}" for one in ids - {"nobody"}}
+    few = read_wide_values(catalogue, "notes.texts", "content", ids, most_bytes=1)
+    assert 0 < len(few) < 4 and few.items() < found.items()
+    assert read_wide_values(catalogue, "notes.texts", "content", ids, most_bytes=0) == {}
 
 
 def test_what_is_not_there_is_none(catalogue: Catalog) -> None:

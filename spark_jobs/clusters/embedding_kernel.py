@@ -8,7 +8,7 @@ from numba import njit
 from spark_jobs.arrays import Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def project(
     starts: Int64Array,
     buckets: Int32Array,

@@ -23,7 +23,7 @@ def compiled(*modules: str) -> Callable[[Callable[..., Any]], Any]:
         code = function.__code__.replace(co_freevars=("sources",))
         enclosed = (types.CellType(sources_number(modules)),)
         made = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, enclosed)
-        return njit(cache=True)(functools.update_wrapper(made, function))
+        return njit(cache=True, nogil=True)(functools.update_wrapper(made, function))
 
     return compile_lazily
 

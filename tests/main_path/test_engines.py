@@ -49,3 +49,18 @@ def test_both_engines_write_the_same_rows(tmp_path: Path) -> None:
         for root, engine in (("spark", "sail"), ("sail", "spark"))
     }
     assert second["spark"] == second["sail"] != first["spark"]
+
+
+@pytest.mark.nightly
+def test_both_engines_make_the_same_of_random_frames(tmp_path: Path) -> None:
+    """Of rows of every type that tables have: read, kept, grouped, dealt, joined, summed, ranked."""
+    pytest.importorskip("pysail")
+    seeds = ",".join(map(str, range(1, 61)))
+    found = {}
+    for engine in ("spark", "sail"):
+        command = [sys.executable, "-m", "tests.main_path.random_frames", str(tmp_path / engine), seeds]
+        environment = {**os.environ, "HEADRACE_ENGINE": engine}
+        done = subprocess.run(command, env=environment, cwd=_ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found[engine] = json.loads(done.stdout)
+    assert len(found["spark"]) == 60 and found["spark"] == found["sail"]

@@ -271,7 +271,7 @@ _BAND_BITS: Final = np.uint64(BAND_BITS)
 _WORD_VALUES: Final = 8  # values of a band that one mixing takes
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _draw_positions(positions: Int16Array) -> None:
     """Draw each row without repetition by the first steps of a Fisher-Yates shuffle."""
     bands, rows = positions.shape

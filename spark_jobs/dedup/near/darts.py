@@ -202,7 +202,7 @@ def find_token(token_hash: np.uint64, darts: Darts) -> np.uint64:
     return slot
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _enter_tokens(hashes: UInt64Array, units: UInt8Array, darts: Darts) -> None:
     """Give each hot token a slot."""
     for token in range(hashes.size):
@@ -211,7 +211,7 @@ def _enter_tokens(hashes: UInt64Array, units: UInt8Array, darts: Darts) -> None:
         darts.rows[slot, 0] = units[token]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _lay_out_strips(hashes: UInt64Array, darts: Darts) -> int:
     """Give each strip of each hot token its position in the table; the size that the table must have."""
     end = READ_DARTS  # readers look at the dart before a strip, so something must be there before the first
@@ -228,7 +228,7 @@ def _lay_out_strips(hashes: UInt64Array, darts: Darts) -> int:
     return end
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _draw_table(hashes: UInt64Array, darts: Darts) -> None:
     """Draw the darts of hot tokens and sort each strip by insertion; cells ascend, so a dart moves within its cell."""
     table = darts.table

@@ -173,7 +173,7 @@ def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
         shared[rest] = _share_row(left, right, rest)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _bounds(
     left: _Columns, right: _Columns, row: int, row_end: int
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
@@ -188,7 +188,7 @@ def _bounds(
     )
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _share_row(left: _Columns, right: _Columns, row: int) -> np.uint64:
     """Sum of the minima of one row."""
     i, i_end, j, j_end = _bounds(left, right, row, row + 1)

@@ -49,7 +49,7 @@ def communities(
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array) -> Int64Array:
     """Weights times (1 + number of neighbours that both ends share, among the first 1,024 of each)."""
     result = np.empty_like(weights)
@@ -68,7 +68,7 @@ def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Arr
     return result
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _propagate(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array, max_rounds: int) -> Int64Array:
     """The label of every vertex after the last round."""
     count = offsets.size - 1

@@ -224,7 +224,7 @@ def _trace(data: UInt8Array, begin: int, end: int, tables: FoldTables, at_start:
     return letters, firsts, lasts, fresh
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tuple[UInt8Array, Int64Array, Int64Array]:
     """Fold texts to letters and words.
 
@@ -252,7 +252,7 @@ def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tup
     return letters[:count].copy(), starts[: words + 1].copy(), text_words
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UInt64Array:
     """(N,) polynomial hashes of runs of letters; that of a seed is the one that rolls over documents."""
     hashes = np.empty(starts.size, dtype=np.uint64)
@@ -264,7 +264,7 @@ def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UIn
     return hashes
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def add_to_filter(bloom: UInt64Array, slots: Int32Array, hashes: UInt64Array) -> None:
     """Enter the seeds into the filter and the hash table."""
     for seed in range(hashes.size):
@@ -464,7 +464,7 @@ def _leave(seen: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
     return weight if seen[rank] < counts[rank] else 0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index, settings: Settings) -> Int64Array:
     """Find the items of an index in texts.
 

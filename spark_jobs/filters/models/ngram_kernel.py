@@ -165,7 +165,7 @@ def next_word(
     return (WORD if begun else END), _mix(h), i
 
 
-@njit(cache=True)  # as the next one, it calls nothing of another file, whose changes Numba would not see
+@njit(cache=True, nogil=True)  # as the next one, it calls nothing of another file, whose changes Numba would not see
 def _hash_of(points: UInt32Array) -> Any:
     h = _BASIS
     for point in points:
@@ -296,6 +296,6 @@ def hash_ngram(words: list[str]) -> int:
     return int(h)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _joined_word(prefix: Any, points: UInt32Array) -> Any:
     return joined(prefix, _hash_of(points))

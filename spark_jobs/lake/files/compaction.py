@@ -49,7 +49,7 @@ from spark_jobs.lake.session.tidiness import remove_files
 _SMALL_FRACTION = 0.75  # of the target size, as with Iceberg: a file above it is left alone
 _COMMIT_BYTES = 16 << 30  # merged before they are committed, so that a kill costs no more than these
 _MOST_FILES = 256  # that become one: a run may hold all of them open
-_BATCHES_BYTES, _BATCH_ROWS = 256 << 20, 65_536  # of all files that are open; of one
+_BATCHES_BYTES, _BATCH_ROWS = 64 << 20, 65_536  # of all files that are open; of one
 _FIELD_ID = b"PARQUET:field_id"
 _COMMIT_TRIES, _PAUSE_SECONDS = 20, 1.0
 

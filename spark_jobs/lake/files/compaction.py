@@ -5,7 +5,8 @@
 
 Files are merged with their neighbours alone, so in a packed table each file still holds one contiguous run of ordinals.
 Rows of a table that is sorted are merged as sorted runs, so a file is again in that order. In memory are some batches
-of the files that overlap, and the row group that is written; a file that is not in the table's order is read whole.
+and the dictionaries of the files that overlap, 64 at most, and the row group that is written; a file that is not in the
+table's order is read whole.
 
 A kill leaves files that no snapshot names, and rows as they were. What somebody else commits meanwhile stays; if it has
 replaced a file that was merged, nothing is committed.
@@ -48,7 +49,7 @@ from spark_jobs.lake.session.tidiness import remove_files
 
 _SMALL_FRACTION = 0.75  # of the target size, as with Iceberg: a file above it is left alone
 _COMMIT_BYTES = 16 << 30  # merged before they are committed, so that a kill costs no more than these
-_MOST_FILES = 256  # that become one: a run may hold all of them open
+_MOST_FILES = 64  # that become one: all of them may be open, each with its dictionary, of some MB
 _BATCHES_BYTES, _BATCH_ROWS = 64 << 20, 65_536  # of all files that are open; of one
 _FIELD_ID = b"PARQUET:field_id"
 _COMMIT_TRIES, _PAUSE_SECONDS = 20, 1.0

@@ -34,7 +34,7 @@ from dagster_project.inspect.lake.dependent_blends import dependent_blends
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.files.lookups import read_columns, read_rows
-from spark_jobs.lake.files.maintenance import expire, old_snapshots
+from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.replacement import replace_increment
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE, note_act
@@ -230,8 +230,7 @@ def _expired(lake: Lake, table: str, number: int) -> Iterator[str]:
         else:
             yield f"{table}: branch {name} still holds it; drop it: ALTER TABLE lake.{table} DROP BRANCH {name}"
     now = datetime.now(UTC)
-    if old_snapshots(lake.catalogue, table, now):
-        count = expire(lake.session(), lake.catalogue, table, now, lake.wait_seconds)
+    if count := expire(lake.catalogue, table, now, lake.wait_seconds):
         yield f"{table}: {count} earlier snapshots removed"
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Callable, Collection
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from dagster_project.deletion import increments
 from dagster_project.deletion.increments import delete_increment, plan_increment
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
@@ -22,7 +20,6 @@ from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import objects
 from spark_jobs.lake.files.audit import changed_places
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.decisions import RELEASE, decide, increments_of, is_deleted
@@ -86,13 +83,6 @@ def small_lake(root: Path) -> Catalog:
     return catalogue
 
 
-def expired(spark: object, catalogue: Catalog, table: str, older_than: datetime, wait_seconds: float = 0) -> int:
-    """Expiry without Spark, which leaves the files."""
-    with table_leases(catalogue, [table]), catalogue.load_table(table).maintenance.expire_snapshots() as expiry:
-        expiry.older_than(older_than.replace(tzinfo=None))
-    return 1
-
-
 def opened(root: Path) -> Lake:
     """A lake that nothing of Spark is asked of."""
     catalogue = open_catalogue(settings_at(root))
@@ -136,11 +126,8 @@ def delete_first(root: Path, most: int | None = None) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_deletion_that_is_killed_between_two_changes_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
-) -> None:
+def test_a_deletion_that_is_killed_between_two_changes_is_finished(tmp_path: Path, at_once: bool) -> None:
     """By the same command, again and again; two of them at once are one. Other increments are as they were."""
-    monkeypatch.setattr(increments, "expire", expired)
     catalogue = small_lake(tmp_path)
     before = {table: rows(catalogue, table, [1]) for table in ("documents", "lengths")}
     tagged = catalogue.load_table("web.documents")

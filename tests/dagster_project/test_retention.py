@@ -21,7 +21,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run import maintenance
 from tests.dagster_project.conftest import WriteDefs
-from tests.dagster_project.test_increment_deletion import expired, rows, small_lake
+from tests.dagster_project.test_increment_deletion import rows, small_lake
 from tests.dagster_project.test_quarantine import acts, dataset, states
 from tests.dagster_project.test_quarantine import lake as lake_that_waits
 from tests.dagster_project.waiting_lake import SEEN, TEXTS, publish
@@ -57,12 +57,8 @@ def test_a_declaration_that_cannot_be_used_is_refused(
         assert message in capfd.readouterr().err
 
 
-def test_old_increments_are_named_until_they_are_deleted(
-    declare: WriteDefs, lake: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_increments_are_named_until_they_are_deleted(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
     """By the status, its check and its metrics; with `delete`, maintenance deletes them, each once."""
-    monkeypatch.setattr(increments, "expire", expired)
-    monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
     declare("web", dataset(more="landing: copy\n  retention: {days: 1.0e-9}"))
     (status,) = lake_status(lake, Thresholds(), retention={"web": Retention(days=1e-9)})
     assert status.overdue == (0, 1)
@@ -123,8 +119,6 @@ def test_what_fails_of_one_dataset_stops_no_other(
     declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither its freezing, to a folder that cannot be written, nor a deletion; paths are as definitions have them."""
-    monkeypatch.setattr(increments, "expire", expired)
-    monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
     publish(lake, "bad", SEEN, 0, [{"location": "/a", "status": "landed"}])
     publish(lake, "bad", TEXTS, 0, [{"doc_id": "a", "content": "a"}])
     ObjectFolder.of(lake, "bad").keep(io.BytesIO(b"a"))
@@ -161,8 +155,6 @@ def test_a_deleted_increment_is_not_in_quarantine_and_other_decisions_stay(
     from spark_jobs.lake.run.decisions import REFUSE, decide
     from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 
-    monkeypatch.setattr(increments, "expire", expired)
-    monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
     declare("web", dataset())
     decide(lake_that_waits, "web", [0], REFUSE, "from whom?")
     with lake_that_waits.load_table("web_quarantine.documents").transaction() as change:

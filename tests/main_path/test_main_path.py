@@ -18,7 +18,7 @@ import pytest
 from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
 from blender_service.server.server import start
-from spark_jobs.lake.files.maintenance import compact
+from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.data_version import DataVersion, digest
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -184,7 +184,7 @@ def keep_tidy(root: Path) -> None:
     catalogue = open_catalogue(settings)
     spark = start_session(settings)
     for table in _KEPT_TIDY:
-        compact(spark, catalogue, table)
+        compact(catalogue, table)
     lake = Lake(catalogue, Ledger(catalogue), lambda: spark)
     for task in TASKS.values():
         assert not [one for one in task(lake, 0.0, False) if "writing" in one.text]

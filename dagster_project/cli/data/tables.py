@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
-    from pyspark.sql import SparkSession
 
 _SYSTEM = "system"
 _SHOWN_ROWS = 20
@@ -126,10 +125,10 @@ def show_table(identifier: str, row_count: int | None, where: str | None, quaran
 @click.argument("identifiers", nargs=-1, required=True)
 def compact_tables(identifiers: tuple[str, ...]) -> None:
     """Merge small data files; rows, digests and ordinals stay as they are."""
-    from spark_jobs.lake.files.maintenance import compact
+    from spark_jobs.lake.files.compaction import compact
 
-    def compacted(catalogue: Catalog, spark: SparkSession, identifier: str) -> str:
-        before, after = compact(spark, catalogue, identifier)
+    def compacted(catalogue: Catalog, identifier: str) -> str:
+        before, after = compact(catalogue, identifier)
         return f"{before} files are now {after}"
 
     _each(identifiers, compacted)
@@ -142,8 +141,8 @@ def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
     """Remove old snapshots and the files that only they use; snapshots that blends have pinned stay."""
     from spark_jobs.lake.files.maintenance import expire
 
-    def expired(catalogue: Catalog, spark: SparkSession, identifier: str) -> str:
-        gone = expire(spark, catalogue, identifier, datetime.now(UTC) - timedelta(days=days))
+    def expired(catalogue: Catalog, identifier: str) -> str:
+        gone = expire(catalogue, identifier, datetime.now(UTC) - timedelta(days=days))
         return f"{gone} snapshots removed"
 
     _each(identifiers, expired)
@@ -162,26 +161,23 @@ def drop_table(identifiers: tuple[str, ...]) -> None:
         click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
 
 
-def _each(identifiers: tuple[str, ...], work: Callable[[Catalog, SparkSession, str], str]) -> None:
+def _each(identifiers: tuple[str, ...], work: Callable[[Catalog, str], str]) -> None:
     """Work on each of the tables, which must be in the lake; what fails of one stops no other.
 
     Raises:
         RunFailedError: it failed of some.
     """
     from spark_jobs.lake.session.catalogue import catalogue_errors
-    from spark_jobs.lake.session.session import start_session
     from spark_jobs.lake.session.spark_errors import cause_line
 
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
+    catalogue = open_catalogue(load_settings())
     for identifier in identifiers:
         _require(catalogue, identifier)
-    spark = start_session(settings)
     failed: list[Exception] = []
     for identifier in identifiers:
         try:
             with catalogue_errors():
-                said = work(catalogue, spark, identifier)
+                said = work(catalogue, identifier)
         except Exception as error:  # noqa: BLE001  whatever it is, the other tables were asked for too
             failed.append(error)
             said = f"failed: {cause_line(error)}"

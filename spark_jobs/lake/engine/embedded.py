@@ -50,16 +50,6 @@ def spark_alone(what: str) -> InputError:
     return InputError(f"{what} is done by Spark alone: set {ENGINE}=spark for this command")
 
 
-def require_spark(session: SparkSession, what: str) -> None:
-    """Refuse on the embedded engine what it cannot do.
-
-    Raises:
-        InputError: as `spark_alone`.
-    """
-    if is_embedded(session):
-        raise spark_alone(what)
-
-
 def parallelism() -> int:
     """Partitions of what is read and shuffled: one a core."""
     return len(os.sched_getaffinity(0))

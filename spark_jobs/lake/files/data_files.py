@@ -57,10 +57,11 @@ def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRule
         or not can_hash(arrow)
     ):
         return None
-    return _rules(table, arrow, {check.name: check.holds for check in declared.checks if check.holds is not None})
+    return rules_of(table, arrow, {check.name: check.holds for check in declared.checks if check.holds is not None})
 
 
-def _rules(table: IcebergTable, arrow: pa.Schema, checks: Mapping[str, Holds]) -> FileRules:
+def rules_of(table: IcebergTable, arrow: pa.Schema, checks: Mapping[str, Holds]) -> FileRules:
+    """What a table says of its files; arguments as the attributes of `FileRules`."""
     schema, properties = table.schema(), table.properties
     return FileRules(
         schema=arrow,
@@ -170,7 +171,7 @@ def write_hashed_files(
     """
     if odd := next((p for p in table.spec().fields if not isinstance(p.transform, IdentityTransform)), None):
         raise spark_alone(f"{'.'.join(table.name())}: writing partitions by {odd.transform}")
-    rules = _rules(table, file_schema(schema_to_pyarrow(table.schema())), {})
+    rules = rules_of(table, file_schema(schema_to_pyarrow(table.schema())), {})
     write = functools.partial(write_hashed_task, rules=rules, order=order, checks=checks)
     found = rows.mapInArrow(write, RESULT_DDL).collect()
     return _commit(table, found, checks, branch, replaced, properties)
@@ -189,7 +190,7 @@ def _commit(
     for task in written:
         version += DataVersion.parse(task["version"])
         bad += np.array(task["bad_rows"], np.int64)
-        files.extend(_data_files(table, task["files"]))
+        files.extend(data_files(table, task["files"]))
     gone = [task.file for task in table.scan(replaced).use_ref(branch).plan_files()]
     if files or gone:
         with table.transaction() as transaction:
@@ -202,8 +203,8 @@ def _commit(
     return version, bad.tolist()
 
 
-def _data_files(table: IcebergTable, written: Iterable[Any]) -> Iterator[DataFile]:
-    """Iceberg's manifest entries of files that workers wrote."""
+def data_files(table: IcebergTable, written: Iterable[Any], partition: Record | None = None) -> Iterator[DataFile]:
+    """Iceberg's manifest entries of files as `RESULT_SCHEMA` has them, whose partition may be given for all of them."""
     plan = compute_statistics_plan(table.schema(), table.properties)
     field_ids = parquet_path_to_id_mapping(table.schema())
     for file in written:
@@ -212,7 +213,7 @@ def _data_files(table: IcebergTable, written: Iterable[Any]) -> Iterator[DataFil
             content=DataFileContent.DATA,
             file_path=file["path"],
             file_format=FileFormat.PARQUET,
-            partition=Record(*json.loads(file["partition"])),
+            partition=Record(*json.loads(file["partition"])) if partition is None else partition,
             file_size_in_bytes=file["size"],
             sort_order_id=None,
             spec_id=table.metadata.default_spec_id,

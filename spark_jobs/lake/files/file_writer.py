@@ -89,7 +89,7 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
         broken = (rows.num_rows - int(np.count_nonzero(holds(rows))) for holds in rules.checks.values())
         return rows, [batch.num_rows - rows.num_rows, *broken], version_of_batch(rows)
 
-    return _written(map(measured, batches), 1 + len(rules.checks), rules)
+    return write_measured(map(measured, batches), 1 + len(rules.checks), rules)
 
 
 def write_hashed_task(
@@ -106,11 +106,11 @@ def write_hashed_task(
         there = _with_required(batch, rules.schema)
         return _as_in_files(there, rules.schema), broken, DataVersion.of_hashes(there.column(HASH).to_numpy())
 
-    return _written(map(measured, in_order(batches, order)), checks, rules)
+    return write_measured(map(measured, in_order(batches, order)), checks, rules)
 
 
-def _written(measured: Iterable[_Measured], checks: int, rules: FileRules) -> Iterator[pa.RecordBatch]:
-    """Write measured rows; gives what `write_task` does."""
+def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules) -> Iterator[pa.RecordBatch]:
+    """Write rows that come with what each batch counts of the checks, and its data version; gives as `write_task`."""
     version, bad = DataVersion(), np.zeros(checks, dtype=np.int64)
     files = _Files(rules)
     try:

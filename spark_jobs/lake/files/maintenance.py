@@ -1,115 +1,162 @@
-"""Maintain one table: merge small files, expire snapshots, remove orphan files; no row and no ordinal changes."""
+"""Expire snapshots of a table and remove its orphan files, by PyIceberg; no row changes.
+
+What stays is what stays with Iceberg's own procedures, with which tests compare it.
+"""
 
 from __future__ import annotations
 
+import functools
+import posixpath
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import ancestors_of
 
-from spark_jobs.lake.engine.embedded import require_spark
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.files.storage import files_below, local_path
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
-from spark_jobs.lake.session.catalogue import spark_identifier
-from spark_jobs.lake.session.identity import require_inside, warehouse_of
-from spark_jobs.spark_sql import SparkSession
-
-_MIN_FILES = 2  # Iceberg's own default, 5, leaves groups of up to four files unmerged
+from spark_jobs.lake.session.catalogue import remove_ref
+from spark_jobs.lake.session.identity import real, require_inside, warehouse_of
+from spark_jobs.lake.session.tidiness import files_of, manifests_of, remove_files, remove_snapshots
 
 
-def compact(
-    spark: SparkSession, catalogue: Catalog, identifier: str, wait_seconds: float = WAIT_SECONDS
-) -> tuple[int, int]:
-    """Merge the small data files of each partition; rows keep the table's sort order inside a file.
-
-    In a packed table each merged file still holds one contiguous run of ordinals, because the files of an increment are
-    merged in order of their ordinals and cut into ranges.
+def expire(catalogue: Catalog, identifier: str, older_than: datetime, wait_seconds: float = WAIT_SECONDS) -> int:
+    """Remove snapshots older than a moment, and the files that only they used; heads and tagged snapshots stay.
 
     Returns:
-        Data files before and after.
-
-    Raises:
-        LeaseError: another writer held the table for longer than `wait_seconds`.
-    """
-    require_spark(spark, "compaction")
-    with table_leases(catalogue, [identifier], wait_seconds):
-        before = _file_count(catalogue, identifier)
-        table = catalogue.load_table(identifier)
-        sort = ", ".join(table.schema().find_column_name(field.source_id) or "" for field in table.sort_order().fields)
-        strategy = f", strategy => 'sort', sort_order => '{sort}'" if sort else ""
-        spark.sql(
-            f"CALL {spark_identifier('system.rewrite_data_files')}(table => '{identifier}'{strategy}, "
-            f"options => map('min-input-files', '{_MIN_FILES}'))"
-        )
-        return before, _file_count(catalogue, identifier)
-
-
-def expire(
-    spark: SparkSession,
-    catalogue: Catalog,
-    identifier: str,
-    older_than: datetime,
-    wait_seconds: float = WAIT_SECONDS,
-) -> int:
-    """Remove snapshots older than a moment, and the files that only they used; heads and tagged snapshots stay.
+        How many were removed.
 
     Raises:
         LeaseError: another writer held the table for longer.
+        WrongLakeError: the table has files outside of the lake's warehouse, which another program may have added.
+        OSError: some files could not be deleted; the snapshots are gone.
     """
-    require_spark(spark, "expiry of snapshots")
     with table_leases(catalogue, [identifier], wait_seconds):
-        _require_files_inside(spark, catalogue, identifier)
-        before = len(catalogue.load_table(identifier).metadata.snapshots)
-        moment = older_than.strftime("%Y-%m-%d %H:%M:%S.%f")
-        spark.sql(
-            f"CALL {spark_identifier('system.expire_snapshots')}(table => '{identifier}', "
-            f"older_than => TIMESTAMP '{moment}', retain_last => 1)"
-        )
-        return before - len(catalogue.load_table(identifier).metadata.snapshots)
+        table = catalogue.load_table(identifier)
+        if not old_snapshots(table.metadata, older_than):
+            return 0
+        _require_collected(table)
+        _require_files_inside(catalogue, table)
+        for name in _outdated(table.metadata):
+            remove_ref(catalogue, identifier, name)
+        table = catalogue.load_table(identifier)
+        return remove_snapshots(catalogue, table, old_snapshots(table.metadata, older_than))
 
 
-def _require_files_inside(spark: SparkSession, catalogue: Catalog, identifier: str) -> None:
-    """Refuse to expire what would delete a file outside of the lake's warehouse, which another program may have added.
+def _require_files_inside(catalogue: Catalog, table: IcebergTable) -> None:
+    """Refuse to expire what would delete a file outside of the lake's warehouse.
 
     Raises:
         WrongLakeError: names the first folder.
     """
-    warehouse, files = warehouse_of(catalogue), f"{spark_identifier(identifier)}.all_files"
-    if warehouse is None:
-        return
-    for row in spark.sql(f"SELECT DISTINCT regexp_replace(file_path, '/[^/]*$', '') FROM {files} ORDER BY 1").collect():
-        require_inside(identifier, row[0], warehouse)
+    warehouse = warehouse_of(catalogue)
+    if warehouse is not None:
+        manifests = manifests_of(table, table.metadata.snapshots)
+        for folder in sorted({path.rpartition("/")[0] for path in files_of(table, manifests.values(), live=True)}):
+            require_inside(".".join(table.name()), folder, warehouse)
 
 
-def old_snapshots(catalogue: Catalog, identifier: str, older_than: datetime) -> int:
-    """How many snapshots are older than a moment and neither a head nor tagged; expiry removes those."""
-    metadata = catalogue.load_table(identifier).metadata
-    named = {ref.snapshot_id for ref in metadata.refs.values()}
-    moment = older_than.timestamp() * 1000
-    return sum(one.timestamp_ms < moment and one.snapshot_id not in named for one in metadata.snapshots)
+def _require_collected(table: IcebergTable) -> None:
+    """Refuse a table whose owner wants no file of it deleted, as Iceberg does.
+
+    Raises:
+        InputError: it says so in a property.
+    """
+    if table.properties.get("gc.enabled", "true").lower() == "false":
+        name = ".".join(table.name())
+        raise InputError(f"{name}: its property gc.enabled is false, so no file of it is deleted; set it to true")
+
+
+def old_snapshots(metadata: TableMetadata, older_than: datetime) -> set[int]:
+    """Ids of the snapshots that expiry removes: older than a moment, and not kept by a branch or tag.
+
+    A branch keeps its head, and what its own settings of `min_snapshots_to_keep` and `max_snapshot_age_ms` say.
+    """
+    moment, outdated = older_than.timestamp() * 1000, _outdated(metadata)
+    refs = {name: ref for name, ref in metadata.refs.items() if name not in outdated}
+    kept, named = set[int](), set[int]()
+    for ref in refs.values():
+        chain = [metadata.snapshot_by_id(ref.snapshot_id)]
+        if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+            chain = list(ancestors_of(chain[0], metadata))
+        age = ref.max_snapshot_age_ms
+        since = moment if age is None else _now() - age
+        for number, one in enumerate(one for one in chain if one is not None):
+            named.add(one.snapshot_id)
+            if number < (ref.min_snapshots_to_keep or 1) or one.timestamp_ms >= since:
+                kept.add(one.snapshot_id)
+    loose = {one.snapshot_id for one in metadata.snapshots if one.timestamp_ms >= moment} - named
+    return {one.snapshot_id for one in metadata.snapshots} - kept - loose
+
+
+def _outdated(metadata: TableMetadata) -> list[str]:
+    """Branches and tags that are older than they, or the table's properties, say."""
+    most = metadata.properties.get("history.expire.max-ref-age-ms")
+
+    def is_outdated(name: str, ref: SnapshotRef) -> bool:
+        age = ref.max_ref_age_ms or (int(most) if most else None)
+        made = metadata.snapshot_by_id(ref.snapshot_id)
+        return name != MAIN_BRANCH and age is not None and made is not None and _now() - made.timestamp_ms > age
+
+    return [name for name, ref in metadata.refs.items() if is_outdated(name, ref)]
+
+
+def _now() -> float:
+    return time.time() * 1000
 
 
 def remove_orphans(
-    spark: SparkSession,
     catalogue: Catalog,
     identifier: str,
     older_than: datetime,
     dry_run: bool = False,
     wait_seconds: float = WAIT_SECONDS,
 ) -> list[str]:
-    """Remove files below a table's location that no snapshot, branch or tag names.
+    """Remove files below a table's location that no snapshot names, and that are older than a moment; gives them.
+
+    Files and folders whose names begin with a dot or an underscore stay, as with Iceberg.
 
     Raises:
         LeaseError: another writer held the table for longer.
+        OSError: some files could not be deleted.
     """
-    require_spark(spark, "removal of orphan files")
     with table_leases(catalogue, [identifier], wait_seconds):
-        moment = older_than.strftime("%Y-%m-%d %H:%M:%S.%f")
-        # Without prefix_listing Hadoop lists the files, which knows no store: "No FileSystem for scheme s3".
-        rows = spark.sql(
-            f"CALL {spark_identifier('system.remove_orphan_files')}(table => '{identifier}', "
-            f"older_than => TIMESTAMP '{moment}', dry_run => {str(dry_run).lower()}, prefix_listing => true)"
-        ).collect()
-        return [row[0] for row in rows]
+        table = catalogue.load_table(identifier)
+        _require_collected(table)
+        location, place = table.location(), _place()
+        old = files_below(location, table.io.properties, older_than.timestamp())
+        if old:  # what was named after the look at the folder counts as named
+            named = {place(path) for path in _named(catalogue.load_table(identifier))}
+            old = [path for path in old if place(path) not in named and not _is_hidden(path, location)]
+        if not dry_run:
+            remove_files(table, old)
+        return old
 
 
-def _file_count(catalogue: Catalog, identifier: str) -> int:
-    return sum(1 for _ in catalogue.load_table(identifier).scan().plan_files())
+def _place() -> Callable[[str], str]:
+    """A function that gives one name to a file, however it is written and through whichever links it is reached."""
+    folder_of = functools.cache(real)
+    return lambda path: posixpath.join(folder_of(path.rpartition("/")[0]), path.rpartition("/")[2])
+
+
+def _is_hidden(path: str, location: str) -> bool:
+    below = path.removeprefix((local_path(location) or location).rstrip("/"))
+    return any(part[:1] in (".", "_") and "=" not in part for part in below.split("/") if part)
+
+
+def _named(table: IcebergTable) -> Iterator[str]:
+    """Every file that a table's metadata names, and the metadata themselves."""
+    metadata = table.metadata
+    yield table.metadata_location
+    yield f"{table.location()}/metadata/version-hint.text"
+    yield from (one.metadata_file for one in metadata.metadata_log)
+    yield from (one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics))
+    yield from (one.manifest_list for one in metadata.snapshots if one.manifest_list)
+    manifests = manifests_of(table, metadata.snapshots)
+    yield from manifests
+    yield from files_of(table, manifests.values(), live=True)

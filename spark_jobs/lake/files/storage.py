@@ -5,6 +5,7 @@ PyIceberg takes half a second to load, which workers that need only local files 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -54,8 +55,11 @@ def remove(path: str, properties: Mapping[str, str]) -> None:
         _file_io(path, properties).delete(path)
 
 
-def files_below(folder: str, properties: Mapping[str, str]) -> list[str]:
-    """All files in a folder and its folders, sorted; none where it does not exist; arguments as of `open_input`."""
+def files_below(folder: str, properties: Mapping[str, str], before: float = math.inf) -> list[str]:
+    """All files in a folder and its folders, sorted; none where it does not exist; arguments as of `open_input`.
+
+    Files that were changed at a moment or later, in seconds since 1970, are left out where `before` is given.
+    """
     from pyarrow import fs
 
     local = local_path(folder)
@@ -67,7 +71,8 @@ def files_below(folder: str, properties: Mapping[str, str]) -> list[str]:
         scheme, _, path = folder.partition("://")
         system, prefix = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, path.partition("/")[0]), f"{scheme}://"
     found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-    return sorted(f"{prefix}{one.path}" for one in found if one.type == fs.FileType.File)
+    old = (one for one in found if one.type == fs.FileType.File and one.mtime_ns / 1e9 < before)
+    return sorted(f"{prefix}{one.path}" for one in old)
 
 
 def _file_io(path: str, properties: Mapping[str, str]) -> FileIO:

@@ -19,7 +19,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Concatenate, ParamSpec, TypeVar
 
 from spark_jobs.exceptions import LeaseError
-from spark_jobs.lake.files.maintenance import compact, expire, old_snapshots, remove_orphans
+from spark_jobs.lake.files.compaction import compact
+from spark_jobs.lake.files.maintenance import expire, old_snapshots, remove_orphans
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import LEDGER
@@ -27,7 +28,7 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import catalogue_errors, tables_in
 from spark_jobs.lake.session.spark_errors import cause_line
 
-MANY_FILES = 8  # of one partition, from which on merging is worth a Spark job
+MANY_FILES = 8  # of one partition, from which on merging is worth it
 SMALL_BYTES = 64 * 1024**2
 _WAIT_SECONDS = 5.0
 _YOUNGEST_ORPHAN_DAYS = 1.0
@@ -135,7 +136,7 @@ def _merged(lake: Lake, table: str, files: int, dry_run: bool) -> Done:
         return Done(table, 0, "few files")
     if dry_run:
         return Done(table, files, f"{files} small files to merge")
-    before, after = compact(lake.session(), lake.catalogue, table, _WAIT_SECONDS)
+    before, after = compact(lake.catalogue, table, _WAIT_SECONDS)
     return Done(table, before - after, f"{before} files are now {after}")
 
 
@@ -148,12 +149,12 @@ def expire_snapshots(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
 
 @alone
 def _expired(lake: Lake, table: str, moment: datetime, dry_run: bool) -> Done:
-    old = old_snapshots(lake.catalogue, table, moment)
+    old = len(old_snapshots(lake.catalogue.load_table(table).metadata, moment))
     if not old:
         return Done(table, 0, "no old snapshot")
     if dry_run:
         return Done(table, old, f"{old} snapshots to remove")
-    gone = expire(lake.session(), lake.catalogue, table, moment, _WAIT_SECONDS)
+    gone = expire(lake.catalogue, table, moment, _WAIT_SECONDS)
     return Done(table, gone, f"{gone} snapshots removed")
 
 
@@ -166,7 +167,7 @@ def remove_orphan_files(lake: Lake, days: float, dry_run: bool) -> Iterator[Done
 
 @alone
 def _cleaned(lake: Lake, table: str, moment: datetime, dry_run: bool) -> Done:
-    files = remove_orphans(lake.session(), lake.catalogue, table, moment, dry_run, _WAIT_SECONDS)
+    files = remove_orphans(lake.catalogue, table, moment, dry_run, _WAIT_SECONDS)
     return Done(table, len(files), f"{len(files)} orphan files {'to remove' if dry_run else 'removed'}")
 
 

@@ -106,11 +106,12 @@ def plain(location: str) -> str:
 
 def is_inside(location: str, root: str) -> bool:
     """Whether a location is a place or lies below it; links of a local file system are followed."""
-    one, other = _real(location), _real(root)
+    one, other = real(location), real(root)
     return one == other or one.startswith(f"{other}/")
 
 
-def _real(location: str) -> str:
+def real(location: str) -> str:
+    """A location as `plain` gives it, with the links of a local file system followed."""
     location = plain(location)
     if "://" not in location:
         return os.path.realpath(location)
@@ -123,7 +124,7 @@ def catalogue_mark(catalogue: Catalog) -> str:
     if not isinstance(catalogue, SqlCatalog):
         return ""
     if catalogue.engine.dialect.name == "sqlite":
-        return f"sqlite:{_real(str(catalogue.engine.url.database))}"
+        return f"sqlite:{real(str(catalogue.engine.url.database))}"
     try:
         with catalogue.engine.connect() as connection:
             database, cluster = connection.execute(text(_POSTGRES)).one()
@@ -211,7 +212,7 @@ def _is_noted(catalogue: Catalog, warehouse: str) -> bool:
             )
         _require_all_inside(catalogue, warehouse)
         return False
-    if _real(known.warehouse) != _real(warehouse):
+    if real(known.warehouse) != real(warehouse):
         raise WrongLakeError(_elsewhere(known.warehouse, warehouse))
     mark = catalogue_mark(catalogue)
     if known.catalogue != mark or (found is not None and found.catalogue != mark and found.lake == known.lake):

@@ -74,9 +74,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_RECORDS),
         # Rows from the driver that become a local relation are planned, and rewritten, one by one in the driver.
         "spark.sql.execution.arrow.localRelationThreshold": "1MB",
-        # Tables are laid out by (increment, shard), so joins of per-document tables need no shuffle.
-        "spark.sql.sources.v2.bucketing.enabled": "true",
-        "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
+        # Rows that were shuffled by some of a join's keys are not shuffled again by all of them.
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
         # A declared `required` is checked on the data by the audit, which names the column and counts the rows.
         "spark.sql.iceberg.check-nullability": "false",

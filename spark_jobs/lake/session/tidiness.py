@@ -1,8 +1,9 @@
 """Keep the files and snapshots of tables few while they are written, whoever calls `headrace maintain` and when.
 
-    tidy             a table of the system, to which every run appends a few rows: 32 small files become one, and files
-                     of 10,000 rows are left alone; snapshots go early, since nobody reads old ones
-    expire_surplus   any table: snapshots that are neither among the newest nor young, with the files only they used
+    tidy              a table of the system, to which every run appends a few rows: 32 small files become one, and files
+                      of 10,000 rows are left alone; snapshots go early, since nobody reads old ones
+    expire_surplus    any table: snapshots that are neither among the newest nor young, with the files only they used
+    remove_snapshots  any table: snapshots that the caller names, with the files only they used
 
 Heads of branches and tagged snapshots stay, whatever their age, so what blends and releases pin is served on. So what
 a write costs does not depend on how many there were.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
@@ -20,7 +22,8 @@ from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
+from pyiceberg.table.update import AssertTableUUID, RemovePartitionStatisticsUpdate, RemoveSnapshotsUpdate
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from spark_jobs.lake.session.catalogue import commit
 from spark_jobs.lake.session.identity import is_inside, warehouse_of
@@ -76,41 +79,95 @@ def expire_surplus(catalogue: Catalog, table: IcebergTable, keep: int, seconds: 
     surplus = [one for one in newest[:-keep] if one.timestamp_ms < young and one.snapshot_id not in named]
     if not surplus or len(surplus) < keep / 4:
         return 0
-    gone = {one.snapshot_id for one in surplus}
+    with contextlib.suppress(OSError):  # the store is away, or another process expires what was kept
+        return remove_snapshots(catalogue, table, {one.snapshot_id for one in surplus})
+    return len(surplus)
 
-    def updates(now: IcebergTable) -> tuple[RemoveSnapshotsUpdate, ...]:
-        named_now = {ref.snapshot_id for ref in now.metadata.refs.values()}
-        there = {one.snapshot_id for one in now.metadata.snapshots}
-        gone.intersection_update(there - named_now)
-        return (RemoveSnapshotsUpdate(snapshot_ids=sorted(gone)),) if gone else ()
+
+def remove_snapshots(catalogue: Catalog, table: IcebergTable, gone: set[int]) -> int:
+    """Remove snapshots in one commit, but for those that a branch or tag names by then, and the files only they used.
+
+    A kill after the commit leaves files that no snapshot names, which `headrace maintain` removes as orphans.
+
+    Args:
+        catalogue: the lake's.
+        table: as it was before.
+        gone: ids of the snapshots.
+
+    Returns:
+        How many were removed.
+
+    Raises:
+        OSError: some files could not be deleted; all others are, and the snapshots are gone.
+    """
+    gone = set(gone)
+
+    def updates(now: IcebergTable) -> tuple[RemoveSnapshotsUpdate | RemovePartitionStatisticsUpdate, ...]:
+        named = {ref.snapshot_id for ref in now.metadata.refs.values()}
+        gone.intersection_update({one.snapshot_id for one in now.metadata.snapshots} - named)
+        counted = (one.snapshot_id for one in now.metadata.partition_statistics if one.snapshot_id in gone)
+        statistics = (RemovePartitionStatisticsUpdate(snapshot_id=one) for one in counted)
+        return (*statistics, RemoveSnapshotsUpdate(snapshot_ids=sorted(gone))) if gone else ()
 
     identifier = ".".join(table.name())
     commit(catalogue, identifier, lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),), updates)
-    kept = [one for one in catalogue.load_table(identifier).metadata.snapshots if one.snapshot_id not in gone]
-    with contextlib.suppress(FileNotFoundError):  # another process expires what was kept: `maintain` finds them
-        _remove_files(catalogue, table, [one for one in surplus if one.snapshot_id in gone], kept)
+    if gone:
+        remove_files(table, _only_of(catalogue, table, gone, catalogue.load_table(identifier)))
     return len(gone)
 
 
-def _remove_files(catalogue: Catalog, table: IcebergTable, gone: list[Snapshot], kept: list[Snapshot]) -> None:
-    """Remove the files of the lake that snapshots used which are gone, and no snapshot uses that is there."""
-    manifests = _manifests(table, kept)
-    dead = {path: one for path, one in _manifests(table, gone).items() if path not in manifests}
-    files = _data_files(table, dead, live=False)
-    files -= _data_files(table, manifests, live=True) if files else set()
-    warehouse = warehouse_of(catalogue)
-    for path in [*sorted(files), *sorted(dead), *(one.manifest_list for one in gone if one.manifest_list)]:
-        if warehouse is not None and not is_inside(path, warehouse):  # another lake's, from which this one was copied
-            continue
-        with contextlib.suppress(OSError):  # gone already, or the store is away: `maintain` finds it as an orphan
+def _only_of(catalogue: Catalog, table: IcebergTable, gone: set[int], now: IcebergTable) -> list[str]:
+    """Files of the lake that snapshots used which are gone, and no snapshot uses that is there."""
+    before = table.metadata
+    dead_snapshots = [one for one in before.snapshots if one.snapshot_id in gone]
+    kept = manifests_of(table, now.metadata.snapshots)
+    dead = {path: one for path, one in manifests_of(table, dead_snapshots).items() if path not in kept}
+    files = files_of(table, dead.values(), live=False)
+    files -= files_of(table, kept.values(), live=True) if files else set()
+    statistics = (one for one in (*before.statistics, *before.partition_statistics) if one.snapshot_id in gone)
+    lists = (one.manifest_list for one in dead_snapshots if one.manifest_list)
+    every = [*sorted(files), *sorted(dead), *lists, *(one.statistics_path for one in statistics)]
+    warehouse = warehouse_of(catalogue)  # what lies outside is another lake's, from which this one was copied
+    return every if warehouse is None else [path for path in every if is_inside(path, warehouse)]
+
+
+def remove_files(table: IcebergTable, paths: Iterable[str]) -> None:
+    """Delete files of a table, several at a time, since a store takes long for each.
+
+    On a local disk Hadoop puts a checksum beside each file that it writes; that goes along.
+
+    Raises:
+        OSError: some could not be deleted, other than because they are gone already; says how many, and why the first.
+    """
+
+    def remove(path: str) -> str:
+        folder, _, name = path.rpartition("/")
+        try:
             table.io.delete(path)
+            if folder.startswith(("/", "file:")):
+                table.io.delete(f"{folder}/.{name}.crc")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"{path}: {error}"
+        return ""
+
+    failed = [why for why in ExecutorFactory.get_or_create().map(remove, paths) if why]
+    if failed:
+        name = ".".join(table.name())
+        raise OSError(f"{name}: {len(failed)} files could not be deleted, which no snapshot names; first {failed[0]}")
 
 
-def _manifests(table: IcebergTable, snapshots: list[Snapshot]) -> dict[str, ManifestFile]:
-    return {one.manifest_path: one for snapshot in snapshots for one in snapshot.manifests(table.io)}
+def manifests_of(table: IcebergTable, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
+    """The manifests of some snapshots, by path."""
+    lists = ExecutorFactory.get_or_create().map(lambda one: one.manifests(table.io), snapshots)
+    return {one.manifest_path: one for manifests in lists for one in manifests}
 
 
-def _data_files(table: IcebergTable, manifests: dict[str, ManifestFile], live: bool) -> set[str]:
+def files_of(table: IcebergTable, manifests: Iterable[ManifestFile], live: bool) -> set[str]:
     """Paths of the data files in some manifests, without those that were deleted where only live ones are asked for."""
-    entries = (entry for one in manifests.values() for entry in one.fetch_manifest_entry(table.io, live))
-    return {entry.data_file.file_path for entry in entries}
+
+    def paths(manifest: ManifestFile) -> set[str]:
+        return {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io, live)}
+
+    return set().union(*ExecutorFactory.get_or_create().map(paths, manifests))

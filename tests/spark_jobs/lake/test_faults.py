@@ -15,7 +15,8 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import LeaseError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import NoConfig
-from spark_jobs.lake.files.maintenance import compact, expire
+from spark_jobs.lake.files.compaction import compact
+from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.data_version import digest
 from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
 from spark_jobs.lake.run.increments import increments
@@ -213,7 +214,7 @@ def test_a_rollback_by_hand_brings_back_the_older_facts(lake: Lake, folder: Path
     land(folder, "b.txt", [50])
     materialize(again, bind(numbers, FolderConfig(folder=str(folder))))
     assert one(materialize(again, bind(doubles))).computed == ("1",)
-    expire(lake.session(), lake.catalogue, "demo.doubles", datetime.now(UTC))
+    expire(lake.catalogue, "demo.doubles", datetime.now(UTC))
     third = reopened(lake)
     assert one(materialize(third, bind(doubles))).computed == (), "the factor 3 is not believed to be there"
     assert one(materialize(third, bind(doubles, FactorConfig(factor=3)))).computed == ("0", "1")
@@ -227,8 +228,8 @@ def test_compaction_and_expiry_leave_all_facts_known(lake: Lake, folder: Path) -
     everything(lake, folder)
     before = seen(lake)
     for name in before:
-        compact(lake.session(), lake.catalogue, f"demo.{name}")
-        expire(lake.session(), lake.catalogue, f"demo.{name}", datetime.now(UTC))
+        compact(lake.catalogue, f"demo.{name}")
+        expire(lake.catalogue, f"demo.{name}", datetime.now(UTC))
     again = reopened(lake)
     assert [one(materialize(again, bind(what))).computed for what in (doubles, first_seen, ranked, total)] == [()] * 4
     assert seen(lake) == before
@@ -237,7 +238,7 @@ def test_compaction_and_expiry_leave_all_facts_known(lake: Lake, folder: Path) -
     lake.session().sql(
         "CALL lake.system.rewrite_data_files(table => 'demo.numbers', options => map('rewrite-all', 'true'))"
     )
-    expire(lake.session(), lake.catalogue, "demo.numbers", datetime.now(UTC))
+    expire(lake.catalogue, "demo.numbers", datetime.now(UTC))
     with pytest.raises(TableMismatchError, match="was not written by headrace"):
         materialize(reopened(lake), bind(doubles, FactorConfig(factor=5)))
 

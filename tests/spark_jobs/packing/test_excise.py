@@ -239,7 +239,7 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
     assert head.properties[blender.EXCISED] == str(len(set(gone)) + 1), "a document counts once"
     for name in (str(first.snapshot_id), "blend_1"):
         assert blender.rows_noted(head, name, second.new_snapshot_id) == first_rows, "for good"
-    assert expire(lake.session(), lake.catalogue, TABLE, _later()) > 0
+    assert expire(lake.catalogue, TABLE, _later()) > 0
     assert not any(file in _all_files(tmp_path / "lake") for file in files_before - files_after)
     assert list(find_windows(TABLE, lake.catalogue.load_table(TABLE), gone)) == []
 
@@ -369,7 +369,7 @@ def test_no_generation_serves_an_excised_document(
     assert done.earlier[0].generation != catalogue.load_table(TABLE).properties["headrace.generation"]
     assert len(done.tags_moved) == 3
     assert done.left == ()
-    assert expire(lake.session(), catalogue, TABLE, _later()) > 0
+    assert expire(catalogue, TABLE, _later()) > 0
     assert not old_files <= _all_files(tmp_path / "lake"), "nothing pins the old files any more"
     for blend_id, count in blends.items():
         expected = {

@@ -120,13 +120,13 @@ def test_two_that_expire_at_once_end_well(catalogue: Catalog, monkeypatch: pytes
     table = made(catalogue)
     for number in range(12):
         append(table, number)
-    remove = tidiness._remove_files
+    only_of = tidiness._only_of
 
-    def between(*given: Any) -> None:
-        monkeypatch.setattr(tidiness, "_remove_files", remove)
+    def between(*given: Any) -> list[str]:
+        monkeypatch.setattr(tidiness, "_only_of", only_of)
         assert expire_surplus(catalogue, catalogue.load_table("system.notes"), 2, seconds=0.0) > 0
-        remove(*given)
+        return only_of(*given)
 
-    monkeypatch.setattr(tidiness, "_remove_files", between)
+    monkeypatch.setattr(tidiness, "_only_of", between)
     assert expire_surplus(catalogue, table, 8, seconds=0.0) == 4
     assert numbers(catalogue.load_table("system.notes")) == list(range(12))

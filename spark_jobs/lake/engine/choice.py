@@ -101,7 +101,7 @@ def missing_sail() -> str:
         import grpc_status  # noqa: F401  PySpark asks for it when it is too late to say so in one line
         import pysail
     except ImportError as error:
-        return f"a package of Sail is missing, {error.name}: pip install 'headrace[sail]'"
+        return f"a package of Sail is missing, {error.name}: pip install 'headrace[platform]'"
     if pysail.__version__ != SAIL_VERSION:
         return f"pysail {pysail.__version__} is installed, not {SAIL_VERSION}: pip install pysail=={SAIL_VERSION}"
     return ""

@@ -5,7 +5,7 @@ milliseconds, where a local Spark takes 5 to 10 s and .3 to .5 s. It knows neith
 writes, it keeps no rows, and it drops sorts in front of Python functions; those needs go through `arrangement` and
 `lake.files`, so no step knows which engine it runs on.
 
-It needs `pip install 'headrace[sail]'` and a lake in local files; `choice` says which process takes it. One process
+It needs `pip install 'headrace[platform]'` and a lake in local files; `choice` says which process takes it. One process
 runs one engine: PySpark's functions of columns belong to one of them for the life of a process. What its queries hold
 at a time is bounded by HEADRACE_EMBEDDED_MEMORY, 2g by default; one that needs more ends in an error.
 """

@@ -75,7 +75,7 @@ def test_another_version_of_sail_is_not_taken(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(pysail, "__version__", "0.7.3")
     assert choice_module.missing_sail() == "pysail 0.7.3 is installed, not 0.7.2: pip install pysail==0.7.2"
     monkeypatch.setitem(sys.modules, "pysail", None)
-    assert choice_module.missing_sail().endswith("pip install 'headrace[sail]'")
+    assert choice_module.missing_sail().endswith("pip install 'headrace[platform]'")
 
 
 def test_a_full_memory_says_what_to_do() -> None:

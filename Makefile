@@ -3,8 +3,8 @@ PYTHON := .venv/bin/python
 # Three processes on two cores, because a test on Spark waits for its JVM half of the time. Files are given out in the
 # order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
 PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
-# Steps are tried on Sail, which starts in no time; all else, and reading and writing of tables, on Spark.
-STEP_TESTS := $(addprefix tests/spark_jobs/,clusters code dedup filters packing shape sources text tokens)
+# Steps and assets are tried on Sail, which starts in no time; reading and writing of tables on Spark; a whole run on both.
+SAIL_TESTS := tests/dagster_project $(addprefix tests/spark_jobs/,clusters code dedup filters packing shape sources text tokens)
 ARGS ?=
 # Where a machine's image sets it, every process of a run would compile all modules and all tests again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,10 +25,10 @@ demo: setup ## build a lake from files on this machine, train on it over gRPC (A
 	@.venv/bin/headrace demo $(ARGS)
 
 test: lint setup-spark ## all checks and the tests of the default tier (ARGS= for pytest)
-	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(STEP_TESTS) $(ARGS); steps=$$?; $(PYTEST) $(addprefix --ignore=,$(STEP_TESTS)) $(ARGS) && exit $$steps)
+	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(SAIL_TESTS) tests/main_path $(ARGS); sail=$$?; HEADRACE_ENGINE=spark $(PYTEST) $(addprefix --ignore=,$(SAIL_TESTS)) $(ARGS) && exit $$sail)
 
 test-all: lint setup-spark ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
-	@$(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)
+	@HEADRACE_ENGINE=spark $(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)
 
 lint: setup ## style, types and the layers between packages
 	@$(PYTHON) -m ruff check --quiet .

@@ -13,6 +13,12 @@ from spark_jobs.lake.session.jars import CORE, locked_jars
 from spark_jobs.lake.session.settings import LakeSettings, settings_at
 
 
+@pytest.fixture(autouse=True)
+def no_engine_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where nothing was set."""
+    monkeypatch.delenv("HEADRACE_ENGINE", raising=False)
+
+
 def findings(settings: LakeSettings) -> dict[str, tuple[str, str]]:
     """State and text by subject."""
     return {one.subject: (one.state, one.text) for one in health.examine(settings)}

@@ -4,8 +4,9 @@
     python benchmarks/bench_pipeline.py --sizes 160 640      RFCs, and after them this machine's Python code and docs
     python benchmarks/bench_pipeline.py --pieces 1000 10000  so many small documents (2 KB), where fixed costs are all
 
-Each size is run in a process and a lake of its own, twice: one step at a time, which the table is about, and side by
-side, as users run it. Spark starts in the first step. Columns, of each step:
+Each size is run in processes and lakes of their own: side by side, as users run it, on each engine, and on Spark one
+step at a time too, which the table is about. Memory is the most that a process and its children held together. Spark
+starts in the first step. Columns, of each step:
 
     fixed     seconds of a step over no text, by the line through the two largest sizes (never below 0)
     slope     core milliseconds a further MB: wall-clock time of two cores, by the same line
@@ -90,16 +91,34 @@ def write(folder: Path, texts: Iterator[str]) -> int:
     return total
 
 
-def measure(folder: Path, steps_at_once: int | None) -> list[dict[str, Any]]:
+def watched(command: Sequence[str], engine: str) -> tuple[float, float, str]:
+    """Run a program: seconds, the most GB of it and its children together, and what it printed."""
+    import psutil
+
+    began, most = time.perf_counter(), 0
+    environment = {**os.environ, "HEADRACE_ENGINE": engine}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+        own = psutil.Process(running.pid)
+        while running.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                most = max(most, sum(one.memory_info().rss for one in (own, *own.children(recursive=True))))
+            time.sleep(0.25)
+        said = running.stdout.read() if running.stdout is not None else ""
+    if running.returncode:
+        raise SystemExit(f"{engine}: it failed")
+    return time.perf_counter() - began, most / 1e9, said
+
+
+def measure(folder: Path, engine: str, steps_at_once: int | None) -> list[dict[str, Any]]:
     """Run the whole way over the files of a folder, in this process; a row for each step, in order.
 
     What is said of the stages of a step is right for one step at a time.
     """
     from spark_jobs.lake.ledger.ledger import LEDGER
 
-    lake = folder / f"lake-{steps_at_once}"
+    lake = folder / f"lake-{engine}-{steps_at_once}"
     catalogue = run_whole_way(folder / "texts", lake, {"spark.ui.retainedStages": "100000"}, steps_at_once)
-    stages = list(_stages())
+    stages = list(_stages()) if engine == "spark" else []
     rows = catalogue.load_table(LEDGER).scan().to_arrow().sort_by("recorded_at").to_pylist()
     found = []
     for step_rows in itertools.groupby(rows, key=lambda row: (row["table"].split(".")[0], row["step"])):
@@ -176,33 +195,37 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[10, 40, 160], help="MB of RFCs")
     parser.add_argument("--pieces", type=int, nargs="+", help="numbers of pieces of 2 KB, in place of RFCs")
     parser.add_argument("--peer-python", default=os.environ.get("HEADRACE_PEER_PYTHON"), help="Python with datatrove")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--engines", nargs="+", default=["sail", "spark"], choices=["sail", "spark"])
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measure(Path(given.one[0]), int(given.one[1]) or None)))
+        print(json.dumps(measure(Path(given.one[0]), given.one[1], int(given.one[2]) or None)))
         return
-    sizes, runs, walls, peer = [], [], [], []
+    sizes, runs, peer = [], [], []
+    walls: dict[str, list[float]] = {engine: [] for engine in given.engines}
     for size in sorted(given.pieces or given.sizes):
         with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
             folder = Path(scratch)
             texts = iter(rfc_pieces()[:size]) if given.pieces else texts_of(size)
             sizes.append(write(folder / "texts", texts) / 1e6)
-            took = []
-            for at_once in ("1", "0"):  # 0: as many as the executor chooses
-                command = [sys.executable, __file__, "--one", scratch, at_once]
-                began = time.perf_counter()
-                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                took.append(time.perf_counter() - began)
-                if at_once == "1":
-                    runs.append(json.loads(done.stdout.splitlines()[-1]))
-            walls.append(took[1])
-            print(f"{sizes[-1]:,.1f} MB, with the process's start: {took[0]:.0f} s, side by side {took[1]:.0f} s")
+            print(f"{sizes[-1]:,.1f} MB, with the process's start:")
+            for engine in given.engines:
+                command = [sys.executable, __file__, "--one", scratch, engine, "0"]  # as many as the executor chooses
+                seconds, gigabytes, _ = watched(command, engine)
+                walls[engine].append(seconds)
+                print(f"  {engine}, side by side: {seconds:.1f} s, {gigabytes:.1f} GB")
+            if "spark" in given.engines:
+                seconds, _, said = watched([sys.executable, __file__, "--one", scratch, "spark", "1"], "spark")
+                runs.append(json.loads(said.splitlines()[-1]))
+                print(f"  spark, one step at a time: {seconds:.1f} s")
             if given.peer_python:
                 peer.append(peer_seconds(given.peer_python, folder))
                 print(f"  datatrove (read, Gopher, MinHash signatures, token counts): {peer[-1]:,.1f} s")
     if len(runs) > 1:
         show(sizes, runs)
-        print(f"  side by side: {(sizes[-1] - sizes[-2]) / (walls[-1] - walls[-2]):.1f} MB/s")
+    for engine, took in walls.items():
+        if len(took) > 1:
+            print(f"{engine}, slope side by side: {(sizes[-1] - sizes[-2]) / (took[-1] - took[-2]):.1f} MB/s")
     if len(peer) > 1:
         print(f"datatrove's slope: {(sizes[-1] - sizes[-2]) / (peer[-1] - peer[-2]):.2f} MB/s on {_CORES} cores")
 

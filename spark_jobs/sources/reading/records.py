@@ -190,18 +190,18 @@ def _json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Ref
     """The JSON object in a text, or why there is none; these columns have one value each, or are refused."""
     may_repeat = any(text.count(f'"{name}"') > 1 for name in columns)
     try:
-        fields = json.loads(text, object_pairs_hook=_Fields if may_repeat else None)
+        fields = json.loads(text, object_pairs_hook=JsonFields if may_repeat else None)
     except (ValueError, RecursionError) as error:
         return Refusal(Reason.BAD_RECORD, f"not JSON: {first_line(error)}")
     if not isinstance(fields, dict):
         return Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
-    twice = set(columns).intersection(fields.repeated) if isinstance(fields, _Fields) else ()
+    twice = set(columns).intersection(fields.repeated) if isinstance(fields, JsonFields) else ()
     if twice:
         return Refusal(Reason.BAD_RECORD, f"column {min(twice)!r} is there twice, with different values")
     return fields
 
 
-class _Fields(dict[str, Any]):
+class JsonFields(dict[str, Any]):
     """An object of JSON, and the names that it has for several values, of which `json` keeps the last."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:

@@ -21,6 +21,7 @@ from numba import njit
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import (
     FIRST_WORDS,
+    NUMBERS_OF,
     OFTEN,
     RUN_OFTEN,
     RUN_WORDS,
@@ -135,20 +136,24 @@ def _add_words(block: Block, n: int, data: int, slots: int, slot_bits: int, tall
         data: address of the texts.
         slots: address of the table.
         slot_bits: its size.
-        tally: different tokens of the text so far, those of them that occurred OFTEN, the numbers among them, and how
-            many tokens were added.
+        tally: different tokens of the text so far, those of them that occurred OFTEN, the numbers among the different
+            ones, how often numbers occurred, and how many tokens were added.
     """
-    different, often, numbers, added, k = tally[0], tally[1], tally[2], tally[3], 0
-    while k < n and 5 * often <= 2 * (different - (numbers if added >= FIRST_WORDS else 0) + 2):
+    different, often, numbers, counted, added, k = tally[0], tally[1], tally[2], tally[3], tally[4], 0
+    while k < n:
+        of_numbers = added >= FIRST_WORDS and NUMBERS_OF * counted >= added
+        if 5 * often > 2 * (different - (numbers if of_numbers else 0) + 2):
+            break
         start, end = block.starts[k], block.ends[k]
         count = _add(slots, slot_bits, block.hashes[k], start, (end - start) << 32 | 1)
         is_number = end > start and 48 <= byte_at(data + start) <= 57
         different += int(count == 1)
-        numbers += int(count == 1 and is_number)
         often += int(count == OFTEN)
+        numbers += int(count == 1 and is_number)
+        counted += int(is_number)
         added += 1
         k += 1
-    tally[0], tally[1], tally[2], tally[3] = different, often, numbers, added
+    tally[0], tally[1], tally[2], tally[3], tally[4] = different, often, numbers, counted, added
     return k
 
 
@@ -317,7 +322,7 @@ def count_texts(
     texts = offsets.size - 1
     bounds = np.zeros(texts + 1, np.int64)
     block, ngrams, held = new_block(_BLOCK_TOKENS), new_block(_BLOCK_TOKENS), np.zeros(STRUCTURE_TOKENS + 1, np.uint64)
-    tally, before = np.zeros(4, np.int64), np.zeros(RUN_WORDS[-1], np.uint64)
+    tally, before = np.zeros(5, np.int64), np.zeros(RUN_WORDS[-1], np.uint64)
     state = np.empty(STATE_WORDS, np.int64)
     slots = np.zeros(3 << _SLOT_BITS, np.uint64)
     out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))

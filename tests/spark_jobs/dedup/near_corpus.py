@@ -115,10 +115,10 @@ def forms(seed: int, count: int) -> list[Document]:
 def words_or_runs(words: Sequence[Any], few: bool = False, numbers: Collection[Any] = ()) -> Iterator[tuple[int, Any]]:
     """Features of a text with the place of their last word: words while enough of them differ, then runs as tuples."""
     counts: Counter[Any] = Counter()
-    often = 0
+    often, numbers = 0, set(numbers)
     for at, word in enumerate(words):
-        different = len(counts) if at < 16 else len(counts.keys() - set(numbers))
-        few = few or 5 * often > 2 * (different + 2)
+        of_numbers = at >= 16 and 5 * sum(one in numbers for one in words[:at]) >= at
+        few = few or 5 * often > 2 * (len(counts.keys() - numbers if of_numbers else counts) + 2)
         if not few:
             counts[word] += 1
             often += counts[word] == 4

@@ -71,8 +71,9 @@ class AuditLog:
         try:
             with self._lock:
                 if self._was_rotated():
+                    fresh = self._open()  # before the old one is closed: its number may be another file's then
                     os.close(self._descriptor)
-                    self._descriptor = self._open()
+                    self._descriptor = fresh
                 if not self._ends_whole():
                     line = b"\n" + line
                 if os.write(self._descriptor, line) < len(line):

@@ -168,7 +168,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="10",
+    version="11",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

@@ -9,7 +9,7 @@ from typing import Any
 from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.paging import value_at
 from spark_jobs.sources.reading.plain_values import value_text
-from spark_jobs.sources.reading.records import Record, Refused, usable_record
+from spark_jobs.sources.reading.records import JsonFields, Record, Refused, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _SHOWN_FIELDS = 12
@@ -25,7 +25,7 @@ def records_in(data: bytes, path: str, error_path: str | None = None) -> list[An
         error_path: where an error stands, if there is one.
     """
     try:
-        answer = json.loads(data)
+        answer = json.loads(data, object_pairs_hook=JsonFields)
     except (ValueError, RecursionError) as error:
         what = "HTML, not JSON" if data.lstrip()[:1] == b"<" else f"not JSON: {str(error)[:200]}"
         return Refusal(Reason.BAD_ANSWER, what)
@@ -71,6 +71,9 @@ def page_records(
         if not isinstance(fields, dict):
             refusal = Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
             yield Refused(number, refusal)
+            continue
+        if twice := known.intersection(getattr(fields, "repeated", ())):
+            yield Refused(number, Refusal(Reason.BAD_RECORD, f"{min(twice)!r} is there twice, with different values"))
             continue
         values = {column: value_at(fields, column) for column in columns}
         lacking = [source.id_column] if values[source.id_column] in (None, "") else []

@@ -16,6 +16,8 @@ from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _STATUS = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})", re.I)
+_INTERIM = re.compile(rb"(?:HTTP/\d(?:\.\d)?[ \t]+1\d\d[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n(?=HTTP/))+", re.I)
+"""100 Continue, 103 Early Hints: what a server says before its response."""
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _LINE_END = re.compile(rb"\r?\n")
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,12})[ \t]*(?:;[^\r\n]*)?(\r?\n)")
@@ -43,29 +45,29 @@ class Response(NamedTuple):
 
 
 def parse_response(block: bytes) -> Response | None:
-    """The response in a record's block, or None where it does not begin with a status line."""
-    status = _STATUS.match(block)
+    """The response in a record's block, behind interim ones; None where it does not begin with a status line."""
+    interim = _INTERIM.match(block)
+    start = interim.end() if interim else 0
+    status = _STATUS.match(block, start)
     if status is None:
         return None
-    end = _END_OF_HEAD.search(block)
-    head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
+    end = _END_OF_HEAD.search(block, start)
+    head, body = (block[start : end.start()], block[end.end() :]) if end else (block[start:], b"")
     return Response(int(status[1]), headers_of(_LINE_END.split(head)[1:], "latin-1"), body)
 
 
 def headers_of(lines: list[bytes], encoding: str) -> dict[str, str]:
     """The headers in the lines of a head; a line that begins with a space goes on with the one before it."""
-    headers, name = dict[str, str](), None
+    pieces, last = dict[str, list[str]](), list[str]()
     for line in lines:
         text = line.decode(encoding, "replace")
         if line.startswith((b" ", b"\t")):
-            if name is not None:
-                headers[name] = f"{headers[name]} {text.strip()}".strip()
+            last += [" ", text.strip()]
             continue
-        before, colon, value = text.partition(":")
-        name = before.strip().lower() if colon else None
-        if name is not None:
-            headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
-    return headers
+        name, colon, value = text.partition(":")
+        last = pieces.setdefault(name.strip().lower(), []) if colon else []
+        last += [", " * bool(last), value.strip()]
+    return {name: "".join(parts).strip() for name, parts in pieces.items()}
 
 
 def content_type_of(header: str) -> tuple[str, str | None]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
 from spark_jobs.sources.reading.languages import EXTRACTED_BY, language_named
 from spark_jobs.sources.reading.plain_values import value_text
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _FRONT_MATTER: Final = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(.*?)(?:(?<=\n)|^)\1[ \t]*(?:\r?\n|\Z)", re.S)
 _KERNELS: Final = {"ir": "r", "ipython": "python", "pyodide": "python"}
@@ -76,12 +76,12 @@ def _cells(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _kernel(notebook: dict[str, Any]) -> str:
     """The language of the kernel in lower case, by what the versions and tools say of it; empty where they do not."""
-    about = notebook.get("metadata", {})
-    spec = about.get("kernelspec", {})
-    said = about.get("language_info", {}).get("name") or spec.get("language") or spec.get("name") or ""
-    if not said and notebook["nbformat"] == 3:
-        cells = (cell for sheet in notebook["worksheets"] for cell in sheet["cells"])
-        said = next((cell["language"] for cell in cells if "language" in cell), "")
+    about = notebook.get("metadata") or {}
+    spec, info = (about.get(key) or {} for key in ("kernelspec", "language_info"))
+    told = [info.get("name"), spec.get("language"), spec.get("name")]
+    if notebook["nbformat"] == 3:
+        told += [cell.get("language") for sheet in notebook["worksheets"] for cell in sheet["cells"]]
+    said = next((name for name in told if name and isinstance(name, str)), "")
     name = re.sub(r"[\d.-]+$", "", said.lower())
     return _KERNELS.get(name, name)
 
@@ -113,7 +113,10 @@ def extract_front_matter(data: bytes) -> Extracted | Refusal:
         return Extracted(text, {"front_matter": f"not {'TOML' if found[1] == '+++' else 'YAML'}: {detail}"})
     if not isinstance(said, dict):
         return Extracted(text, {})
-    facts = {key: value_text(value) for key, value in list(said.items())[:_FACTS] if _is_plain(key)}
+    try:
+        facts = {key: value_text(value) for key, value in list(said.items())[:_FACTS] if _is_plain(key)}
+    except ValueError as error:  # a value that holds itself
+        return Extracted(text, {"front_matter": first_line(error)})
     offset = {"offset": str(len(text[: found.end()].encode()))}
     return Extracted(text[found.end() :], {**cleaned_facts(facts), **offset, EXTRACTED_BY: "headrace (front matter)"})
 

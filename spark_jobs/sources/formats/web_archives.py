@@ -22,6 +22,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 Extract = Callable[[str, bytes, str | None, bool], Extracted | Refusal]
 _KINDS = ("warcinfo", "response", "resource", "request", "metadata", "revisit", "conversion", "continuation")
+_DOCUMENTS = ("response", "resource", "conversion")
 _PAGES = ("text/html", "application/xhtml+xml")
 _TEXTS = ("text/plain",)
 _SNIFFED = 1024
@@ -55,7 +56,9 @@ def archive_records(
         kind, number = record.headers.get("warc-type", "").lower(), record.start
         if kind not in _KINDS:
             yield Refused(number, Refusal(Reason.BAD_RECORD, f"WARC-Type is {kind!r:.40}, which no record has"))
-        elif kind in ("response", "conversion") or (kind == "resource" and _url(record).startswith("http")):
+        elif kind == "continuation" or (kind in _DOCUMENTS and "warc-segment-number" in record.headers):
+            yield Refused(number, Refusal(Reason.BAD_RECORD, "a segment of a record; segments are not joined"))
+        elif kind in ("response", "conversion") or (kind == "resource" and _url(record).lower().startswith("http")):
             found = _document(record, kind, extract, max_bytes)
             yield Refused(number, found) if isinstance(found, Refusal) else _record(record, found, locate(number))
 

@@ -20,7 +20,7 @@ from xml.parsers import expat
 import pyarrow as pa
 
 from spark_jobs.sources.reading.records import Record, Refused, Stream, usable_record
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
 from spark_jobs.sources.source_config import FilesSource
 
 _CHUNK_BYTES = 1 << 16
@@ -41,6 +41,7 @@ class _Elements:
     def __init__(self, source: FilesSource, max_bytes: int) -> None:
         self.done: list[Record | Refused] = []
         self.number = 0
+        self.unread: str | None = None  # what stands for elements that are not read
         self._source, self._max_bytes = source, max_bytes
         self._text = source.text_column or "."
         columns = dict.fromkeys((*source.mapped_columns, *([] if source.text_column else ["."])))
@@ -97,11 +98,13 @@ class _Elements:
 
     def other(self, data: str) -> None:
         """What has no handler: comments, instructions, and entities, which are not expanded."""
-        if not self._open or not data.startswith("&"):
+        if not data.startswith("&") or (self._depth and not self._open):
             return
         name = data[1:-1]
         text = self._entities[name] if name in self._entities else html.entities.html5.get(f"{name};")
-        if text is None:
+        if not self._depth:
+            self.unread = self.unread or (f"entity &{name:.50}; between elements" if text is None else None)
+        elif text is None:
             self._refuse(Refusal(Reason.BAD_RECORD, f"entity &{name:.50}; is neither known nor a few plain characters"))
         else:
             self.characters(text)
@@ -174,8 +177,13 @@ def xml_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterator
         yield from elements.done
         damaged = isinstance(error, OSError | pa.ArrowException)
         where = f"breaks off or is not XML in line {parser.CurrentLineNumber}"
-        detail = f"{where}: {str(error).splitlines()[0][:300]}; elements before it are read"
+        detail = f"{where}: {first_line(error)}; elements before it are read"
         yield Refused(None, Refusal(Reason.CORRUPT_ARCHIVE if damaged else Reason.CORRUPT_FILE, detail))
+    except (LookupError, ValueError) as error:  # of the encoding that the file declares
+        yield Refused(None, Refusal(Reason.UNDECODABLE, f"{first_line(error)}; save the file as UTF-8"))
+    if elements.unread is not None:
+        detail = f"{elements.unread} is not expanded; write what it stands for into the file"
+        yield Refused(None, Refusal(Reason.BAD_RECORD, detail))
 
 
 def _is_named(name: str, wanted: str) -> bool:

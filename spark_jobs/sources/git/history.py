@@ -71,17 +71,22 @@ def tips(git: IsolatedGit, store: Store, revisions: object) -> list[str]:
         RefusedRepositoryError: there is none.
     """
     if revisions == "tags":
-        tags = sorted({oid for name, oid in store.refs.items() if name.startswith("refs/tags/")})
-        peeled = git.output("cat-file", "--batch-check", parts=(f"{oid}^{{commit}}\n".encode() for oid in tags)).split(
-            b"\n"
-        )
-        found = sorted({line.split()[0].decode() for line in peeled if line.split()[1:2] == [b"commit"]})
+        found = _commits_at(git, {oid for name, oid in store.refs.items() if name.startswith("refs/tags/")})
         if not found:
             raise RefusedRepositoryError(Reason.EMPTY, "it has no tag of a commit; select other `revisions`")
         return found
     if store.head is None:
         raise RefusedRepositoryError(Reason.EMPTY, "HEAD names a branch without a commit")
-    return [store.head]
+    if not (head := _commits_at(git, {store.head})):
+        raise RefusedRepositoryError(Reason.CORRUPT_REPOSITORY, f"HEAD is {store.head}, no commit; try git fsck")
+    return head
+
+
+def _commits_at(git: IsolatedGit, objects: Iterable[str]) -> list[str]:
+    """The commits that objects are, or that they are tags of, each once; other objects have none."""
+    asked = (f"{oid}^{{commit}}\n".encode() for oid in sorted(objects))
+    lines = (line.split() for line in git.output("cat-file", "--batch-check", parts=asked).split(b"\n"))
+    return sorted({line[0].decode() for line in lines if line[1:2] == [b"commit"]})
 
 
 def commits(git: IsolatedGit, starts: list[str]) -> list[Commit]:

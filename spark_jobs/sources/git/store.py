@@ -101,7 +101,7 @@ def open_store(root: str, cache: str, allowed: frozenset[str] | None = None) -> 
                 Reason.NO_REPOSITORY,
                 f"it borrows objects by {borrowed}; copy them (git repack -a), remove that file",
             )
-        return Store(objects, refs, _resolved(own, refs), tuple(filter(_HEX.fullmatch, shallow)), allowed)
+        return Store(objects, refs, _resolved(own, common, refs), tuple(filter(_HEX.fullmatch, shallow)), allowed)
     except OSError as error:
         raise RefusedRepositoryError(Reason.UNREADABLE, f"{error.strerror or error}") from error
 
@@ -167,12 +167,18 @@ def _text(path: str, limit: int = 4096) -> str:
         return file.read(limit)
 
 
-def _resolved(own: str, refs: dict[str, str]) -> str | None:
-    """The object id that HEAD stands for; None where its branch has no commit yet."""
+def _resolved(own: str, common: str, refs: dict[str, str]) -> str | None:
+    """The object id that HEAD stands for, through refs that name others; None where a branch has no commit yet."""
     said = _text(os.path.join(own, "HEAD")).strip()
-    if not said.startswith("ref:"):
-        return said if _HEX.fullmatch(said) else None
-    return refs.get(said.removeprefix("ref:").strip())
+    for _ in range(_REF_LINKS):
+        name = said.removeprefix("ref:").strip()
+        if name == said or name in refs:
+            break
+        if not name.startswith("refs/") or ".." in name.split("/"):
+            return None
+        said = _text(os.path.join(common, name)).strip()
+    said = refs.get(said.removeprefix("ref:").strip(), said)
+    return said if _HEX.fullmatch(said) else None
 
 
 def _unbundled(bundle: str, cache: str) -> str:

@@ -43,7 +43,7 @@ from spark_jobs.sources.reading.rows import (
     opened,
     read_up_to,
 )
-from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, reason_of
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line, reason_of
 from spark_jobs.sources.repositories.licences import header_licence
 from spark_jobs.sources.repositories.modules import long_description, module_docstring
 from spark_jobs.sources.repositories.repositories import Facts
@@ -213,7 +213,7 @@ def _bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> tuple[bytes, s
         try:
             data = read_up_to(decompressed(source, codec), most)
         except (OSError, pa.ArrowException) as error:
-            detail = f"damaged: {str(error).splitlines()[0][:300]}"
+            detail = f"damaged: {first_line(error)}"
             raise RefusedError(reason_of(error, Reason.CORRUPT_ARCHIVE), detail) from error
         return data, source.sha256_to_end()
 

@@ -11,9 +11,14 @@ def value_text(value: object) -> str | None:
     """A value as text: strings as they are, bool, numbers, lists and mappings as JSON, all else by `plain_text`."""
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, bool | int | float | list | tuple | dict):
-        return json.dumps(value, ensure_ascii=False, default=plain_text)
+    if isinstance(value, bool | int | float | list | tuple | dict | set):
+        return json.dumps(value, ensure_ascii=False, default=_json_value)
     return plain_text(value)
+
+
+def _json_value(value: object) -> object:
+    """A value for which JSON has no form, in one: sets, which only YAML has, as lists in one order."""
+    return sorted(value, key=str) if isinstance(value, set) else plain_text(value)
 
 
 def plain_text(value: object) -> str:

@@ -83,7 +83,7 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
             continue
         number, text = line.number, _json_text(line.data)
         del line  # a hundred megabytes, which nothing else holds
-        fields = text if isinstance(text, Refusal) else _json_fields(text)
+        fields = text if isinstance(text, Refusal) else _json_fields(text, source.mapped_columns)
         del text
         if isinstance(fields, Refusal):
             yield Refused(number, fields)
@@ -186,15 +186,28 @@ def _json_text(line: bytes) -> str | Refusal:
         return Refusal(Reason.UNDECODABLE, f"byte 0x{line[error.start]:02x} at {error.start} of the line is not UTF-8")
 
 
-def _json_fields(text: str) -> dict[str, Any] | Refusal:
-    """The JSON object in a text, or why there is none."""
+def _json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Refusal:
+    """The JSON object in a text, or why there is none; these columns have one value each, or are refused."""
+    may_repeat = any(text.count(f'"{name}"') > 1 for name in columns)
     try:
-        fields = json.loads(text)
+        fields = json.loads(text, object_pairs_hook=JsonFields if may_repeat else None)
     except (ValueError, RecursionError) as error:
         return Refusal(Reason.BAD_RECORD, f"not JSON: {first_line(error)}")
     if not isinstance(fields, dict):
         return Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
+    twice = set(columns).intersection(fields.repeated) if isinstance(fields, JsonFields) else ()
+    if twice:
+        return Refusal(Reason.BAD_RECORD, f"column {min(twice)!r} is there twice, with different values")
     return fields
+
+
+class JsonFields(dict[str, Any]):
+    """An object of JSON, and the names that it has for several values, of which `json` keeps the last."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        repeats = len(self) < len(pairs)
+        self.repeated = {name for name, value in pairs if value != self[name]} if repeats else frozenset[str]()
 
 
 def jsonl_columns(stream: Stream, record_count: int, max_bytes: int) -> list[str]:
@@ -221,7 +234,9 @@ def usable_record(
         return Refused(number, text)
     identity = (source.id_column, source.repository_column, source.language_column, source.licence_column)
     try:
-        record_id, repository, language, licence = (value_text(fields.get(name)) if name else None for name in identity)
+        record_id, repository, language, licence = (
+            (name and value_text(fields.get(name))) or None for name in identity
+        )
         metadata = {
             name: value for name in source.metadata_columns if (value := value_text(fields.get(name))) is not None
         }

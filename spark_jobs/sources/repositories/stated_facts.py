@@ -29,7 +29,7 @@ _LISTS = ("topics", "dependencies")
 
 
 def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, str | None]:
-    """Read the facts stated about a repository; nulls are ignored.
+    """Read the facts stated about a repository; nulls and empty texts say nothing.
 
     Args:
         repository: its name.
@@ -42,7 +42,7 @@ def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, 
     metadata: dict[str, str] = {}
     fault: str | None = None
     for key, value in values.items():
-        if value is None or (isinstance(value, float) and math.isnan(value)) or key == "repository":
+        if value in (None, "") or (isinstance(value, float) and math.isnan(value)) or key == "repository":
             continue
         found = _read(key, value)
         if key == "metadata" and isinstance(value, dict):

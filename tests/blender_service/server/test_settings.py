@@ -221,6 +221,23 @@ def test_half_a_line_of_the_audit_log_spoils_no_other(tmp_path: Path, monkeypatc
     assert log.failures == 2
 
 
+def test_a_rotation_that_fails_closes_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of the old file stays the log's, so that no connection is closed in its place; lines come back."""
+    file, call = tmp_path / "audit", Call("GetBlend", principal="trainer", status="OK")
+    log = AuditLog(file)
+    file.rename(tmp_path / "audit.1")
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "_open", lambda: os.open(tmp_path / "no" / "folder", os.O_RDWR))
+        log.ended(call)
+        other = os.open(tmp_path, os.O_RDONLY)  # takes the lowest number that is free
+        log.ended(call)
+    os.fstat(other)
+    log.ended(call)
+    log.close()
+    os.close(other)
+    assert log.failures == 2 and len(file.read_bytes().splitlines()) == 1
+
+
 def test_metrics_count_what_was_read(serve: Serve, code: PackedFixture) -> None:
     """Rows, tokens and bytes per source and blend are those of the stream; streams, calls and the cache are counted."""
     server = serve(operation=OperationConfig(metrics_port=0))

@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,12 +112,13 @@ def forms(seed: int, count: int) -> list[Document]:
     return [Document(draw.randrange(2), "prose", f"{labels} {own}") for own in filled]
 
 
-def words_or_runs(words: Sequence[Any], few: bool = False) -> Iterator[tuple[int, Any]]:
+def words_or_runs(words: Sequence[Any], few: bool = False, numbers: Collection[Any] = ()) -> Iterator[tuple[int, Any]]:
     """Features of a text with the place of their last word: words while enough of them differ, then runs as tuples."""
     counts: Counter[Any] = Counter()
-    often = 0
+    often, numbers = 0, set(numbers)
     for at, word in enumerate(words):
-        few = few or 5 * often > 2 * (len(counts) + 2)
+        of_numbers = at >= 16 and 5 * sum(one in numbers for one in words[:at]) >= at
+        few = few or 5 * often > 2 * (len(counts.keys() - numbers if of_numbers else counts) + 2)
         if not few:
             counts[word] += 1
             often += counts[word] == 4
@@ -134,7 +135,12 @@ def words_or_runs(words: Sequence[Any], few: bool = False) -> Iterator[tuple[int
 def true_pairs(documents: Sequence[Document], threshold: Fraction, cap: int = 4) -> dict[frozenset[str], Fraction]:
     """J of every two documents of a kind that reach the threshold; words weigh as in increment 0."""
     words = {one.doc_id: re.findall(r"\w+", one.content.lower()) for one in documents}
-    counted = {doc_id: Counter(feature for _, feature in words_or_runs(own)) for doc_id, own in words.items()}
+    counted = {
+        doc_id: Counter(
+            feature for _, feature in words_or_runs(own, numbers=[one for one in own if one[0] in "0123456789"])
+        )
+        for doc_id, own in words.items()
+    }
     found = {}
     for kind in {one.kind for one in documents}:
         first = [one for one in documents if one.kind == kind and one.increment == 0]

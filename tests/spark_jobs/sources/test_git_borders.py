@@ -195,3 +195,21 @@ def test_what_a_source_names_itself_may_lie_anywhere(made: Path, tmp_path: Path,
     assert sorted(row["repository"] for row in documents) == ["linked", "public"]
     with pytest.raises(OSError, match="outside of what the source names"):
         BlobReaders(str(tmp_path)).read(str(tmp_path / "linked"), "0" * 40, 1)
+
+
+def test_head_may_name_a_tag_or_another_name_and_nothing_else(tmp_path: Path, landing: Any) -> None:
+    """A tag of a commit and a chain of names lead to it; other objects are refused, and the repository beside lands."""
+    made = {name: Repository(tmp_path / name) for name in ("tag", "chain", "loop", "tree", "blob", "plain")}
+    for one in made.values():
+        one.commit(a_py="a = 1\n")
+    for name in ("chain", "loop"):
+        made[name].git("symbolic-ref", "refs/heads/alias", "refs/heads/main" if name == "chain" else "HEAD")
+        made[name].git("symbolic-ref", "HEAD", "refs/heads/alias")
+    made["tag"].git("tag", "-a", "t", "-m", "t")
+    for name, said in {"tag": "t", "tree": "HEAD^{tree}", "blob": "HEAD:a.py"}.items():
+        (made[name].root / ".git" / "HEAD").write_bytes(made[name].git("rev-parse", said))
+    source = {"kind": "git", "repositories": [str(tmp_path / "*")], "cache": str(tmp_path / "cache")}
+    documents, arrivals = landing.land(DocumentsConfig.model_validate({"dataset": "d", "source": source}))
+    assert [row["repository"] for row in documents] == ["chain", "plain", "tag"]
+    refused = {row["repository"]: row["reason"] for row in arrivals if row["reason"]}
+    assert refused == {"blob": "corrupt_repository", "loop": "empty", "tree": "corrupt_repository"}

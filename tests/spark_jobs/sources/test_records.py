@@ -15,6 +15,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
 from spark_jobs.sources.reading.csv_records import csv_records
 from spark_jobs.sources.reading.decoding import Decoded, decode
@@ -348,3 +350,31 @@ def test_moments_beyond_the_calendar_become_text() -> None:
     )
     assert isinstance(first, Record) and first.metadata["when"].startswith("1970-01-01")
     assert isinstance(second, Record) and second.metadata["when"]
+
+
+def test_a_name_that_a_line_has_twice_is_refused() -> None:
+    """JSON readers keep the last value without a word; one that says the same again, or that is not mapped, may."""
+    lines = ('{"body": "a", "id": 1, "body": "b"}', '{"body": "a", "id": 1, "id": 2}', '{"body": "a", "body": "a"}')
+    others = ('{"x": 1, "x": 2, "body": "a"}', '{"body": "a", "in": {"body": 1, "body": 2}}')
+    found = read_jsonl("\n".join((*lines, *others)).encode(), MAPPING)
+    assert [(one.number, one.refusal.detail) for one in found if isinstance(one, Refused)] == [
+        (1, "column 'body' is there twice, with different values"),
+        (2, "column 'id' is there twice, with different values"),
+    ]
+    assert [one.number for one in found if isinstance(one, Record)] == [3, 4, 5]
+
+
+def test_an_empty_text_names_nothing() -> None:
+    """Files without a repository are no repository of the name ""; nor are all of them forks of it."""
+    (found,) = read_jsonl(b'{"body": "a", "id": "", "repo": "", "lang": "", "licence": ""}', MAPPING)
+    assert isinstance(found, Record) and found[2:6] == (None, None, None, None)
+
+
+def test_a_name_that_an_item_of_a_page_has_twice_is_refused() -> None:
+    """As in lines; by the part of a path that stands in the item itself."""
+    source = ApiSource(url="https://x.example", text_column="body", id_column="id", metadata_columns=("m.a",))
+    items = (
+        b'[{"id": 1, "body": "a", "body": "b"}, {"id": 2, "body": "c", "m": 1, "m": {"a": 2}}, {"id": 3, "body": "d"}]'
+    )
+    found = list(page_records(items, "", source, "x", 1000))
+    assert [isinstance(one, Record) for one in found] == [False, False, True]

@@ -73,6 +73,16 @@ def answers(draw: Draw) -> str:
     return " ".join(draw.choice(["yes", "no"], 100))
 
 
+def numbered(line: str, *values: str) -> Callable[[Draw], str]:
+    """150 numbered lines, each with a number below 20 and one of a few values."""
+
+    def drawn(draw: Draw) -> str:
+        chosen = zip(draw.integers(0, 20, 150).tolist(), draw.choice(list(values), 150).tolist(), strict=True)
+        return "\n".join(line.format(at=at, number=number, value=value) for at, (number, value) in enumerate(chosen))
+
+    return drawn
+
+
 KINDS: dict[str, tuple[str, Callable[[Draw], str]]] = {
     "numbers": ("data", numbers),
     "numbers as prose": ("prose", numbers),
@@ -85,6 +95,12 @@ KINDS: dict[str, tuple[str, Callable[[Draw], str]]] = {
     "pictures of 16": ("data", picture(16)),
     "pictures of 64": ("prose", picture(64)),
     "answers": ("prose", answers),
+    "quiz": ("prose", numbered("{at}. {value}", "A", "B", "C", "D")),
+    "form": ("markup", numbered("Question {at}: {value}", "Yes", "No")),
+    "sensor": ("prose", numbered('{{"t": {at}, "v": {number}, "on": {value}}}', "true", "false")),
+    "inserts": ("code", numbered("INSERT INTO t VALUES ({at}, {number}, '{value}');", "Rome", "Oslo")),
+    "cases": ("code", numbered("    case {at}: return {number};", "")),
+    "records": ("markup", numbered("| {at} | {number} | {value} |", "x", "y", "z")),
 }
 
 

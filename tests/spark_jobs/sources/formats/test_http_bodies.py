@@ -142,3 +142,19 @@ def test_no_part_of_a_damaged_body_is_taken_for_the_whole(seed: int) -> None:
 def test_the_last_valid_content_type_counts(header: str, wanted: tuple[str, str | None]) -> None:
     """As browsers take several: what is no media type is left out, and a charset goes on while the type does."""
     assert content_type_of(header) == wanted
+
+
+def test_a_response_stands_behind_interim_ones() -> None:
+    """As in what servers send before they have it; an interim one alone is what was answered."""
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
+    found = parse_response(b"HTTP/1.1 100 Continue\r\n\r\n" + early * 3 + b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody")
+    assert found == Response(200, {"a": "b"}, b"body")
+    assert parse_response(early + b"body") == Response(103, {"link": "</a.css>"}, b"body")
+    found = parse_response(early * 100_000 + b"HTTP/2 204 \n\n")
+    assert found is not None and found.status == 204
+
+
+def test_headers_are_read_in_linear_time() -> None:
+    """A name that is there many thousand times once took hours."""
+    found = parse_response(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 300_000 + b"c:\r\n\r\n")
+    assert found is not None and len(found.headers["a"]) == 3 * 300_000 - 2 and found.headers["c"] == ""

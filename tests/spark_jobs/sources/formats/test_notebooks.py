@@ -57,7 +57,7 @@ def test_what_is_no_notebook_is_refused() -> None:
     broken = [b"", b"\0", b"{}", b"[]", b'{"nbformat": 2}', notebook()[:-10], notebook(cells=None), notebook(cells=[1])]
     broken += [
         notebook(cells=[{"cell_type": "code"}]),
-        notebook(metadata=[]),
+        notebook(metadata=[1]),
         b'{"paragraphs": [], "name": "zeppelin"}',
     ]
     broken += [b"[" * 100_000, b'{"nbformat": 3}', notebook(cells=[{"cell_type": "code", "source": [1]}])]
@@ -121,3 +121,18 @@ def test_real_pages_keep_their_text() -> None:
         assert isinstance(found, Extracted)
         assert page.read_bytes()[int(found.metadata["offset"]) :].decode() == found.text
         assert found.metadata.get("title") or found.metadata.get("id")
+
+
+@pytest.mark.parametrize("about", [None, {"kernelspec": None}, {"kernelspec": {"language": 5}, "language_info": {}}])
+def test_odd_words_about_the_kernel_cost_no_cell(about: Any) -> None:
+    """A notebook whose metadata say nothing usable has its text."""
+    found = extract_notebook(notebook(metadata=about))
+    assert isinstance(found, Extracted) and found.text == TEXT
+
+
+def test_front_matter_is_the_same_in_every_process() -> None:
+    """Sets of YAML come in one order; a value that holds itself leaves the text as it is."""
+    found = extract_front_matter(b"---\na: !!set {y, x, z}\n---\nbody")
+    assert isinstance(found, Extracted) and found.metadata["a"] == '["x", "y", "z"]'
+    found = extract_front_matter(b"---\na: &a {b: *a}\n---\nbody")
+    assert isinstance(found, Extracted) and found.text.startswith("---")

@@ -224,3 +224,14 @@ def test_real_archives_end_with_documents_and_reasons(real_data: Path, landing: 
     named = ("post-test", "example-bad", "block-sized")
     others = {reason for name, reason in told.items() if not any(part in name for part in named)}
     assert others == {"empty"}
+
+
+def test_a_segment_of_a_record_is_refused(files_config: Configs, data: Path, landing: Any) -> None:
+    """Its first one is no whole document, and the others are not dropped without a word."""
+    plain = http(b"The first half", "Content-Type: text/plain")
+    first = record(1, plain, WARC_Segment_Number="1")
+    rest = record(2, b" and the second.", "continuation", WARC_Segment_Number="2")
+    (data / "a.warc").write_bytes(first + rest + record(3, plain))
+    documents, arrivals = landing.land(files_config())
+    assert [row["path"] for row in documents] == ["a.warc#3"]
+    assert [row["detail"] for row in arrivals[:-1]] == ["a segment of a record; segments are not joined"] * 2

@@ -146,3 +146,18 @@ def test_a_dataset_of_xml_needs_no_text_column(files_config: Any) -> None:
     """The whole text of an element is its text then."""
     config: DocumentsConfig = files_config(xml_element="d")
     assert isinstance(config.source, FilesSource) and config.source.text_column is None
+
+
+@pytest.mark.parametrize("name", ["gbk", "utf-7", "idna", "punycode", "rot13", "base64", "mbcs", "no-such"])
+def test_an_encoding_that_is_not_read_is_a_refusal(name: str) -> None:
+    """Whatever Python's codecs raise at it."""
+    (found,) = read(f"<?xml version='1.0' encoding='{name}'?><r><d>text</d></r>".encode())
+    assert isinstance(found, Refused) and found.refusal.reason in (Reason.UNDECODABLE, Reason.CORRUPT_FILE)
+
+
+def test_entities_that_stand_for_elements_are_told() -> None:
+    """Chapters in files of their own, and elements in the document type: neither is read, and the rest is."""
+    types = "<!DOCTYPE r [<!ENTITY chapter SYSTEM 'one.xml'><!ENTITY own '<d>x</d>'>]>"
+    *records, fault = read(f"{types}<r>&chapter;<d>text</d>&own;&amp;</r>".encode())
+    assert [one.text for one in records if isinstance(one, Record)] == ["text"]
+    assert isinstance(fault, Refused) and fault.number is None and "&chapter;" in fault.refusal.detail

@@ -151,3 +151,8 @@ def test_an_unchanged_file_of_facts_is_read_beside_changed_ones(
     (read,) = read_file(row, rules)
     assert row["unchanged"] and read["location"] is None
     assert json.loads(read["facts"])["fork_of"] == "y" and not json.loads(read["facts"])["touches"]
+
+
+def test_an_empty_text_is_no_original() -> None:
+    """Tables write it where a repository is no fork."""
+    assert stated_facts("a", {"fork_of": "", "licence": "", "stars": ""}) == (Facts("a"), None)

@@ -118,6 +118,7 @@ def _joined(bags: pa.RecordBatch) -> None:
     from spark_jobs.dedup.near.large_buckets import _count, list_candidates, prefix_records
     from spark_jobs.dedup.near.verification import BAG
     from spark_jobs.dedup.removal.thresholds import _indexed, _similar_documents
+    from spark_jobs.lake.engine.arrangement import Shared
 
     counters = next(_count(iter([bags]))).column("counters")[0].as_py()
     flags = {"groups": pa.array([1] * bags.num_rows, pa.int32()), "earlier": pa.array([False] * bags.num_rows)}
@@ -129,7 +130,7 @@ def _joined(bags: pa.RecordBatch) -> None:
     gone = pa.array([0] * bags.num_rows, pa.int32())
     sample = pa.table({name: bags.column(name) for name in ("doc_id", "kind", *BAG)}).append_column("gone", gone)
     least = KindThreshold.model_validate(0.1)
-    list(_similar_documents(iter([bags]), _indexed(sample, least), least))
+    list(_similar_documents(iter([bags]), Shared(None, _indexed(sample, least)), least))
 
 
 def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.RecordBatch) -> int:

@@ -32,7 +32,7 @@ from spark_jobs.dedup.near.verification import BAG
 from spark_jobs.dedup.pictures import draw_kept
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
-from spark_jobs.lake.engine.arrangement import persist, release
+from spark_jobs.lake.engine.arrangement import Shared, persist, release
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _recall(
     indexed = _indexed(sample.where(f"gone <> {every}").toArrow(), lowest)
     among = bags.where(is_new | sampled(_EARLIER_A_NEW_ONE * documents / max(1, counts.get(False, (0, 0))[0])))
     found = among.select("doc_id", "kind", *BAG).mapInArrow(
-        partial(_similar_documents, sample=indexed, lowest=lowest), _SIMILAR_DDL
+        partial(_similar_documents, shared=Shared(among, indexed), lowest=lowest), _SIMILAR_DDL
     )
     found = persist(found)  # it is read twice, to look up which of its documents are removed
     judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
@@ -278,12 +278,13 @@ def _indexed(sample: pa.Table, lowest: KindThreshold) -> _Sample:
 
 
 def _similar_documents(
-    batches: Iterable[pa.RecordBatch], sample: _Sample, lowest: KindThreshold
+    batches: Iterable[pa.RecordBatch], shared: Shared[_Sample], lowest: KindThreshold
 ) -> Iterator[pa.RecordBatch]:
     """Documents as similar as the lowest threshold of their kind to a sampled one, other than itself."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.sample_join import similar_to_sample
 
+    sample = shared.value
     values = tuple(exact(one) for one in lowest.distinct)
     for batch in batches:
         bags = bags_from_columns(*(batch.column(name) for name in BAG))

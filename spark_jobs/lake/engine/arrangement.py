@@ -18,9 +18,12 @@ depend on it.
 
 from __future__ import annotations
 
+import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +32,37 @@ from spark_jobs.lake.engine.embedded import dealt_by_hash, in_order, is_embedded
 from spark_jobs.spark_sql import Column, DataFrame
 
 Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Value = TypeVar("Value")
+_shared: weakref.WeakValueDictionary[str, Shared[Any]] = weakref.WeakValueDictionary()
+
+
+class Shared(Generic[Value]):
+    """A large value that Python functions read and never change.
+
+    On Spark it travels with a function as any other does. On Sail all calls get the value itself: its functions run in
+    this process, and a query of more than 128 MB, with what its functions hold, is refused.
+    """
+
+    def __init__(self, of: DataFrame | None, value: Value) -> None:
+        """Share a value with the functions of a frame; None where they are called without one."""
+        self.value = value
+        self._key = uuid.uuid4().hex if of is not None and is_embedded(of) else ""
+        if self._key:
+            _shared[self._key] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is sent: on Sail a key."""
+        return (_find, (self._key,)) if self._key else (_copy, (self.value,))
+
+
+def _find(key: str) -> Shared[Any]:
+    return _shared[key]
+
+
+def _copy(value: Value) -> Shared[Value]:
+    found: Shared[Value] = Shared.__new__(Shared)
+    found.value, found._key = value, ""
+    return found
 
 
 @dataclass(frozen=True)

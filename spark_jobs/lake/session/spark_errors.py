@@ -13,6 +13,7 @@ _LOST_DATABASE = re.compile(
     r"An I/O error|This connection has been closed)"
 )
 _SAIL_IS_FULL = "remain available for the total memory pool"
+_GRPC_DETAILS = re.compile(r'details = "(.+)"')  # of Sail
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
 
@@ -63,7 +64,8 @@ def spark_cause(error: Exception) -> str:
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    return (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0][:500].rstrip("; ")
+    grpc = [found[1] for found in map(_GRPC_DETAILS.match, lines) if found is not None]
+    return (python[-1:] or causes[-1:] or java[:1] or grpc or lines[:1] or [type(error).__name__])[0][:500].rstrip("; ")
 
 
 def _after(lines: list[str], sign: str) -> str:

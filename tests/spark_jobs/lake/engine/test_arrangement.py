@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import spark_jobs
-from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped
+from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt, grouped
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.spark_sql import F
 
 if TYPE_CHECKING:
@@ -75,6 +77,19 @@ def test_rows_go_to_the_call_that_they_name(spark: SparkSession, rows: list[dict
     frame = spark.createDataFrame(rows, "key string, other int, place int, number bigint").repartition(3)
     calls = _calls(dealt(frame, 5, F.expr("cast(number % 5 as int)"), ["number"]))
     assert sorted(calls) == [list(range(first, len(rows), 5)) for first in range(5)]
+
+
+def test_a_large_value_reaches_every_call(spark: SparkSession) -> None:
+    """Larger than what a query may hold on Sail, where calls get the value itself."""
+    rows = spark.range(4).withColumnRenamed("id", "number").repartition(2)
+    shared = Shared(rows, np.arange((150 if is_embedded(spark) else 1) << 17))
+
+    def look_up(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array(shared.value[batch.column("number").to_numpy()])], ["number"])
+
+    found = rows.mapInArrow(look_up, "number bigint").collect()
+    assert sorted(row["number"] for row in found) == [0, 1, 2, 3]
 
 
 def test_no_step_arranges_rows_by_itself() -> None:

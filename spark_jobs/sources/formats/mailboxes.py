@@ -1,11 +1,12 @@
 """Read the mails of a mailbox one by one (mboxrd, and what is close to it: RFC 4155).
 
-    From ada@x.org Thu Nov 12 09:00:00 2026     a line that begins so and holds a time and a year opens a mail
+    From ada@x.org Thu Nov 12 09:00:00 2026     a line that begins so and holds a date with a time opens a mail
     Subject: one
                                                 mbox writers put a > before such a line of a text; one is taken off
     >From there on ..
 
-A line `From here on` without a time is text. A mail that is larger than a document may be is never held whole.
+Lines such as `From here on` and `From 9:00 to 10:00 in 2026` hold no date and are text. A mail that is larger than a
+document may be is never held whole.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.reading.records import Record, Refused, Stream, all_lines
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_OPENING = re.compile(rb"From .*\d:\d\d.*\d{4}")
+_DATE = rb"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b|\b\d{4}-\d\d-\d\d"
+_OPENING = re.compile(rb"From (?=.*\d:\d\d)(?=.*\d{4})(?=.*(?:" + _DATE + rb")).*")
 _OPENING_BYTES = 300  # of a line that are looked at
 _QUOTED = re.compile(rb">+From ")
 

@@ -70,12 +70,12 @@ def test_a_mail_that_is_too_large_is_refused_and_the_next_is_read() -> None:
         assert isinstance(second, Record) and second.text == "C: d\n\nlast\n"
 
 
-def test_only_lines_with_a_time_open_a_mail() -> None:
+def test_only_lines_with_a_date_open_a_mail() -> None:
     """`From here on` is text, and each `>` before `From ` is one less."""
-    body = b"A: b\n\nFrom here on\n>From x\n>>From y\n> From z\n"
+    body = b"A: b\n\nFrom here on\nFrom 9:00 to 10:00 in 2026\n>From x\n>>From y\n> From z\n"
     (mail,) = mails(b"\xef\xbb\xbf" + OPENING + body)
     assert isinstance(mail, Record)
-    assert mail.text == "A: b\n\nFrom here on\nFrom x\n>From y\n> From z\n"
+    assert mail.text == "A: b\n\nFrom here on\nFrom 9:00 to 10:00 in 2026\nFrom x\n>From y\n> From z\n"
 
 
 def test_a_cut_archive_keeps_the_mails_before_the_damage() -> None:

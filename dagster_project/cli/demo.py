@@ -53,7 +53,7 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
         raise CommandError(f"{_EXAMPLE}: not there; run the demo from a checkout of headrace")
     tell = (lambda text: None) if as_json else click.echo
     tell("1/3  tables: ingest, filter, deduplicate, tokenize, pack")
-    lines = execute(_SELECTION, None, _tell_failure if as_json else print_line)
+    lines = execute(_SELECTION, None, _tell_failure if as_json else print_line, tell)
     if not as_json:
         print_left(lines)
     require_done(lines, "headrace demo")

@@ -17,11 +17,12 @@ CLIENT = ("blender_service.client", "blender_service.torch")
 # Extras that product code may import from; the others are for tests and benchmarks.
 OPTIONAL = (
     *("dagster-pyspark", "fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
-    *("sail", "transformers"),
+    "transformers",
 )
 NOT_IMPORTED = {
     "dagster-webserver": "a program, which `headrace ui` starts",
     "pandas": "PySpark asks for it before it hands Arrow to Python",
+    "zstandard": "PySpark's client of Spark Connect asks for it",
 }
 LOADED_BY_NAME = "tree-sitter-"
 

@@ -172,8 +172,13 @@ def ensure_namespace(catalogue: Catalog, name: str) -> None:
 def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: Identity) -> None:
     """Note an identity beside the files of a warehouse."""
     place = f"{warehouse}/{OBJECT}"
-    if "://" not in warehouse:
-        os.makedirs(warehouse, exist_ok=True)
+    if "://" not in warehouse:  # a store shows an object when it is whole; a file is there while it is still empty
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        half = f"{place}.{uuid.uuid4().hex}"
+        with open(half, "wb") as file:
+            file.write(identity.to_json().encode())
+        os.replace(half, place)
+        return
     with load_file_io(dict(catalogue.properties), place).new_output(place).create(overwrite=True) as stream:
         stream.write(identity.to_json().encode())
 

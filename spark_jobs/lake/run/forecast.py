@@ -45,7 +45,6 @@ class ForecastPlace:
         exists: whether the table holds the place now.
         rows: estimate; None where nothing is known.
         seconds: estimate, of wall-clock time; None where nothing is known.
-        byte_count: bytes that are read, of a source's files or of tables as they are now; None where not known.
     """
 
     place: str
@@ -54,7 +53,6 @@ class ForecastPlace:
     exists: bool
     rows: int | None = None
     seconds: float | None = None
-    byte_count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,8 @@ class StepForecast:
         kept: how many places stay as they are in any case.
         frozen: how a frozen table that is kept differs from its declaration; empty where it does not.
         problem: why the step will fail; empty where nothing is known of that.
+        byte_count: the most bytes that one of the places reads, of tables as they are now, or of the files of a source;
+            None where the source does not say.
     """
 
     binding: Binding
@@ -74,6 +74,7 @@ class StepForecast:
     kept: int = 0
     frozen: str = ""
     problem: str = ""
+    byte_count: int | None = 0
 
     @property
     def is_idle(self) -> bool:
@@ -138,11 +139,13 @@ def _step(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> StepForecast
     known = ledger.places(binding.tables[0])
     if binding.partition is not None:
         known = {key: row for key, row in known.items() if key == binding.partition.key}
+    byte_count: int | None = 0
     if binding.step.discover is not None:
-        places = [_discovered(ledger, binding, task) for task in tasks(ledger, binding)]
+        due = list(tasks(ledger, binding))
+        places, byte_count = [_discovered(ledger, binding, task) for task in due], _listed_bytes(due)
         if not places and not known and getattr(binding.config, "is_fetched", False):
             reason = "nothing was fetched yet; the run asks the source first"
-            places = [ForecastPlace("0", reason, certain=True, exists=False)]
+            places, byte_count = [ForecastPlace("0", reason, certain=True, exists=False)], None
     elif scope is Scope.INTAKE:
         places = list(_intake(ledger, binding, upcoming))
     elif binding.partition is not None or scope is Scope.WHOLE:
@@ -154,10 +157,16 @@ def _step(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> StepForecast
     if binding.step.discover is not None or scope is Scope.INTAKE:
         numbers = {int(place) for place in known} | {int(one.place) for one in places}
         upcoming.increments.update(dict.fromkeys(binding.tables, sorted(numbers)))
-    estimated = tuple(_estimated(ledger, binding, _sized(ledger, binding, one), upcoming) for one in places)
+    else:  # of a history the last place reads the most
+        byte_count = max(
+            (_read_bytes(ledger, binding, one) for one in (places[-1:] if scope is Scope.HISTORY else places)),
+            default=0,
+        )
+    estimated = tuple(_estimated(ledger, binding, one, upcoming) for one in places)
     again = {one.place for one in places}
     frozen = "" if again else other_settings(ledger, binding)
-    return StepForecast(binding, estimated, sum(place not in again for place in known), frozen)
+    kept = sum(place not in again for place in known)
+    return StepForecast(binding, estimated, kept, frozen, byte_count=byte_count)
 
 
 def _discovered(ledger: Ledger, binding: Binding, task: Task) -> ForecastPlace:
@@ -175,8 +184,7 @@ def _discovered(ledger: Ledger, binding: Binding, task: Task) -> ForecastPlace:
     files = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()) if name != "unchanged")
     reason = "; ".join([*settings, f"files: {files or 'all read again'}"])
     rows = counts["new or changed"]
-    size = listed_size(listing).byte_count
-    return ForecastPlace(task.place.key, reason, certain=True, exists=False, rows=rows, byte_count=size)
+    return ForecastPlace(task.place.key, reason, certain=True, exists=False, rows=rows)
 
 
 def _intake(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> Iterator[ForecastPlace]:
@@ -434,22 +442,22 @@ def _some(names: list[str]) -> str:
     return f"{', '.join(names[:_SHOWN])}{more}"
 
 
-def _sized(ledger: Ledger, binding: Binding, one: ForecastPlace) -> ForecastPlace:
-    """A forecast with the bytes that are read, as far as they are there now."""
-    if one.byte_count is not None or binding.step.discover is not None:
-        return one
-    if binding.step.scope is Scope.INTAKE:
-        return replace(one, byte_count=0)  # numbers of increments
-    numbered = one.place.isdigit() and binding.partition is None
-    increment = int(one.place) if numbered else None
+def _listed_bytes(due: Iterable[Task]) -> int | None:
+    """Bytes of a source's files that are new; None where it does not say."""
+    listings = [task.discovered for task in due]
+    known = [one for one in listings if one is not None and "unchanged" in one.column_names]
+    return sum(listed_size(one).byte_count for one in known) if len(known) == len(listings) else None
+
+
+def _read_bytes(ledger: Ledger, binding: Binding, one: ForecastPlace) -> int:
+    """Bytes that a place reads of tables as they are now."""
+    increment = int(one.place) if one.place.isdigit() and binding.partition is None else None
     if binding.step.scope is Scope.FROZEN:
         increment = frozen_from(ledger, binding)
     try:
-        sizes = sizes_of(reads_of(binding, ledger, increment), ledger)
-        return replace(one, byte_count=sum(size.byte_count for size in sizes))
-    except InputError:  # made by this run, at least in part: at most what is there of all inputs
-        there = (row for table in _input_tables(binding) for row in ledger.places(table).values())
-        return replace(one, byte_count=sum(row.byte_count for row in there))
+        return sum(size.byte_count for size in sizes_of(reads_of(binding, ledger, increment), ledger))
+    except InputError:  # this run makes some of its inputs: all that there is of them
+        return sum(row.byte_count for table in _input_tables(binding) for row in ledger.places(table).values())
 
 
 def bytes_to_read(steps: Iterable[StepForecast]) -> int | None:
@@ -457,11 +465,15 @@ def bytes_to_read(steps: Iterable[StepForecast]) -> int | None:
 
     None where a source does not say how much it has.
     """
-    places = [(one.binding.step.discover is not None, place.byte_count) for one in steps for place in one.places]
-    if any(count is None for _, count in places):
-        return None
-    new = sum(count or 0 for is_source, count in places if is_source)
-    return new + max((count or 0 for is_source, count in places if not is_source), default=0)
+    new = largest = 0
+    for one in steps:
+        if one.byte_count is None:
+            return None
+        if one.binding.step.discover is not None:
+            new += one.byte_count
+        else:
+            largest = max(largest, one.byte_count)
+    return new + largest
 
 
 def _estimated(ledger: Ledger, binding: Binding, one: ForecastPlace, upcoming: _Upcoming) -> ForecastPlace:

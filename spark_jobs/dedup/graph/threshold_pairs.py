@@ -18,12 +18,15 @@ threshold on; in a group below that, the kind counts as in its lowest.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any
 
+import numpy as np
+import pyarrow as pa
 from pydantic import AfterValidator, Field, model_serializer, model_validator
 
+from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.sources.source_config import KINDS
 from spark_jobs.spark_sql import Column, DataFrame, F
@@ -137,6 +140,14 @@ class KindThresholds(ByKind):
         return KindThreshold(**{kind: values[0] for kind, values in self.values.items()})
 
 
+def of_kinds(kinds: pa.ChunkedArray, value_of: Callable[[str], int]) -> Int64Array:
+    """(D,) int64 a value for each of D documents, by its kind."""
+    coded = kinds.combine_chunks().dictionary_encode()
+    values = np.array([value_of(kind) for kind in coded.dictionary.to_pylist()], np.int64)
+    found: Int64Array = values[coded.indices.to_numpy()]
+    return found
+
+
 def exact(threshold: float) -> Fraction:
     """A threshold as the fraction that its decimals say: 0.7 is 7/10."""
     return Fraction(str(threshold))
@@ -159,7 +170,7 @@ def groups_reached(thresholds: Sequence[float]) -> Column:
 def own_groups(thresholds: KindThresholds) -> tuple[Column, Column]:
     """By the column `kind`: the groups that are at or above the lowest threshold of a document's kind, and their first.
 
-    In the groups below, what is kept of the kind is what is kept in the first.
+    A kind keeps the same documents in the groups below as in its first one.
     """
     together, lowest = thresholds.together, thresholds.lowest
     every = (1 << len(together)) - 1

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact, of_kinds
 from spark_jobs.dedup.near.signatures import signature_rows
 from spark_jobs.lake.engine.arrangement import Arranged, dealt, persist
 from spark_jobs.lake.session.cluster import checkpointed
@@ -262,9 +262,7 @@ def _agreeing(
     left, right = left[possible], right[possible]
     values = signature_rows(known.column("signature").combine_chunks())
     least_of = {value: least_agreement(exact(value), SIGNATURE_LOSS) for value in lowest.distinct}
-    kinds = known.column("kind").combine_chunks().dictionary_encode()
-    least = np.array([least_of[lowest.of(kind)] for kind in kinds.dictionary.to_pylist()], np.int64)
-    least = least[kinds.indices.to_numpy()[left]]
+    least = of_kinds(known.column("kind"), lambda kind: least_of[lowest.of(kind)])[left]
     agree = np.zeros(len(left), np.bool_)
     for start in range(0, len(left), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -274,12 +272,9 @@ def _agreeing(
 
 def _fractions(kinds: pa.ChunkedArray, lowest: KindThreshold) -> tuple[Int64Array, Int64Array]:
     """(D,) numerators and (D,) denominators of the lowest threshold of each of D documents."""
-    coded = kinds.combine_chunks().dictionary_encode()
-    found = [exact(lowest.of(kind)) for kind in coded.dictionary.to_pylist()]
-    codes = coded.indices.to_numpy()
     return (
-        np.array([one.numerator for one in found], np.int64)[codes],
-        np.array([one.denominator for one in found], np.int64)[codes],
+        of_kinds(kinds, lambda kind: exact(lowest.of(kind)).numerator),
+        of_kinds(kinds, lambda kind: exact(lowest.of(kind)).denominator),
     )
 
 

@@ -22,6 +22,7 @@ from spark_jobs.dedup.graph.threshold_pairs import (
     KindThreshold,
     KindThresholds,
     exact,
+    of_kinds,
     one_group,
     reaches,
     with_group,
@@ -259,10 +260,7 @@ def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
 
 def _compared_at(kinds: pa.ChunkedArray, lowest: KindThreshold) -> Int32Array:
     """(D,) the group of the lowest threshold of each of D documents, among those of all kinds."""
-    coded = kinds.combine_chunks().dictionary_encode()
-    bits = [1 << lowest.distinct.index(lowest.of(kind)) for kind in coded.dictionary.to_pylist()]
-    groups: Int32Array = np.array(bits, np.int32)[coded.indices.to_numpy()]
-    return groups
+    return of_kinds(kinds, lambda kind: 1 << lowest.distinct.index(lowest.of(kind))).astype(np.int32)
 
 
 def _indexed(sample: pa.Table, lowest: KindThreshold) -> _Sample:

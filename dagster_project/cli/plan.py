@@ -53,7 +53,7 @@ def _tell_engine(steps: Collection[PlannedStep]) -> None:
     from spark_jobs.lake.engine.choice import choice
 
     due = [step.forecast for step in steps if step.status not in ("unchanged", "frozen")]
-    if due:
+    if any(due):
         click.echo(str(choice(load_settings().warehouse, functools.partial(engine_needs, due))))
 
 

@@ -52,17 +52,11 @@ class Shared(Generic[Value]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is sent: on Sail a key."""
-        return (_find, (self._key,)) if self._key else (_copy, (self.value,))
+        return (_find, (self._key,)) if self._key else (Shared, (None, self.value))
 
 
 def _find(key: str) -> Shared[Any]:
     return _shared[key]
-
-
-def _copy(value: Value) -> Shared[Value]:
-    found: Shared[Value] = Shared.__new__(Shared)
-    found.value, found._key = value, ""
-    return found
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def choice(warehouse: str, needs: Needs | None = None, needs_spark: str = "") ->
     """As `choose`, for a run that does not begin yet."""
     name, most = _named(), size_setting(MOST_BYTES, _DEFAULT_BYTES)
     if name != AUTO:
-        return Choice(name, f"{ENGINE}={name}" if os.environ.get(ENGINE) else "the default")
+        return Choice(name, f"{ENGINE}={name}")
     reason = (
         ("PYSPARK_GATEWAY_PORT" in os.environ and "spark-submit started it")
         or (os.environ.get("HEADRACE_SPARK_MASTER") and "HEADRACE_SPARK_MASTER is set")

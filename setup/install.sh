@@ -2,7 +2,9 @@
 # Makes .venv hold exactly what requirements.lock says; `setup/install.sh spark` finds Java and fetches Spark's jars too.
 #
 # Small runs on one machine need no Spark (docs/engines.md), and the first session of Spark fetches jars that are missing;
-# beforehand it starts some seconds sooner, with an archive of its classes. Needs Python 3.11+ alone: uv comes from the PATH, else from the pinned wheel in setup/uv.lock. Running it again is
+# set up beforehand, Spark starts some seconds sooner, with an archive of its classes.
+#
+# Needs Python 3.11+ alone: uv comes from the PATH, else from the pinned wheel in setup/uv.lock. Running it again is
 # free while nothing changed; killing it at any moment is harmless, the next run goes on. On failure it says in one
 # line what is missing and how to get it, and exits with status 2. Indexes and mirrors are those of pip's and uv's own
 # settings; HEADRACE_PYTHON names another Python, HEADRACE_JARS and HEADRACE_IVY_SETTINGS see spark_jobs/lake/session/jars.py.
@@ -11,7 +13,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly OLDEST_UV=0.8.0 HEARTBEAT_SECONDS=20 NEEDED_GIB=8
 readonly CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
-readonly VENV=.venv TOOLS=.uv STAMP=.venv/headrace-set-up SPARK_STAMP=.venv/headrace-spark UNFINISHED=.venv/headrace-unfinished LOG=.uv/set-up.log
+readonly VENV=.venv TOOLS=.uv LOG=.uv/set-up.log
+readonly STAMP=.venv/headrace-set-up SPARK_STAMP=.venv/headrace-spark UNFINISHED=.venv/headrace-unfinished
 
 say() { echo "set-up: $*"; }
 fail() { echo "set-up: $*" >&2; exit 2; }

@@ -224,7 +224,7 @@ def _sorted_indices(rows: pa.Table, order: tuple[str, ...]) -> pa.Array:
 
 
 def _key(rows: pa.Table | pa.RecordBatch, order: tuple[str, ...], at: int) -> tuple[Any, ...]:
-    """What tells how a row is sorted: nulls first, then what is no number."""
+    """The place of a row in the order, to be compared: nulls come first, then NaN, then values."""
     values = [rows.column(name)[at].as_py() for name in order]
     odd = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values]
     return tuple((value is not None, 0) if none else (2, value) for none, value in zip(odd, values, strict=True))

@@ -79,7 +79,7 @@ def expire_surplus(catalogue: Catalog, table: IcebergTable, keep: int, seconds: 
     surplus = [one for one in newest[:-keep] if one.timestamp_ms < young and one.snapshot_id not in named]
     if not surplus or len(surplus) < keep / 4:
         return 0
-    with contextlib.suppress(OSError):  # the store is away, or another process expires what was kept
+    with contextlib.suppress(OSError):  # the store does not answer; `maintain` removes the files
         return remove_snapshots(catalogue, table, {one.snapshot_id for one in surplus})
     return len(surplus)
 

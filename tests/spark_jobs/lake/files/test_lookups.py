@@ -64,7 +64,7 @@ def test_a_wide_column_is_read_up_to_the_row_alone(catalogue: Catalog, monkeypat
 
 
 def test_wide_values_of_several_documents_come_together_within_a_budget(catalogue: Catalog) -> None:
-    """Of both files, those that are there; with few bytes what was decoded until they were spent."""
+    """Of documents in both files, none of one that is in neither; with few bytes, those decoded before their end."""
     ids = {"00000", "00064", "00710", "12999", "nobody"}
     found = read_wide_values(catalogue, "notes.texts", "content", ids)
     assert found == {one: f"text of {one}" for one in ids - {"nobody"}}

@@ -45,7 +45,7 @@ from spark_jobs.lake.files.file_writer import FileRules, write_measured
 from spark_jobs.lake.files.storage import open_input
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
-from spark_jobs.lake.session.tidiness import remove_files
+from spark_jobs.lake.session.tidiness import overwrite, remove_files
 
 _SMALL_FRACTION = 0.75  # of the target size, as with Iceberg: a file above it is left alone
 _COMMIT_BYTES = 16 << 30  # merged before they are committed, so that a kill costs no more than these
@@ -244,7 +244,7 @@ def _commit(
     """
     for attempt in range(_COMMIT_TRIES):
         table = catalogue.load_table(identifier)
-        update = table.transaction().update_snapshot().overwrite()
+        update = overwrite(table.transaction())
         for file in replaced:
             update.delete_data_file(file)
         for file in merged:

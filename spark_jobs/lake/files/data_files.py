@@ -41,6 +41,7 @@ from spark_jobs.lake.engine.embedded import spark_alone
 from spark_jobs.lake.files.audit import REQUIRED
 from spark_jobs.lake.files.file_writer import RESULT_DDL, FileRules, Holds, write_hashed_task, write_task
 from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.session.tidiness import overwrite
 from spark_jobs.spark_sql import DataFrame
 
 Batches = Iterable[pa.RecordBatch]
@@ -195,7 +196,7 @@ def _commit(
     if files or gone:
         with table.transaction() as transaction:
             update = transaction.update_snapshot(snapshot_properties=dict(properties), branch=branch)
-            with update.overwrite() if gone else update.fast_append() as snapshot:
+            with overwrite(transaction, branch, properties) if gone else update.merge_append() as snapshot:
                 for file in gone:
                     snapshot.delete_data_file(file)
                 for file in files:

@@ -43,6 +43,7 @@ _BASE_PROPERTIES = {
     "format-version": "2",
     "commit.retry.num-retries": "20",
     "commit.retry.min-wait-ms": "100",
+    "commit.manifest-merge.enabled": "true",  # PyIceberg's default is not to
     "write.parquet.compression-codec": "zstd",
     "write.target-file-size-bytes": str(256 * 1024**2),
     "write.distribution-mode": "none",

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session import tidiness
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.lake.session.tidiness import expire_surplus, tidy
+from spark_jobs.lake.session.tidiness import expire_surplus, overwrite, tidy
 
 _NOTES = Table("notes", "numbers", (Column("increment!", "int", "number"), Column("n!", "long", "number")))
 
@@ -130,3 +131,33 @@ def test_two_that_expire_at_once_end_well(catalogue: Catalog, monkeypatch: pytes
     monkeypatch.setattr(tidiness, "_only_of", between)
     assert expire_surplus(catalogue, table, 8, seconds=0.0) == 4
     assert numbers(catalogue.load_table("system.notes")) == list(range(12))
+
+
+def test_manifests_stay_few_whatever_was_replaced(catalogue: Catalog) -> None:
+    """A file replaced ten times beside one that stays: manifests of deleted files go, all that live are read."""
+    table = made(catalogue)
+    append(table, 1)
+    append(table, 2)
+    for _ in range(10):
+        with table.transaction() as change, overwrite(change, properties={"by": "test"}) as snapshot:
+            (old,) = (task.file for task in table.scan(EqualTo("increment", 2)).plan_files())
+            snapshot.delete_data_file(old)
+            rows = pa.Table.from_pylist([{"increment": 2, "n": 2}], schema=table.schema().as_arrow())
+            for file in _dataframe_to_data_files(change.table_metadata, rows, table.io):
+                snapshot.append_data_file(file)
+    head = table.current_snapshot()
+    assert head is not None and head.summary is not None and head.summary["by"] == "test"
+    assert numbers(table) == [1, 2] and head.summary["total-data-files"] == "2"
+    assert len(head.manifests(table.io)) == 3, "of the file that stays, of the newest one, of the last one deleted"
+
+
+def test_many_small_manifests_become_one(catalogue: Catalog) -> None:
+    """A table that grows by appends, as PyIceberg's own, merges its manifests: their number does not follow it."""
+    table = made(catalogue)
+    with table.transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "5"})
+    for number in range(12):
+        append(table, number)
+    head = table.current_snapshot()
+    assert head is not None and len(head.manifests(table.io)) <= 5
+    assert numbers(table) == list(range(12))

@@ -124,8 +124,8 @@ def engine_needs(forecasts: Collection[StepForecast | None]) -> tuple[int | None
         forecasts: of the steps that are to be computed; None of a step of which nothing is known.
     """
     known = [one for one in forecasts if one is not None]
-    own = next((one for one in known if not one.binding.step.function.__module__.startswith("spark_jobs.")), None)
-    needs = f"{own.binding.tables[0]} is made by a step of your own" if own is not None else ""
+    own = next((one for one in known if one.binding.step.needs_spark), None)
+    needs = f"{own.binding.tables[0]} is made by a step of your own without any_engine" if own is not None else ""
     return bytes_to_read(known), needs
 
 

@@ -44,7 +44,7 @@ Link = tuple[Step, Mapping[str, Source], Mapping[str, Any], str]
 """A step of a chain: the step, its inputs, its config, and the folder of `spark_jobs` that it belongs to."""
 
 
-def table_asset(
+def table_asset(  # noqa: PLR0913 - a declaration, each part by its name
     *,
     table: str,
     schema: Table,
@@ -55,6 +55,7 @@ def table_asset(
     version: str = "1",
     plot: Plot | None = None,
     presentation: Presentation | None = None,
+    any_engine: bool = False,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare a table and the function that computes its rows.
 
@@ -70,6 +71,8 @@ def table_asset(
         version: code version; change it when the function's rows change.
         plot: a picture for the UI.
         presentation: group, owners, samples, automation.
+        any_engine: say that the rows do not depend on the engine, so that small runs need not start Spark: the function
+            uses DataFrames and their columns alone, and sorts and repartitions nothing in front of a Python function.
 
     Raises:
         DefinitionError: a name, an input or the kind of partitions is not possible.
@@ -79,7 +82,16 @@ def table_asset(
         try:
             namespace, name = check_identifier(table)
             declared = dataclasses.replace(schema, name=name)
-            made = step(version=version, scope=scope, tables=(declared,), name=name, config=config, plot=plot)(function)
+            declare_step = step(
+                version=version,
+                scope=scope,
+                tables=(declared,),
+                name=name,
+                config=config,
+                plot=plot,
+                any_engine=any_engine,
+            )
+            made = declare_step(function)
             bound = {p: f"{namespace}.{p}" for p in made.inputs}
             unknown = set(inputs or {}) - set(bound)
             if unknown:

@@ -39,9 +39,10 @@ MOST_NUMBERS: Final = {"gpt2": 0, "llama3": 3, "qwen2": 1}
 
 @functools.cache
 def character_classes() -> UInt8Array:
-    """(0x110000,) class of every code point."""
-    numbers = range(sys.maxunicode + 1)
-    found = np.fromiter((_CLASSES.get(unicodedata.category(chr(n))[0], OTHER) for n in numbers), np.uint8)
+    """(0x110000,) class of every code point; none beyond U+3FFFF is a letter, a number or a space."""
+    numbers = range(0x40000)
+    found = np.zeros(sys.maxunicode + 1, np.uint8)
+    found[: len(numbers)] = [_CLASSES.get(unicodedata.category(chr(n))[0], OTHER) for n in numbers]
     found[[ord(space) for space in _OTHER_SPACES]] = SPACE
     return found
 

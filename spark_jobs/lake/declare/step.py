@@ -146,6 +146,7 @@ class Step:
             or `policy`, where rules may do so too; empty for other steps.
         refuse: raises for a config that names what the lake or this machine does not have, such as a model; called
             before a run computes anything.
+        any_engine: whether its author says that the function's rows do not depend on the engine (docs/engines.md).
     """
 
     name: str
@@ -160,6 +161,7 @@ class Step:
     plot: Plot | None = None
     gate: Literal["", "person", "policy"] = ""
     refuse: Callable[[Any], object] | None = None
+    any_engine: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -169,6 +171,12 @@ class Step:
     def table(self) -> Table:
         """The main table."""
         return self.tables[0]
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether Spark alone computes it: all steps of headrace, and those that say so, run on both engines."""
+        both = self.any_engine or self.function.__module__.startswith("spark_jobs.")
+        return not both or any(text.startswith("days(") for table in self.tables for text in table.partition)
 
     @functools.cached_property  # looked up for every increment that is planned
     def parameters(self) -> tuple[str, ...]:
@@ -209,6 +217,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     plot: Plot | None = None,
     gate: Literal["", "person", "policy"] = "",
     refuse: Callable[[Any], object] | None = None,
+    any_engine: bool = False,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -221,7 +230,8 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
-        return Step(step_name, version, scope, tables, model, function, discover, fetch, numbered, plot, gate, refuse)
+        others = (discover, fetch, numbered, plot, gate, refuse, any_engine)
+        return Step(step_name, version, scope, tables, model, function, *others)
 
     return declare
 

@@ -33,6 +33,10 @@ from spark_jobs.lake.engine.choice import ENGINE, MEMORY, missing_sail, size_set
 from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
+CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
+"""Whether each call that makes a column looks up its line, to name it in errors: on Spark four trips to the JVM a call.
+For --debug alone."""
+
 _DEFAULT_MEMORY = 2 << 30
 _BATCH_ROWS = 2_048
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
@@ -90,6 +94,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
         session: Any = SparkSession.builder.remote(f"sc://localhost:{port}").create()
     settings = {
         "spark.sql.session.timeZone": "UTC",
+        CALL_SITES: str("HEADRACE_DEBUG" in os.environ).lower(),
         "spark.master": "local[*]",
         "spark.sql.shuffle.partitions": str(parallelism()),
     }

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.declare.tables import Column, Table
@@ -34,7 +35,8 @@ from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.materialization import Materialization, forgotten, withdrawn
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.ledger.validity import refuse_foreign, rolled_back, valid_rows
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, again_if_disconnected, ensure_table, load_table
+from spark_jobs.lake.session.identity import metadata_locations
 from spark_jobs.lake.session.tidiness import tidy
 
 _log = logging.getLogger(__name__)
@@ -134,9 +136,12 @@ class Ledger:
         return ledger
 
     def refresh(self) -> None:
-        """Read the ledger if it changed, and drop the cached tables, so that their heads are looked up anew."""
+        """Read the ledger if it changed, and forget the tables that changed, so that their heads are looked up anew."""
         with self._lock:
-            self._tables.clear()
+            is_sql = isinstance(self.catalogue, SqlCatalog)  # any other answers for one table at a time
+            heads = again_if_disconnected(metadata_locations, self.catalogue) if is_sql else {}
+            known = ((name, table) for name, table in self._tables.items() if table is not None)
+            self._tables = {name: table for name, table in known if heads.get(name) == table.metadata_location}
             self._read()
 
     def _read(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import sys
 import unicodedata
 from functools import cache, lru_cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from spark_jobs.tokens.fast_encoder import FastEncoder, load_pieces
 from spark_jobs.tokens.hf_tokenizer import load_reference, train_byte_pairs
 from spark_jobs.tokens.piece_encoder import LONGEST_PIECE, PieceEncoder
 from spark_jobs.tokens.pre_tokenization import token_name
+from spark_jobs.tokens.word_ends import LETTER, NUMBER, SPACE, character_classes
 from tests.spark_jobs.packing.encoders import HARD_TEXT, changed, needs_fast_encoder, tokenizer_of
 from tests.tiers import tries
 
@@ -211,3 +213,11 @@ def test_all_languages_have_the_references_ids(real_data: Path) -> None:
         made = PieceEncoder(file)
         for text in texts:
             assert ids(made, text) == reference_ids(file, text)
+
+
+def test_no_letter_lies_beyond_the_planes_that_are_looked_at() -> None:
+    """The table of classes reads the names of a quarter of all code points; the others are of no class."""
+    classes = character_classes()
+    named = {"L": LETTER, "N": NUMBER, "Z": SPACE}
+    odd = [n for n in range(0x40000, sys.maxunicode + 1, 7) if unicodedata.category(chr(n))[0] in named]
+    assert len(classes) == sys.maxunicode + 1 and not odd and not classes[0x40000:].any()

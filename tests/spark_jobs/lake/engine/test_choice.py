@@ -7,9 +7,12 @@ import sys
 import pytest
 
 from spark_jobs.exceptions import SetupError
+from spark_jobs.lake.declare.step import NoConfig, Scope, step
+from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.engine import choice as choice_module
 from spark_jobs.lake.engine.choice import Choice, choice, choose, engine_name
 from spark_jobs.lake.session.spark_errors import failure_line
+from spark_jobs.registry import find_step
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +52,24 @@ def test_the_first_choice_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_ENGINE", "spark")
     assert engine_name() == "spark"
     assert choice("/lake", lambda: pytest.fail("asked")) == Choice("spark", "HEADRACE_ENGINE=spark")
+
+
+@pytest.mark.parametrize(
+    ("any_engine", "partition", "needs_spark"),
+    [(False, (), True), (True, (), False), (True, ("day",), False), (True, ("days(day)",), True)],
+)
+def test_a_step_that_headrace_does_not_bring_says_where_it_may_run(
+    any_engine: bool, partition: tuple[str, ...], needs_spark: bool
+) -> None:
+    """Its author knows whether its rows depend on the engine; partitions by a function of a column need Spark."""
+    table = Table("own", "days", (Column("day!", "date", "a day"),), partition=partition)
+
+    @step(version="1", scope=Scope.WHOLE, tables=(table,), any_engine=any_engine)
+    def own(texts: object) -> object:
+        return texts
+
+    assert own.needs_spark is needs_spark
+    assert not find_step("texts", NoConfig()).needs_spark
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ at a time is bounded by HEADRACE_EMBEDDED_MEMORY, 2g by default; one that needs 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import shutil
@@ -41,6 +42,8 @@ _DEFAULT_MEMORY = 2 << 30
 _BATCH_ROWS = 2_048
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
+_meters: dict[object, float] = {}  # seconds of each computation that is under way
+_given_out = 0.0  # the process's seconds when they were last shared among those
 _server: Any = None
 
 
@@ -199,7 +202,34 @@ def in_order(
     yield from (rows if columns is None else rows.select(columns)).to_batches(max_chunksize=_BATCH_ROWS)
 
 
-def process_seconds() -> Callable[[], float]:
-    """A function that says how many seconds of the processor this process has taken since, on all cores."""
-    began = time.process_time()
-    return lambda: time.process_time() - began
+@contextlib.contextmanager
+def processor_seconds() -> Iterator[Callable[[], float]]:
+    """While it lasts, a function that says how many seconds of this process's processors, on all cores, were for it.
+
+    Where several last at a time, each has an equal part of what the process takes meanwhile: the sum is what was taken.
+    """
+    mine = object()
+
+    def spent() -> float:
+        with _lock:
+            _give_out()
+            return _meters[mine]
+
+    with _lock:
+        _give_out()
+        _meters[mine] = 0.0
+    try:
+        yield spent
+    finally:
+        with _lock:
+            _give_out()
+            del _meters[mine]
+
+
+def _give_out() -> None:
+    """Share what the process took since the last time among those whose seconds are counted."""
+    global _given_out  # noqa: PLW0603  of the process, as what it measures
+    now = time.process_time()
+    for one in _meters:
+        _meters[one] += (now - _given_out) / len(_meters)
+    _given_out = now

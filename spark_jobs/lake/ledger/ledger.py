@@ -77,7 +77,7 @@ MATERIALIZATIONS = Table(
         Column(
             "core_seconds",
             "double",
-            "seconds of Spark's tasks over all cores, or of the process where Sail ran in it; null: not measured",
+            "seconds of tasks over all cores; on Sail its part of what the process took; null: not measured",
         ),
         Column("engine", "string", "engine that computed it, spark or sail; null where it is not known"),
         Column("run_id!", "string", "Dagster run or command that computed it"),

@@ -190,9 +190,9 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     started = time.monotonic()
     lake.ledger.make_room(binding.tables)
     generation = _generation(lake, binding, task)
-    core_seconds = metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]")
-    properties, written = _write(lake, binding, task, generation)
-    spent = core_seconds()
+    with metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds:
+        properties, written = _write(lake, binding, task, generation)
+        spent = core_seconds()
     try:
         rows = [
             _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)

@@ -29,7 +29,7 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.engine.choice import SAIL, choose, engine_name
-from spark_jobs.lake.engine.embedded import CALL_SITES, is_embedded, process_seconds, start_embedded
+from spark_jobs.lake.engine.embedded import CALL_SITES, is_embedded, processor_seconds, start_embedded
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
@@ -232,14 +232,17 @@ def stages(session: SparkSession) -> Iterator[Any]:
     return (found.apply(at) for at in range(found.size()))
 
 
-def metered(session: SparkSession, what: str) -> Callable[[], float]:
+@contextlib.contextmanager
+def metered(session: SparkSession, what: str) -> Iterator[Callable[[], float]]:
     """Tell Spark what the next jobs of this thread are for; gives a function that says what their tasks took so far.
 
     That is in seconds, summed over all cores, Python workers included. Tasks that failed, or whose executor was lost,
-    count too.
+    count too. On Sail it is this thread's part of what the process took.
     """
     if is_embedded(session):
-        return process_seconds()
+        with processor_seconds() as spent:
+            yield spent
+        return
     context = session.sparkContext
     group = uuid.uuid4().hex
     context.setJobGroup(group, what)
@@ -253,7 +256,7 @@ def metered(session: SparkSession, what: str) -> Callable[[], float]:
         known = itertools.takewhile(lambda stage: stage.stageId() >= oldest, stages(session))
         return float(sum(stage.executorRunTime() for stage in known if stage.stageId() in ours)) / 1000
 
-    return core_seconds
+    yield core_seconds
 
 
 def _send_query_errors_to(path: Path) -> None:

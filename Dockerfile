@@ -7,7 +7,7 @@ ENV PATH=/headrace/.venv/bin:$PATH \
 # First what the installation needs, so that a change of the code does not install everything again.
 COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY setup setup
-COPY protos protos
+COPY headrace headrace
 COPY blender_service blender_service
 COPY spark_jobs spark_jobs
 RUN setup/install.sh spark \

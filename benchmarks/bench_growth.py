@@ -43,9 +43,8 @@ _DOCUMENTS = 20
 _MODIFIED = 1_700_000_000_000_000
 
 _DEFS = {
-    "notes": "type: dagster_project.components.Dataset\nattributes:\n  name: notes\n"
-    "  source: {{kind: files, path: {folder}}}\n",
-    "small": "type: dagster_project.components.Corpus\nattributes:\n  name: small\n  datasets: [notes]\n"
+    "notes": "type: headrace.Dataset\nattributes:\n  name: notes\n  source: {{kind: files, path: {folder}}}\n",
+    "small": "type: headrace.Corpus\nattributes:\n  name: small\n  datasets: [notes]\n"
     "  tokenizer: {{train: {{vocabulary_size: 300}}}}\n  deduplication: {{levels: [exact]}}\n  window_tokens: [64]\n",
 }
 

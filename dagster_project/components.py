@@ -1,12 +1,12 @@
 """Declare datasets, corpora and blends in a few lines of YAML, as Dagster components.
 
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes:
   name: notes
   source: {kind: files, path: /data/notes, text_column: body}
   policy: {extends: [headrace], set: {prose.too_few_words: 20}}
 
-type: dagster_project.components.Corpus
+type: headrace.Corpus
 attributes:
   name: main
   datasets: [python_code, notes]
@@ -14,12 +14,12 @@ attributes:
   tokenizer: {train: {vocabulary_size: 32768}}
   window_tokens: [2048, 8192]
 
-type: dagster_project.components.Model
+type: headrace.Model
 attributes:
   name: quality
   train: {reference: [wiki], raw: [crawl], min_auc: 0.9}
 
-type: dagster_project.components.Blend
+type: headrace.Blend
 attributes:
   name: mix
   sources:

@@ -58,6 +58,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/steps.md", _steps()
     yield "reference/tables.md", _tables()
     yield "reference/protocol.md", _protocol()
+    yield "reference/python.md", _python()
 
 
 def _readme(sections: tuple[str, ...], first: bool) -> str:
@@ -118,7 +119,7 @@ def _declarations() -> str:
 
     components: tuple[Any, ...] = (Dataset, Corpus, Model, Blend)
     for component in components:
-        describe(component, "##", f"`type: {component.__module__}.{component.__name__}`\n\n")
+        describe(component, "##", f"`type: headrace.{component.__name__}`\n\n")
         if component is Dataset:
             for source in (FilesSource, PythonCodeSource, PythonDocsSource, ApiSource, StreamSource):
                 describe(source, "###", f"`source`, kind `{source.model_fields['kind'].default}`: ")
@@ -126,6 +127,16 @@ def _declarations() -> str:
             describe(Deduplication, "###", "`deduplication`: ")
             describe(TokenizerConfig, "###", "`tokenizer`; all but `file` stand below `train`: ")
     return "\n".join(parts)
+
+
+def _python() -> str:
+    """What users' code imports: every name of the front door with the first line of its docstring."""
+    import headrace
+
+    found = {name: getattr(headrace, name) for name in sorted(headrace.__all__)}
+    said = {name: inspect.getdoc(one) or "" if callable(one) else f"`{one!r}`" for name, one in found.items()}
+    rows = [(f"`{name}`", _escaped(text.split("\n\n")[0])) for name, text in said.items()]
+    return f"# Python\n\nAll that your code imports: `from headrace import NAME`.\n\n{_grid('name | what it is', rows)}"
 
 
 def _steps() -> str:

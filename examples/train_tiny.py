@@ -29,9 +29,7 @@ from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import ProcessExitedException, start_processes
 from torch.nn import functional
 
-from blender_service.client import Identity, connect
-from blender_service.exceptions import BlenderError
-from blender_service.torch import DENSE, Batch, BlendDataset
+from headrace import DENSE, Batch, BlendDataset, BlenderError, Identity, connect_blender
 
 
 class Block(nn.Module):
@@ -271,7 +269,7 @@ def prove(arguments: argparse.Namespace) -> str:
         raise BlenderError(
             f"prove: the {len(rows)} rows consumed are not rows 0 to {count - 1} of the blend, each once"
         )
-    with connect(arguments.address) as client:
+    with connect_blender(arguments.address) as client:
         read = [digest(row) for batch in client.read(saved["data"]["blend"], 0, count) for row in batch.input_ids]
     if read != [found for _, found in rows]:
         wrong = next(offset for offset, found in rows if read[offset] != found)

@@ -1,4 +1,4 @@
-"""Generates the Python beside the protos: `python protos/generate.py [OUTPUT_DIRECTORY]`.
+"""Generates the package `headrace.blender.v1` of the protos: `python protos/generate.py [OUTPUT_DIRECTORY]`.
 
 The generated files are committed, so that no user needs the compiler; a test generates them again and compares.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 PROTOS = Path(__file__).resolve().parent
 
 
-def generate(output: Path = PROTOS) -> list[Path]:
+def generate(output: Path = PROTOS.parent) -> list[Path]:
     """Compile every proto file.
 
     Args:
@@ -34,4 +34,4 @@ def generate(output: Path = PROTOS) -> list[Path]:
 
 
 if __name__ == "__main__":
-    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else PROTOS)
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else PROTOS.parent)

@@ -18,7 +18,7 @@ from spark_jobs.lake.session.settings import settings_at
 
 _ROOT = Path(__file__).parents[1]
 _README = (_ROOT / "README.md").read_text()
-_PACKAGES = ("dagster_project", "spark_jobs", "blender_service", "protos")
+_PACKAGES = ("headrace", "dagster_project", "spark_jobs", "blender_service")
 
 
 def blocks(language: str) -> list[str]:
@@ -39,7 +39,7 @@ class Checkout:
         self.root = root
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYICEBERG_")},
-            "PYTHONPATH": f"{root}:{root / 'protos'}",
+            "PYTHONPATH": str(root),
             "HEADRACE_SPARK_MEMORY": "1g",
         }
 

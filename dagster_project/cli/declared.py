@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.diagnosis import COMPONENTS, read_yaml, short_path
+from dagster_project.cli.diagnosis import COMPONENTS, component_type, read_yaml, short_path
 from dagster_project.cli.project import project_folder
 from dagster_project.deletion.retention import Keeping, keeping_of
 from dagster_project.exceptions import CommandError
@@ -25,7 +25,7 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
     found: list[tuple[Path, dict[str, Any]]] = []
     for file in sorted(project_folder().defs.glob("**/defs.yaml")):
         content = read_yaml(file)
-        if not isinstance(content, dict) or content.get("type") != component:
+        if component_type(content) != component:
             continue
         attributes = content.get("attributes")
         needed = {DATASET: {"name": str, "source": dict}, CORPUS: {"name": str, "datasets": list}}[component]

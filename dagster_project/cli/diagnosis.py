@@ -19,7 +19,8 @@ from spark_jobs.exceptions import SparkJobsError, did_you_mean, nearest
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-COMPONENTS = tuple(f"dagster_project.components.{name}" for name in ("Dataset", "Corpus", "Model", "Blend"))
+COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend"))
+_FORMER = "dagster_project.components."  # in place of `headrace.`, which is still read
 _FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a file, by Dagster
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
 
@@ -67,9 +68,15 @@ def _named(files: Iterable[Path], kinds: Sequence[str]) -> Iterator[tuple[Path, 
             content = read_yaml(file)
         except CommandError:
             continue
-        attributes = content.get("attributes") if isinstance(content, dict) and content.get("type") in kinds else None
+        attributes = content.get("attributes") if component_type(content) in kinds else None
         if isinstance(attributes, dict) and isinstance(attributes.get("name"), str):
             yield file, attributes["name"]
+
+
+def component_type(content: Any) -> str | None:
+    """The component that the content of a file declares; None where it names none."""
+    named = content.get("type") if isinstance(content, dict) else None
+    return named.replace(_FORMER, "headrace.") if isinstance(named, str) else None
 
 
 def _unknown_dataset(cause: str, files: Sequence[Path]) -> str | None:

@@ -155,7 +155,7 @@ def test_client_needs_neither_lake_nor_compiler() -> None:
     root = Path(__file__).parents[2]
     heavy = ["pyiceberg", "pyarrow", "pydantic", "numba", "pyspark", "dagster", "torch"]
     script = (
-        f"import sys; sys.path[:0] = [{str(root)!r}, {str(root / 'protos')!r}]\n"
+        f"import sys; sys.path[:0] = [{str(root)!r}]\n"
         "import blender_service.client, blender_service.client.window_layout\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )

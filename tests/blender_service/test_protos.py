@@ -21,4 +21,4 @@ def test_generated_modules_are_up_to_date(tmp_path: Path) -> None:
     written = module.generate(tmp_path)
     assert written
     for path in written:
-        assert path.read_text() == (PROTOS / path.relative_to(tmp_path)).read_text(), path.name
+        assert path.read_text() == (PROTOS.parent / path.relative_to(tmp_path)).read_text(), path.name

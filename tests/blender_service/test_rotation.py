@@ -150,7 +150,7 @@ def replica(folder: Path, environment: dict[str, str], port: int) -> Iterator[No
     """A server of a lake in a process of its own, once it serves; it is told to stop at the end."""
     command = [sys.executable, "-m", "blender_service", "--port", str(port), "--drain-seconds", "1"]
     folder.mkdir()
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "protos")])
+    paths = str(ROOT)
     values = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": paths, **environment}
     log = folder / "log"
     with log.open("w") as into, subprocess.Popen(command, cwd=folder, env=values, stderr=into) as process:

@@ -188,7 +188,7 @@ def test_stalled_readers_hold_bounded_memory(tmp_path: Path, lake: Catalog, pros
     blend_id = Blender(lake).create(BlendSpec((SourceSpec(prose.identifier, max_epochs=0),))).blend_id
     root = Path(__file__).parents[2]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYICEBERG_")}
-    environment["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "protos")])
+    environment["PYTHONPATH"] = str(root)
     command = [sys.executable, "-m", "blender_service", "--port", "0"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
     try:

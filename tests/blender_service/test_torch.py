@@ -486,7 +486,7 @@ def test_a_killed_example_goes_on_with_more_processes_and_proves_its_rows(
     common += ["--batch-rows", "6", "--save-every", "3"]
 
     def begin(processes: int, steps: int) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "protos")])}
+        environment = {**os.environ, "PYTHONPATH": str(root)}
         command = [sys.executable, str(root / "examples" / "train_tiny.py"), *common]
         command += ["--processes", str(processes), "--steps", str(steps)]
         return subprocess.Popen(command, env=environment, start_new_session=True)

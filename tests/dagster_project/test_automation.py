@@ -33,13 +33,13 @@ from tests.waiting import until
 STATUS = dg.DagsterRunStatus
 LAKE = {"lake": LakeResource()}
 DATASET = """\
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes:
   name: notes
   source: {{kind: files, path: {path}}}
 """
 CORPUS = """\
-type: dagster_project.components.Corpus
+type: headrace.Corpus
 attributes:
   name: small
   datasets: [notes]

@@ -22,7 +22,7 @@ from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.project import Project, key
 
 BLEND = """\
-type: dagster_project.components.Blend
+type: headrace.Blend
 attributes:
   name: mix
   seed: 3

@@ -29,14 +29,14 @@ from tests.dagster_project.conftest import WriteDefs
 
 CORPUS = """\
 # Whom to keep comes first.
-type: dagster_project.components.Corpus
+type: headrace.Corpus
 attributes:
   name: small   # the name
   datasets: [older]
   window_tokens: [64]
 """
 OLDER = """\
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes:
   name: older
   source: {kind: files, path: /nowhere}
@@ -147,7 +147,7 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
     from dagster_project.cli.declared import declarations
     from dagster_project.cli.project import load_definitions
 
-    ((_, attributes),) = declarations("dagster_project.components.Dataset")
+    ((_, attributes),) = declarations("headrace.Dataset")
     assert attributes == {
         "name": "notes",
         "samples": "text",
@@ -160,7 +160,7 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
             "metadata_columns": ["url", "title"],
         },
     }
-    ((_, attributes),) = declarations("dagster_project.components.Corpus")
+    ((_, attributes),) = declarations("headrace.Corpus")
     assert attributes == {"name": "small", "datasets": ["notes"], "window_tokens": [2048]}
     groups = {spec.group_name for spec in load_definitions().resolve_all_asset_specs()}
     assert groups == {"notes", "small", "maintenance"}
@@ -182,7 +182,7 @@ def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_e
     printed([*api, "--set", "source.limits={tries: 2}", "--set", "trust=quarantine"], capfd)
     (defs.parent / "urls.txt").write_text("http://127.0.0.1:9/x\n")
     printed(["dataset", "add", "web", "--kind", "web", "--from", str(defs.parent / "urls.txt")], capfd)
-    (_, items), (file, web) = declarations("dagster_project.components.Dataset")
+    (_, items), (file, web) = declarations("headrace.Dataset")
     assert items["trust"] == "quarantine" and items["source"]["paginator"] == {"kind": "cursor", "path": "meta.next"}
     assert items["source"]["limits"] == {"tries": 2} and items["source"]["url"] == "http://127.0.0.1:9/v1/items"
     assert web["source"] == {"kind": "files", "urls": str(defs.parent / "urls.txt")}
@@ -201,7 +201,7 @@ def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes:
     printed(["dataset", "add", "one", *given, *facts], capfd)
     (notes.parent / "facts.jsonl").write_text("{}")
     printed(["dataset", "add", "two", *given, "--repositories", str(notes.parent / "facts.jsonl")], capfd)
-    (_, one), (_, two) = declarations("dagster_project.components.Dataset")
+    (_, one), (_, two) = declarations("headrace.Dataset")
     assert one["source"]["fact_columns"] == {"fork_of": "parent", "stars": "stargazers"}
     assert two["source"]["repositories"] == str(notes.parent / "facts.jsonl")
 
@@ -254,7 +254,7 @@ def test_a_dataset_that_cannot_be_is_refused_before_anything_is_written(
     """Names, paths and corpora are checked first: the folder is as it was."""
     declare("older", OLDER)
     declare("small", CORPUS)
-    declare("taken", "type: dagster_project.components.Dataset\nattributes: {name: other, source: {kind: files}}\n")
+    declare("taken", "type: headrace.Dataset\nattributes: {name: other, source: {kind: files}}\n")
     before = {file: file.read_bytes() for file in defs.rglob("*") if file.is_file()}
     line = refused(["dataset", "add", "--from", str(notes), "--text-column", "body", *arguments], capfd)
     assert said in line
@@ -279,7 +279,7 @@ def test_a_declaration_without_its_attributes_is_one_line(
     declare: WriteDefs, lake_env: Path, capfd: Said, text: str
 ) -> None:
     """What the lists need is asked for by name."""
-    declare("faulty", f"type: dagster_project.components.Dataset\nattributes: {text}\n")
+    declare("faulty", f"type: headrace.Dataset\nattributes: {text}\n")
     assert refused(["dataset", "list"], capfd).startswith("declared/defs/faulty/defs.yaml: attributes: ")
 
 

@@ -30,7 +30,7 @@ from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.project import key
 
 DATASET = """\
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes:
   name: notes
   source: {{kind: files, path: {path}, text_column: body}}
@@ -41,7 +41,7 @@ attributes:
   policy: {{extends: [headrace], set: {{prose.too_few_words: 7}}}}
 """
 CORPUS = """\
-type: dagster_project.components.Corpus
+type: headrace.Corpus
 attributes:
   name: small
   datasets: [notes]
@@ -57,12 +57,12 @@ attributes:
 
 def dataset(line: str, source: str = "{kind: files, path: /nowhere}") -> str:
     """A dataset with one more attribute."""
-    return f"type: dagster_project.components.Dataset\nattributes:\n  name: notes\n  source: {source}\n  {line}\n"
+    return f"type: headrace.Dataset\nattributes:\n  name: notes\n  source: {source}\n  {line}\n"
 
 
 def corpus(line: str) -> str:
     """A corpus with one more attribute."""
-    return f"type: dagster_project.components.Corpus\nattributes:\n  name: small\n  datasets: [notes]\n  {line}\n"
+    return f"type: headrace.Corpus\nattributes:\n  name: small\n  datasets: [notes]\n  {line}\n"
 
 
 def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_path: Path) -> None:
@@ -332,10 +332,10 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
             corpus("steps: {tokns: {a: 1}}"), "no step 'tokns'; did you mean 'tokens'?", id="unknown corpus step"
         ),
         pytest.param(corpus("").replace("[notes]", "[]"), "datasets is empty; name at least one", id="no dataset"),
-        pytest.param("attributes:\n  name: notes\n", "type is missing; write type: dagster_project", id="no type"),
-        pytest.param("", "type is missing; write type: dagster_project", id="empty file"),
-        pytest.param("type: dagster_project.components.Datset\n", "there is no such component", id="unknown type"),
-        pytest.param("type: dagster_project.components.Dataset\n", "name is missing; write it", id="no attributes"),
+        pytest.param("attributes:\n  name: notes\n", "type is missing; write type: headrace", id="no type"),
+        pytest.param("", "type is missing; write type: headrace", id="empty file"),
+        pytest.param("type: headrace.Datset\n", "there is no such component", id="unknown type"),
+        pytest.param("type: headrace.Dataset\n", "name is missing; write it", id="no attributes"),
         pytest.param("type: [a\nb: {\n", ", line 2: expected ',' or ']'", id="broken YAML"),
     ],
 )
@@ -362,7 +362,7 @@ def test_a_dataset_that_nobody_declares_is_named(declare: WriteDefs) -> None:
 def test_a_table_that_no_asset_defines_is_named_with_the_nearest(declare: WriteDefs) -> None:
     """Of a blend, and of any other asset that reads what is not there."""
     source = "{table: small.packed_notes_62, weight: 1}"
-    text = f"type: dagster_project.components.Blend\nattributes: {{name: mix, sources: [{source}]}}\n"
+    text = f"type: headrace.Blend\nattributes: {{name: mix, sources: [{source}]}}\n"
     for name, content in (("small", CORPUS), ("notes", dataset("")), ("mix", text)):
         declare(name, content)
     said = r"^blends.mix reads small.packed_notes_62: no asset defines it; did you mean 'small.packed_notes_64'\?"
@@ -370,7 +370,12 @@ def test_a_table_that_no_asset_defines_is_named_with_the_nearest(declare: WriteD
         load_definitions()
 
 
-@pytest.mark.parametrize("other", [dataset(""), corpus("").replace("small", "notes")], ids=["dataset", "corpus"])
+FORMER = dataset("").replace("headrace.", "dagster_project.components.")
+
+
+@pytest.mark.parametrize(
+    "other", [dataset(""), corpus("").replace("small", "notes"), FORMER], ids=["dataset", "corpus", "former name"]
+)
 def test_two_of_one_name_are_refused_with_both_files(declare: WriteDefs, other: str) -> None:
     """Datasets and corpora share one pool of names; Dagster sees the clash of two datasets alone, and names no file."""
     declare("first", dataset(""))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyiceberg.table import Table as IcebergTable
 
-from dagster_project.cli.data.conditions import parse_condition
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.conditions import parse_condition
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.lookups import first_rows
 from spark_jobs.lake.session.catalogue import open_catalogue

@@ -101,7 +101,7 @@ def look(capfd: Said) -> tuple[str, str]:
 
 
 _WEB = """\
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes:
   name: {name}
   source: {{kind: files, path: {source}/{name}, text_column: body, id_column: id}}
@@ -109,7 +109,7 @@ attributes:
   {more}
 """
 _SMALL = """\
-type: dagster_project.components.Corpus
+type: headrace.Corpus
 attributes:
   name: small
   datasets: [web]

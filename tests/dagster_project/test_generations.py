@@ -29,7 +29,7 @@ from tests.blender_service.packed_tables import create_packed
 from tests.dagster_project.conftest import WriteDefs
 from tests.spark_jobs.lake.steps import FROZEN, NUMBERS, FactorConfig, frozen
 
-CORPUS = "type: dagster_project.components.Corpus\nattributes: {name: small, datasets: [notes]}\n"
+CORPUS = "type: headrace.Corpus\nattributes: {name: small, datasets: [notes]}\n"
 Said = pytest.CaptureFixture[str]
 
 

@@ -23,14 +23,14 @@ from tests.dagster_project.inspect.test_lake_status import put
 
 Said = pytest.CaptureFixture[str]
 DATASET = """\
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes:
   name: notes
   source: {{kind: files, path: {path}}}
   {more}
 """
 CORPUS = """\
-type: dagster_project.components.Corpus
+type: headrace.Corpus
 attributes:
   name: small
   datasets: [notes]

@@ -345,11 +345,9 @@ def test_a_fasttext_model_scores_as_it_says(tmp_path: Path, lake_env: Path) -> N
     }
 
 
-MODEL = (
-    "type: dagster_project.components.Model\nattributes: {{name: quality, train: {{reference: [{0}], raw: [crawl]}}}}\n"
-)
+MODEL = "type: headrace.Model\nattributes: {{name: quality, train: {{reference: [{0}], raw: [crawl]}}}}\n"
 NOTES = """\
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes: {{name: {0}, source: {{kind: files, path: /nowhere, text_column: body}}, visibility: {1}}}
 """
 

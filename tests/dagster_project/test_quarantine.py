@@ -57,17 +57,14 @@ Said = pytest.CaptureFixture[str]
 def dataset(name: str = "web", more: str = "trust: quarantine") -> str:
     """A dataset in YAML."""
     return (
-        "type: dagster_project.components.Dataset\nattributes:\n"
+        "type: headrace.Dataset\nattributes:\n"
         f"  name: {name}\n  source: {{kind: files, path: /data/{name}}}\n  {more}\n"
     )
 
 
 def corpus(*datasets: str, more: str = "") -> str:
     """A corpus in YAML."""
-    return (
-        "type: dagster_project.components.Corpus\nattributes:\n"
-        f"  name: small\n  datasets: [{', '.join(datasets)}]\n  {more}\n"
-    )
+    return f"type: headrace.Corpus\nattributes:\n  name: small\n  datasets: [{', '.join(datasets)}]\n  {more}\n"
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from tests.dagster_project.conftest import WriteDefs
 from tests.tiers import is_nightly
 
 _WEB = """\
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes:
   name: web
   source: {kind: files, path: /data/web}
   landing: copy
 """
 _SMALL = """\
-type: dagster_project.components.Corpus
+type: headrace.Corpus
 attributes:
   name: small
   datasets: [web]

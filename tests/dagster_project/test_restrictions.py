@@ -34,17 +34,14 @@ Said = pytest.CaptureFixture[str]
 def dataset(visibility: str, name: str = "notes") -> str:
     """A dataset in YAML."""
     return (
-        "type: dagster_project.components.Dataset\nattributes:\n"
+        "type: headrace.Dataset\nattributes:\n"
         f"  name: {name}\n  source: {{kind: files, path: .}}\n  visibility: {visibility}\n"
     )
 
 
 def corpus(visibility: str) -> str:
     """A corpus of two datasets in YAML."""
-    return (
-        "type: dagster_project.components.Corpus\nattributes:\n"
-        f"  name: small\n  datasets: [notes, open]\n  visibility: {visibility}\n"
-    )
+    return f"type: headrace.Corpus\nattributes:\n  name: small\n  datasets: [notes, open]\n  visibility: {visibility}\n"
 
 
 @pytest.mark.parametrize(

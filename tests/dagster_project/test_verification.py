@@ -26,7 +26,7 @@ from tests.spark_jobs.sources.git_repositories import Repository
 
 Said = pytest.CaptureFixture[str]
 _DATASET = """\
-type: dagster_project.components.Dataset
+type: headrace.Dataset
 attributes:
   name: {name}
   source: {source}

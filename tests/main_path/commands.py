@@ -41,7 +41,7 @@ _DATASETS = {
   source: {kind: stream, path: "{{ project_root }}/feed", text_column: body, id_column: id, seal_records: 2}
 """,
 }
-_CORPUS = """type: dagster_project.components.Corpus
+_CORPUS = """type: headrace.Corpus
 attributes:
   name: first
   datasets: [notes]
@@ -186,7 +186,7 @@ def write_project(root: Path) -> None:
         "water.arpa": _ARPA,
     }
     for name, attributes in _DATASETS.items():
-        head = f"type: dagster_project.components.Dataset\nattributes:\n  name: {name}"
+        head = f"type: headrace.Dataset\nattributes:\n  name: {name}"
         files[f"mill/defs/{name}/defs.yaml"] = f"{head}{attributes}"
     text = [" ".join(_sentence(n, k) for k in range(8)) for n in range(32)]
     records: dict[str, list[dict[str, Any]]] = {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.main_path.project import point_at
@@ -22,13 +27,25 @@ print(json.dumps(run(Path(sys.argv[1])).versions))
 """
 
 
+def started(engine: str, root: Path, source: Path) -> subprocess.Popen[str]:
+    """A run in a process group of its own, which prints the data versions of all tables in the end."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _RUN, str(source)],
+        env={**os.environ, **point_at(root), "HEADRACE_ENGINE": engine},
+        cwd=_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def versions(engine: str, root: Path, source: Path) -> dict[str, str]:
-    """Data versions of all tables after a run in a process of its own."""
-    environment = {**os.environ, **point_at(root), "HEADRACE_ENGINE": engine}
-    command = [sys.executable, "-c", _RUN, str(source)]
-    done = subprocess.run(command, env=environment, cwd=_ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    """Data versions of all tables after a run."""
+    process = started(engine, root, source)
+    said, complaints = process.communicate()
+    assert process.returncode == 0, complaints[-2000:]
+    found: dict[str, str] = json.loads(said.splitlines()[-1])
     return found
 
 
@@ -64,3 +81,44 @@ def test_both_engines_make_the_same_of_random_frames(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr[-2000:]
         found[engine] = json.loads(done.stdout)
     assert len(found["spark"]) == 60 and found["spark"] == found["sail"]
+
+
+@pytest.mark.nightly
+def test_kills_and_two_runs_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Runs on Sail killed at random moments, then one on each engine in one lake at a time: rows of a quiet lake."""
+    pytest.importorskip("pysail")
+    write(tmp_path / "source")
+    quiet = versions("spark", tmp_path / "quiet", tmp_path / "source")
+    draw, kills = random.Random(33), 0
+    for _ in range(4):
+        process = started("sail", tmp_path / "lake", tmp_path / "source")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=draw.uniform(8, 30))
+        kills += process.poll() is None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert kills, "at least one was killed before it ended"
+    both = [started(engine, tmp_path / "lake", tmp_path / "source") for engine in ("sail", "spark")]
+    for process in both:
+        process.communicate()
+    assert versions("sail", tmp_path / "lake", tmp_path / "source") == quiet
+
+
+@pytest.mark.nightly
+def test_both_engines_write_the_same_rows_of_rfcs(tmp_path: Path, real_data: Path) -> None:
+    """Long texts, near-duplicates among them, and a part of them edited in a later increment."""
+    pytest.importorskip("pysail")
+    rfcs = pq.read_table(real_data / "rfc.parquet", columns=["number", "text"]).slice(0, 400)
+    write(tmp_path / "source")
+    notes = tmp_path / "source" / "notes"
+    for file in notes.iterdir():
+        file.unlink()
+    for edited in (False, True):
+        texts = rfcs["text"].to_pylist()
+        texts = [
+            f"{text}\nSee also {number}." if edited and number % 9 == 0 else text for number, text in enumerate(texts)
+        ]
+        pq.write_table(pa.table({"id": rfcs["number"], "body": texts}), notes / "rfc.parquet")
+        made = {engine: versions(engine, tmp_path / engine, tmp_path / "source") for engine in ("spark", "sail")}
+        assert made["spark"] == made["sail"]

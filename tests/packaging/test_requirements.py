@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PRODUCT = ("blender_service", "dagster_project", "spark_jobs", "protos/headrace")
+PRODUCT = ("blender_service", "dagster_project", "spark_jobs", "headrace")
 OWN = {"blender_service", "dagster_project", "headrace", "spark_jobs", "tests"}
 CLIENT = ("blender_service.client", "blender_service.torch")
 # Extras that product code may import from; the others are for tests and benchmarks.
@@ -84,11 +84,10 @@ def _client_modules(repository: Path) -> set[str]:
         if module in seen:
             continue
         seen.add(module)
-        for root in (repository, repository / "protos"):
-            stem = root / module.replace(".", "/")
-            for path in (stem.with_suffix(".py"), stem / "__init__.py"):
-                if path.exists():
-                    waiting += _imports(path)
+        stem = repository / module.replace(".", "/")
+        for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+            if path.exists():
+                waiting += _imports(path)
     return seen
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from dagster_project.inspect.documents.document_lookup import FoundDocument
-    from dagster_project.inspect.documents.findings import Finding, Witness
+    from dagster_project.inspect.documents.findings import Witness
     from dagster_project.inspect.documents.neighbours import Neighbour
     from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 
@@ -37,23 +37,17 @@ def doc() -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
 def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC, and for a removed one its text and its witness's side by side."""
-    from dagster_project.inspect.documents.document_story import corpus_findings, dataset_findings, excision_findings
+    from dagster_project.inspect.documents.document_story import corpora_of, tell_story
 
     catalogue = open_catalogue(load_settings())
     document = _find(catalogue, given)
-    findings = list(dataset_findings(catalogue, document))
-    witnesses: list[Witness] = []
-    for corpus in _corpora_of(catalogue, document, name):
-        said, witness = corpus_findings(catalogue, corpus, document)
-        findings += said
-        witnesses += [witness] if witness is not None else []
-    findings += excision_findings(catalogue, document, [witness.doc_id for witness in witnesses])
+    story = tell_story(catalogue, document, corpora_of(catalogue, document, name))
     if as_json:
-        click.echo(json.dumps(_as_json(document, findings, witnesses), indent=2))
+        click.echo(json.dumps(story.facts(), indent=2))
         return
     click.echo(f"{document.doc_id}  {document.dataset} {document.path}\n")
-    print_table([{"table": one.table, "": one.outcome, "what it says": one.sentence} for one in findings])
-    for group in _by_document(witnesses):
+    print_table([{"table": one.table, "": one.outcome, "what it says": one.sentence} for one in story.findings])
+    for group in _by_document(story.witnesses):
         _print_witness(catalogue, document, group, full)
 
 
@@ -68,13 +62,14 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 def duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
     """List the duplicates of DOC: exact ones first, then pairs by weighted Jaccard similarity J."""
     from dagster_project.inspect.documents.document_lookup import members_named
+    from dagster_project.inspect.documents.document_story import corpora_of
     from dagster_project.inspect.documents.neighbours import find_neighbours, removed_of, representative_of
 
     catalogue = open_catalogue(load_settings())
     document = _find(catalogue, given)
     having = [
         corpus
-        for corpus in _corpora_of(catalogue, document, name)
+        for corpus in corpora_of(catalogue, document, name)
         if members_named(catalogue, corpus, [document.doc_id])
     ]
     if not having:
@@ -180,31 +175,6 @@ def require_compared(corpus: CorpusFacts, threshold: float | None, kind: str | N
             f"--threshold {threshold:g}: corpus {corpus.name} stores pairs{of_kind} from J = {lowest:g} on; "
             "give that or more, or lower the first of its thresholds"
         )
-
-
-def _corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) -> list[CorpusFacts]:
-    """The corpus that was named, or all corpora with the document's dataset."""
-    from dagster_project.inspect.lake.corpus_facts import corpora, find_corpus
-
-    if name is None:
-        return [corpus for corpus in corpora(catalogue) if document.dataset in corpus.datasets]
-    corpus = find_corpus(catalogue, name)
-    if document.dataset not in corpus.datasets:
-        raise CommandError(
-            f"document {document.doc_id} is of dataset {document.dataset}, corpus {name} is made of "
-            f"{', '.join(corpus.datasets)}; name another corpus"
-        )
-    return [corpus]
-
-
-def _as_json(document: FoundDocument, findings: Sequence[Finding], witnesses: Sequence[Witness]) -> dict[str, Any]:
-    return {
-        "document": document.facts(),
-        "findings": [
-            {"table": one.table, "outcome": one.outcome, "sentence": one.sentence, **one.facts} for one in findings
-        ],
-        "witnesses": [vars(witness) for witness in witnesses],
-    }
 
 
 def _by_document(witnesses: Sequence[Witness]) -> list[list[Witness]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.data.conditions import parse_condition
 from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError, RunFailedError
+from dagster_project.inspect.conditions import parse_condition
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
+from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import (
     FoundDocument,
     extraction_place,
@@ -27,12 +29,66 @@ from dagster_project.inspect.documents.document_lookup import (
 )
 from dagster_project.inspect.documents.duplicate_findings import duplicate_findings
 from dagster_project.inspect.documents.findings import Finding, Witness, missing, named
-from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find_corpus
 from dagster_project.inspect.lake.run_notices import new_generation, returned
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.run.excisions import EXCISIONS, excisions_of
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
+
+
+@dataclass(frozen=True)
+class Story:
+    """What every step found about a document.
+
+    Attributes:
+        document: that it is about.
+        findings: of its dataset's tables, then of each corpus, then of the excisions; in the order of the data.
+        witnesses: kept documents that are the reason of a removal.
+    """
+
+    document: FoundDocument
+    findings: tuple[Finding, ...]
+    witnesses: tuple[Witness, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return {
+            "document": self.document.facts(),
+            "findings": [
+                {"table": one.table, "outcome": one.outcome, "sentence": one.sentence, **one.facts}
+                for one in self.findings
+            ],
+            "witnesses": [vars(witness) for witness in self.witnesses],
+        }
+
+
+def tell_story(catalogue: Catalog, document: FoundDocument, among: Iterable[CorpusFacts]) -> Story:
+    """Ask all tables about a document, those of some corpora among them."""
+    findings, witnesses = list(dataset_findings(catalogue, document)), list[Witness]()
+    for corpus in among:
+        said, witness = corpus_findings(catalogue, corpus, document)
+        findings += said
+        witnesses += [witness] if witness is not None else []
+    findings += excision_findings(catalogue, document, [witness.doc_id for witness in witnesses])
+    return Story(document, tuple(findings), tuple(witnesses))
+
+
+def corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) -> list[CorpusFacts]:
+    """The corpus that was named, or all corpora with the document's dataset.
+
+    Raises:
+        CommandError: there is no such corpus, or it is made of other datasets.
+    """
+    if name is None:
+        return [corpus for corpus in corpora(catalogue) if document.dataset in corpus.datasets]
+    corpus = find_corpus(catalogue, name)
+    if document.dataset not in corpus.datasets:
+        raise CommandError(
+            f"document {document.doc_id} is of dataset {document.dataset}, corpus {name} is made of "
+            f"{', '.join(corpus.datasets)}; name another corpus"
+        )
+    return [corpus]
 
 
 def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:

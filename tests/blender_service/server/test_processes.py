@@ -12,9 +12,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import PackedFixture
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 def start(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start `headrace serve` in a directory."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYICEBERG_", "HEADRACE_"))}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "protos")])
+    environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", "dagster_project.cli", "serve", *arguments]
     return subprocess.Popen(command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import SourceChange, SourceSpec, Stage
@@ -38,6 +37,7 @@ from blender_service.server.server import RunningServer, start
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import MessageCutter, RowBatch
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, WINDOW_TOKENS, PackedFixture
 from tests.blender_service.rows.test_blend_reader import rows_of
 
@@ -311,7 +311,7 @@ def run_module(
     """Start `python -m blender_service` in a directory."""
     root = Path(__file__).parents[3]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYICEBERG_")}
-    environment["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "protos")])
+    environment["PYTHONPATH"] = str(root)
     return subprocess.Popen(
         [sys.executable, *command, *arguments], cwd=directory, env=environment, stderr=subprocess.PIPE, text=True
     )

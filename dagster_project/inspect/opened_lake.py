@@ -1,0 +1,120 @@
+"""A lake opened for reading in Python: its tables as Arrow, what became of a document, where a token came from.
+
+lake = headrace.connect()                                      the lake of this project, as for commands
+lake.table("notes.verdicts", where="not kept", rows=10)        a pyarrow.Table
+lake.why("notes/0.jsonl#17").findings                          as `headrace doc why`
+lake.trace("main.packed_notes_2048", ordinal=3, position=17)   as `headrace trace`
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
+
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.conditions import parse_condition
+from dagster_project.inspect.documents.document_lookup import find_document
+from dagster_project.inspect.documents.document_story import Story, corpora_of, tell_story
+from dagster_project.inspect.documents.trace import Traced, Tracer
+from dagster_project.restrictions import note_read
+from spark_jobs.exceptions import did_you_mean
+from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
+from spark_jobs.lake.session.catalogue import load_table, open_catalogue
+from spark_jobs.lake.session.identity import metadata_locations
+from spark_jobs.lake.session.settings import load_settings, settings_at
+
+
+class OpenedLake:
+    """Answers from the tables as they are at each call; nothing is computed or written, and no engine starts.
+
+    Whoever reads a dataset that is not public leaves a row in `system.audit`, as with the commands; what is in
+    quarantine is refused.
+    """
+
+    def __init__(self, catalogue: Catalog) -> None:
+        self._catalogue = catalogue
+
+    def tables(self) -> list[str]:
+        """Identifiers of all tables, sorted."""
+        return sorted(metadata_locations(self._catalogue))
+
+    def iceberg(self, name: str) -> IcebergTable:
+        """A table as PyIceberg has it, for scans, snapshots and properties.
+
+        Raises:
+            CommandError: there is no such table, or it is in quarantine.
+        """
+        table = load_table(self._catalogue, name) if name.count(".") == 1 else None
+        if table is None:
+            raise CommandError(f"table {name} is not in the lake{did_you_mean(name, self.tables())}")
+        note_read(self._catalogue, [name])
+        return table
+
+    def table(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, rows: int | None = None
+    ) -> pa.Table:
+        """Rows of a table, in memory.
+
+        Args:
+            name: identifier, `namespace.table`.
+            columns: names; None for all.
+            where: a condition, as of `headrace table show --where`: "status = 'rejected' and byte_count > 100".
+            rows: at most so many, whichever come first; None for all.
+
+        Raises:
+            CommandError: there is no such table or column, the condition cannot be read, or the table is in quarantine.
+        """
+        table = self.iceberg(name)
+        there = [field.name for field in table.schema().fields]
+        if unknown := [one for one in columns or () if one not in there]:
+            raise CommandError(f"{name} has no column {unknown[0]}{did_you_mean(unknown[0], there)}")
+        condition, elements = parse_condition(table.schema(), where, ()) if where else (EVERYTHING, {})
+        return first_rows(table, columns or there, sys.maxsize if rows is None else rows, condition, elements)
+
+    def why(self, document: str, corpus: str | None = None) -> Story:
+        """What every step found about a document.
+
+        Args:
+            document: its doc_id, the first 6 or more digits of it, or its path.
+            corpus: only this one; None for every corpus of its dataset.
+
+        Raises:
+            CommandError: there is no such document, several, or no such corpus.
+        """
+        found = find_document(self._catalogue, document)
+        note_read(self._catalogue, [found.dataset])
+        return tell_story(self._catalogue, found, corpora_of(self._catalogue, found, corpus))
+
+    def trace(self, table: str, ordinal: int, position: int) -> Traced:
+        """The file and bytes that a token of a packed table came from.
+
+        Args:
+            table: a packed one.
+            ordinal: its row.
+            position: index in the window, from 0.
+
+        Raises:
+            CommandError: there is no such table, row or position.
+            ConfigError: the table is not packed.
+        """
+        found = Tracer(self._catalogue, table).trace(ordinal, position)
+        note_read(self._catalogue, [table, found.dataset or ""])
+        return found
+
+
+def connect(folder: str | os.PathLike[str] | None = None) -> OpenedLake:
+    """Open a lake for reading.
+
+    Args:
+        folder: an embedded lake's (`warehouse`); None for the lake of the environment and of this folder, as commands.
+
+    Raises:
+        CatalogueError: it cannot be reached.
+    """
+    return OpenedLake(open_catalogue(load_settings() if folder is None else settings_at(Path(folder))))

@@ -1,0 +1,133 @@
+"""What users' code imports: declarations of tables, steps and scorers, a lake opened for reading, batches to train on.
+
+    from headrace import Check, Column, Table, table_asset        a table of one's own
+    from headrace import BlendDataset                              batches of a blend in torch
+    import headrace; headrace.connect().table("notes.texts")       a lake's tables as Arrow
+
+YAML names the components here too: `type: headrace.Dataset`. A name is imported when it is asked for, so a training job
+needs gRPC, protobuf, NumPy and torch alone; whatever else a name needs is in the extra `platform`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blender_service.client import Identity
+    from blender_service.client import connect as connect_blender
+    from blender_service.exceptions import BlenderError
+    from blender_service.torch import DENSE, Batch, BlendDataset
+    from dagster_project.components import Blend, Corpus, Dataset, Model
+    from dagster_project.definitions import load_project
+    from dagster_project.inspect.opened_lake import OpenedLake, connect
+    from dagster_project.table_asset import table_asset
+    from spark_jobs.filters.contamination.eval_set import read_eval_set
+    from spark_jobs.filters.contamination.findings import score as find_evals
+    from spark_jobs.filters.contamination.index import index_of as index_evals
+    from spark_jobs.filters.models.classifier import read_classifier
+    from spark_jobs.filters.models.classifier_training import TrainingConfig as ClassifierConfig
+    from spark_jobs.filters.models.classifier_training import train as train_classifier
+    from spark_jobs.filters.models.fasttext_model import read_fasttext
+    from spark_jobs.filters.models.ngram_model import read_arpa, read_ngram_model
+    from spark_jobs.filters.models.ngram_training import NgramConfig
+    from spark_jobs.filters.models.ngram_training import train as train_ngram_model
+    from spark_jobs.filters.scorer import check_scorer, scorer
+    from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
+    from spark_jobs.lake.declare.tables import Check, Column, Notice, Proof, Table
+    from spark_jobs.sources.api import Page
+
+_WHERE = {
+    "blender_service.client": {"Identity": "Identity", "connect_blender": "connect"},
+    "blender_service.exceptions": {"BlenderError": "BlenderError"},
+    "blender_service.torch": {"DENSE": "DENSE", "Batch": "Batch", "BlendDataset": "BlendDataset"},
+    "dagster_project.components": {"Blend": "Blend", "Corpus": "Corpus", "Dataset": "Dataset", "Model": "Model"},
+    "dagster_project.definitions": {"load_project": "load_project"},
+    "dagster_project.inspect.opened_lake": {"OpenedLake": "OpenedLake", "connect": "connect"},
+    "dagster_project.table_asset": {"table_asset": "table_asset"},
+    "spark_jobs.filters.contamination.eval_set": {"read_eval_set": "read_eval_set"},
+    "spark_jobs.filters.contamination.findings": {"find_evals": "score"},
+    "spark_jobs.filters.contamination.index": {"index_evals": "index_of"},
+    "spark_jobs.filters.models.classifier": {"read_classifier": "read_classifier"},
+    "spark_jobs.filters.models.classifier_training": {
+        "ClassifierConfig": "TrainingConfig",
+        "train_classifier": "train",
+    },
+    "spark_jobs.filters.models.fasttext_model": {"read_fasttext": "read_fasttext"},
+    "spark_jobs.filters.models.ngram_model": {"read_arpa": "read_arpa", "read_ngram_model": "read_ngram_model"},
+    "spark_jobs.filters.models.ngram_training": {"NgramConfig": "NgramConfig", "train_ngram_model": "train"},
+    "spark_jobs.filters.scorer": {"check_scorer": "check_scorer", "scorer": "scorer"},
+    "spark_jobs.lake.declare.step": {
+        "ConfigModel": "ConfigModel",
+        "Output": "Output",
+        "Plot": "Plot",
+        "Scope": "Scope",
+        "step": "step",
+    },
+    "spark_jobs.lake.declare.tables": {
+        "Check": "Check",
+        "Column": "Column",
+        "Notice": "Notice",
+        "Proof": "Proof",
+        "Table": "Table",
+    },
+    "spark_jobs.sources.api": {"Page": "Page"},
+}
+"""By module, what it has by the name that it has here: `connect` opens a lake, so a service's is `connect_blender`."""
+
+_NAMES = {name: (module, known) for module, names in _WHERE.items() for name, known in names.items()}
+
+__all__ = [
+    "DENSE",
+    "Batch",
+    "Blend",
+    "BlendDataset",
+    "BlenderError",
+    "Check",
+    "ClassifierConfig",
+    "Column",
+    "ConfigModel",
+    "Corpus",
+    "Dataset",
+    "Identity",
+    "Model",
+    "NgramConfig",
+    "Notice",
+    "OpenedLake",
+    "Output",
+    "Page",
+    "Plot",
+    "Proof",
+    "Scope",
+    "Table",
+    "check_scorer",
+    "connect",
+    "connect_blender",
+    "find_evals",
+    "index_evals",
+    "load_project",
+    "read_arpa",
+    "read_classifier",
+    "read_eval_set",
+    "read_fasttext",
+    "read_ngram_model",
+    "scorer",
+    "step",
+    "table_asset",
+    "train_classifier",
+    "train_ngram_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first asked for."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, known = _NAMES[name]
+    found = globals()[name] = getattr(importlib.import_module(module), known)
+    return found
+
+
+def __dir__() -> list[str]:
+    """All names, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -1,1 +1,0 @@
-"""Generated gRPC modules of headrace."""

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from spark_jobs.filters.models.classifier_training import TrainingConfig as ClassifierConfig
     from spark_jobs.filters.models.classifier_training import train as train_classifier
     from spark_jobs.filters.models.fasttext_model import read_fasttext
-    from spark_jobs.filters.models.ngram_model import read_arpa, read_ngram_model
-    from spark_jobs.filters.models.ngram_training import NgramConfig
+    from spark_jobs.filters.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
     from spark_jobs.filters.models.ngram_training import train as train_ngram_model
     from spark_jobs.filters.scorer import check_scorer, scorer
     from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
@@ -54,8 +53,12 @@ _WHERE = {
         "train_classifier": "train",
     },
     "spark_jobs.filters.models.fasttext_model": {"read_fasttext": "read_fasttext"},
-    "spark_jobs.filters.models.ngram_model": {"read_arpa": "read_arpa", "read_ngram_model": "read_ngram_model"},
-    "spark_jobs.filters.models.ngram_training": {"NgramConfig": "NgramConfig", "train_ngram_model": "train"},
+    "spark_jobs.filters.models.ngram_model": {
+        "NgramConfig": "NgramConfig",
+        "read_arpa": "read_arpa",
+        "read_ngram_model": "read_ngram_model",
+    },
+    "spark_jobs.filters.models.ngram_training": {"train_ngram_model": "train"},
     "spark_jobs.filters.scorer": {"check_scorer": "check_scorer", "scorer": "scorer"},
     "spark_jobs.lake.declare.step": {
         "ConfigModel": "ConfigModel",

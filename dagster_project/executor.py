@@ -5,7 +5,7 @@ for each step would cost 20 seconds, and one step at a time leaves cores idle wh
 written. So the steps of a run share the process, its JVM and its cores; each thread has a Spark session of its own.
 
 Of the steps that are ready, the one with the longest chain of steps behind it goes first, because that chain decides
-when the run ends. What Dagster has no public name for is imported from its `_core`, in the version that is pinned.
+when the run ends.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.job_base import InMemoryJob
-from dagster._core.errors import DagsterExecutionInterruptedError
-from dagster._core.execution.api import ExecuteRunWithPlanIterable
-from dagster._core.execution.compute_logs import create_compute_log_file_key
-from dagster._core.execution.context.system import PlanExecutionContext, PlanOrchestrationContext, StepExecutionContext
-from dagster._core.execution.context_creation_job import PlanExecutionContextManager
-from dagster._core.execution.execute_in_process import core_execute_in_process, merge_run_tags
-from dagster._core.execution.plan.execute_plan import dagster_event_sequence_for_step
-from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
-from dagster._core.execution.plan.plan import ExecutionPlan
-from dagster._core.execution.retries import RetryMode
-from dagster._core.executor.base import Executor
 
+from dagster_project.dagster_core import (
+    DagsterExecutionInterruptedError,
+    ExecuteRunWithPlanIterable,
+    ExecutionPlan,
+    Executor,
+    InMemoryJob,
+    InstanceConcurrencyContext,
+    PlanExecutionContext,
+    PlanExecutionContextManager,
+    PlanOrchestrationContext,
+    RetryMode,
+    StepExecutionContext,
+    core_execute_in_process,
+    create_compute_log_file_key,
+    dagster_event_sequence_for_step,
+    merge_run_tags,
+)
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_process import signs_of_life
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
 from pydantic import BaseModel, ValidationError
 
 from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.dagster_core import ObjectMetadataValue
 from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.metadata import (
@@ -51,8 +51,9 @@ from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import catalogue_errors, load_table
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from pyiceberg.catalog import Catalog
+
+    from dagster_project.dagster_core import BaseAssetGraph
 
 
 POOL_PREFIX = "lake_"

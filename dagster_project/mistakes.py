@@ -29,9 +29,8 @@ from spark_jobs.lake.run.decisions import refuse_around_quarantine
 from spark_jobs.lake.run.forecast import other_columns
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
-
     from blender_service.auth.visibility import Visibility
+    from dagster_project.dagster_core import BaseAssetGraph
     from spark_jobs.lake.ledger.ledger import Ledger
 
 _SHOWN = 3

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._core.errors import DagsterExecutionInterruptedError
 
+from dagster_project.dagster_core import DagsterExecutionInterruptedError
 from dagster_project.executor import run_here
 from dagster_project.lake_asset import FETCHED, declared_source
 from dagster_project.run_plan import Failures, fetch_source, idle_steps, plan_runs
@@ -22,7 +22,7 @@ from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.run.materialize import Lake
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+    from dagster_project.dagster_core import BaseAssetGraph
 
 PARENT = "headrace/job-run"
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

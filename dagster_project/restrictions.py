@@ -22,8 +22,9 @@ from spark_jobs.lake.ledger.acts import note_act
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table, load_table
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from pyiceberg.catalog import Catalog
+
+    from dagster_project.dagster_core import BaseAssetGraph
 
 VISIBILITY = "headrace/visibility"  # metadata of an asset
 ENVIRONMENT = "headrace/environment"  # test, where the rows are test data

@@ -18,9 +18,9 @@ from spark_jobs.lake.run.forecast import Foreseen, StepForecast, bytes_to_read, 
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from pyiceberg.catalog import Catalog
 
+    from dagster_project.dagster_core import BaseAssetGraph
     from spark_jobs.lake.run.binding import Binding
 
 _SHOWN_PARTITIONS = 5

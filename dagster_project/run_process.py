@@ -23,11 +23,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 
 import dagster as dg
-from dagster._core.errors import DagsterUserCodeUnreachableError
-from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
-from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
-from dagster._serdes import ConfigurableClassData
 
+from dagster_project.dagster_core import (
+    CheckRunHealthResult,
+    ConfigurableClassData,
+    DagsterUserCodeUnreachableError,
+    DefaultRunLauncher,
+    WorkerStatus,
+)
 from spark_jobs.lake.ledger.process import Process, this_process
 
 _BEAT_SECONDS = 20.0

@@ -34,9 +34,9 @@ from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from pyiceberg.catalog import Catalog
 
+    from dagster_project.dagster_core import BaseAssetGraph
     from dagster_project.run_plan import Failures, PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
 
@@ -347,7 +347,7 @@ def _execute_once(
 
 def _require_only_failed_steps(result: dg.ExecuteInProcessResult) -> None:
     """Refuse a run that ended otherwise than by steps that failed: it was interrupted, or could not go on."""
-    from dagster._core.events import RunFailureReason
+    from dagster_project.dagster_core import RunFailureReason
 
     ends = [event.job_failure_data for event in result.all_events if event.is_run_failure]
     if not ends or ends[-1].failure_reason is RunFailureReason.UNEXPECTED_TERMINATION:

@@ -21,7 +21,8 @@ from spark_jobs.progress import tell
 
 if TYPE_CHECKING:
     import dagster as dg
-    from dagster._core.events.log import EventLogEntry
+
+    from dagster_project.dagster_core import EventLogEntry
 
 _STYLES = {"computed": "green", "unchanged": "dim", "frozen": "yellow", "failed": "red", "left": "yellow"}
 _QUIET_SECONDS = 20.0  # without a line, until the steps that compute are named; twice as long each time after that

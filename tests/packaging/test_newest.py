@@ -63,7 +63,8 @@ def test_blender_streams_on_the_newest_versions(newest: Path, repository: Path) 
     assert " passed" in _run(newest, repository, "pytest", "-q", "-p", "no:cacheprovider", *where)
 
 
-def test_a_plan_is_made_on_the_newest_versions(newest: Path, repository: Path, tmp_path: Path) -> None:
-    """Dagster loads the project of a new user, and says what a run would compute."""
+def test_a_project_runs_on_the_newest_versions(newest: Path, repository: Path, tmp_path: Path) -> None:
+    """Dagster loads the project of a new user, says what a run would compute, and computes it."""
     _run(newest, repository, "dagster_project.cli", "init", "project", folder=tmp_path)
     assert "to compute" in _run(newest, repository, "dagster_project.cli", "plan", folder=tmp_path / "project")
+    assert "32 computed" in _run(newest, repository, "dagster_project.cli", "run", folder=tmp_path / "project")

@@ -1,0 +1,53 @@
+"""What Dagster has no public name for, in one place: whatever a new release of it moves is mended here.
+
+The executor runs steps side by side in one process, which Dagster's own cannot; a run is executed in this process and
+its dead processes are found; a page of an asset shows what its metadata hold. A test keeps other modules from
+`dagster._`, and `tests/packaging/test_newest.py` runs a project on the newest release.
+"""
+
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
+from dagster._core.errors import DagsterExecutionInterruptedError, DagsterUserCodeUnreachableError
+from dagster._core.events import RunFailureReason
+from dagster._core.events.log import EventLogEntry
+from dagster._core.execution.api import ExecuteRunWithPlanIterable
+from dagster._core.execution.compute_logs import create_compute_log_file_key
+from dagster._core.execution.context.system import PlanExecutionContext, PlanOrchestrationContext, StepExecutionContext
+from dagster._core.execution.context_creation_job import PlanExecutionContextManager
+from dagster._core.execution.execute_in_process import core_execute_in_process, merge_run_tags
+from dagster._core.execution.plan.execute_plan import dagster_event_sequence_for_step
+from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
+from dagster._core.execution.plan.plan import ExecutionPlan
+from dagster._core.execution.retries import RetryMode
+from dagster._core.executor.base import Executor
+from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
+from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
+from dagster._serdes import ConfigurableClassData
+
+__all__ = [
+    "BaseAssetGraph",
+    "CheckRunHealthResult",
+    "ConfigurableClassData",
+    "DagsterExecutionInterruptedError",
+    "DagsterUserCodeUnreachableError",
+    "DefaultRunLauncher",
+    "EventLogEntry",
+    "ExecuteRunWithPlanIterable",
+    "ExecutionPlan",
+    "Executor",
+    "InMemoryJob",
+    "InstanceConcurrencyContext",
+    "ObjectMetadataValue",
+    "PlanExecutionContext",
+    "PlanExecutionContextManager",
+    "PlanOrchestrationContext",
+    "RetryMode",
+    "RunFailureReason",
+    "StepExecutionContext",
+    "WorkerStatus",
+    "core_execute_in_process",
+    "create_compute_log_file_key",
+    "dagster_event_sequence_for_step",
+    "merge_run_tags",
+]

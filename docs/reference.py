@@ -24,8 +24,6 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
 _ROOT = Path(__file__).resolve().parents[1]
-# Sections of README.md by the page that they make; the start page has what stands above the first one, too.
-_README = {"index.md": ("How it works",), "measured.md": ("Measured", "What it does not do yet")}
 _SCALARS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "null": "none"}
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 _ELSEWHERE = ("FilesSource", "PythonCodeSource", "PythonDocsSource")  # models that declarations.md describes
@@ -49,10 +47,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Each page that is made: its place in the site and its Markdown."""
-    for name, sections in _README.items():
-        yield name, _readme(sections, name == "index.md")
-    for word in ("CONTRIBUTING", "CHANGELOG", "SECURITY"):
-        yield f"{word.lower()}.md", _from_root((_ROOT / f"{word}.md").read_text())
+    for file, name in (
+        ("README", "index"),
+        *((word, word.lower()) for word in ("CONTRIBUTING", "CHANGELOG", "SECURITY")),
+    ):
+        yield f"{name}.md", _from_root((_ROOT / f"{file}.md").read_text())
     yield "reference/commands.md", _commands()
     yield "reference/declarations.md", _declarations()
     yield "reference/steps.md", _steps()
@@ -61,15 +60,9 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/python.md", _python()
 
 
-def _readme(sections: tuple[str, ...], first: bool) -> str:
-    """Some sections of README.md, after what stands above all of them or under a title of their own."""
-    above, *rest = re.split(r"^(?=## )", (_ROOT / "README.md").read_text(), flags=re.MULTILINE)
-    chosen = [part for part in rest if part.startswith(tuple(f"## {title}\n" for title in sections))]
-    return _from_root("".join([above if first else "# Measured, and missing\n\n", *chosen]))
-
-
 def _from_root(text: str) -> str:
     """Links of a file in the root, as links of a page in docs/; one that shows its own path shows the page's name."""
+    text = re.sub(r"\]\(([A-Z]+\.md)\)", lambda found: f"]({found[1].lower()})", text)
     named = re.sub(r"\[docs/(?:\w+/)*(\w+)(?:\.md)?\](?=\()", r"[\1]", text)
     return re.sub(r"\]\(docs/([^)]*)\)", r"](\1)", named)
 

@@ -1,4 +1,4 @@
-"""The README is true: its commands and examples run, on a copy of the checkout, as a new user would run them."""
+"""README.md and docs/tour.md are true: commands and examples run, on a copy of the checkout, as a new user would."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from spark_jobs.lake.session.settings import settings_at
 
 _ROOT = Path(__file__).parents[1]
 _README = (_ROOT / "README.md").read_text()
+_TOUR = (_ROOT / "docs" / "tour.md").read_text()
 _PACKAGES = ("headrace", "dagster_project", "spark_jobs", "blender_service")
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, text: str = _TOUR) -> list[str]:
     """Code blocks of a language, in order."""
-    return re.findall(rf"```{language}\n(.*?)```", _README, flags=re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 class Checkout:
@@ -76,17 +77,26 @@ def checkout(tmp_path: Path) -> Checkout:
     return made
 
 
-def test_the_first_screen_says_what_how_and_what_comes_out() -> None:
-    """One sentence, the lineage, the two commands and what they print stand in the first 30 lines."""
+def test_the_readme_is_read_in_three_minutes() -> None:
+    """What it is, the two commands and what they print stand in the first 30 lines, and all of it has 700 words."""
     first = "\n".join(_README.splitlines()[:30])
-    for needed in ("make demo", "make test", "-> packed -> blend", "packing utilisation", "loss"):
+    for needed in ("make demo", "make test", "docs/asset_graph.png", "packing utilisation", "loss"):
         assert needed in first
+    assert len(_README.split()) <= 700
+
+
+def test_what_the_readme_types_is_run_from_the_tour() -> None:
+    """Its commands and programs stand in the tour too, word for word, where the tests below run them."""
+    typed = [line for block in blocks("console", _README) for line in block.strip().splitlines()]
+    for text in (*typed, *blocks("yaml", _README), *blocks("python", _README)):
+        assert text in _TOUR
 
 
 def test_every_link_of_the_readme_is_there() -> None:
-    """Pictures and files that the README names exist."""
-    for target in re.findall(r"\]\(([^)#:]+)\)", _README):
-        assert (_ROOT / target).exists(), target
+    """Pictures and files that the README and the tour name exist."""
+    for root, text in ((_ROOT, _README), (_ROOT / "docs", _TOUR)):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert (root / target).exists(), target
 
 
 @pytest.mark.nightly
@@ -97,7 +107,7 @@ def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     said = checkout.run(add.replace("~/notes", str(source)))
     assert "Next: headrace run notes mine" in said
     long_texts = next(block for block in blocks("python") if "LONG_TEXTS" in block)
-    named = re.search(r"e\.g\. `(\S+long_texts\.py)`", _README)
+    named = re.search(r"e\.g\. `(\S+long_texts\.py)`", _TOUR)
     assert named is not None
     file = checkout.root / named[1]
     file.parent.mkdir()
@@ -144,7 +154,7 @@ def assert_explains(checkout: Checkout) -> None:
 
 
 def assert_reads(checkout: Checkout, example: str) -> None:
-    """Run the README's training loop against a server on a free port."""
+    """Run the tour's training loop against a server on a free port."""
     server = subprocess.Popen(
         [sys.executable, "-m", "dagster_project.cli", "serve", "--port", "0"],
         cwd=checkout.root,

@@ -16,43 +16,50 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-# Command to (module, attribute, help), `.run` is `dagster_project.cli.run`; the module is imported when the
-# command is called or asked for help.
-_COMMANDS = {
-    "init": (".init", "init", "Make a project of your own."),
-    "doctor": (".doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
-    "demo": (".demo", "demo", "Build a lake from files on this machine, and train on it."),
-    "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),
-    "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
-    "dataset": (".data.datasets", "dataset", "Declare, list, follow, verify and remove datasets."),
-    "corpus": (
-        ".data.corpora",
-        "corpus",
-        "List corpora, show their funnel, refreeze them, excise superseded documents.",
-    ),
-    "quarantine": (".data.quarantine", "quarantine", "List, release and refuse what of untrusted datasets waits."),
-    "policy": (".quality.policy", "policy", "Preview, compare and add the rules that documents are judged by."),
-    "table": (".data.tables", "table", "List, show and maintain tables."),
-    "card": (".data.versions", "card", "Write a card of a dataset or corpus, as dataset hubs read it."),
-    "release": (".data.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),
-    "status": (".status", "status", "How datasets and corpora are: runs, backlog, what has moved."),
-    "cost": (".status", "cost", "What computing and keeping the tables cost."),
-    "lake": (".lake", "lake", "Relocate a lake that was copied, moved or restored."),
-    "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
-    "doc": (".data.doc", "doc", "Ask about one document: why it was removed, what is similar."),
-    "evals": (".quality.evals", "evals", "Add and list benchmarks that documents are searched for."),
-    "model": (".quality.model", "model", "Add, list and show the models that texts are scored by."),
-    "tagger": (".quality.tagger", "tagger", "Train and list models that find names and the like."),
-    "review": (".quality.review", "review", "Let people judge what rules removed."),
-    "trace": (".data.windows", "trace", "Trace a token of a packed table back to its file."),
-    "excise": (".data.windows", "excise", "Remove documents from packed tables for good."),
-    "export": (".data.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
-    "dedup": (".quality.dedup", "dedup", "Compare thresholds, evaluate against known pairs."),
-    "blend": (".blends.blend", "blend", "Create, update, plan, list and inspect blends."),
-    "serve": ("blender_service.__main__", "serve", "Serve blends to training jobs over gRPC."),
-    "completion": (".completion", "completion", "Print a script that completes commands by Tab."),
-    "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
+# By what one wants, command to (module, attribute, help); `.run` is `dagster_project.cli.run`. The module is imported
+# when the command is called or asked for help.
+_GROUPS = {
+    "Begin": {
+        "demo": (".demo", "demo", "Build a lake from files on this machine, and train on it."),
+        "init": (".init", "init", "Make a project of your own."),
+        "doctor": (".doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
+        "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
+        "completion": (".completion", "completion", "Print a script that completes commands by Tab."),
+    },
+    "Run": {
+        "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),
+        "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
+        "status": (".status", "status", "How datasets and corpora are: runs, backlog, what has moved."),
+        "cost": (".status", "cost", "What computing and keeping the tables cost."),
+        "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
+        "lake": (".lake", "lake", "Relocate a lake that was copied, moved or restored."),
+    },
+    "Data": {
+        "dataset": (".data.datasets", "dataset", "Declare, list, follow, verify and delete datasets."),
+        "corpus": (".data.corpora", "corpus", "List corpora, show what each step keeps, start a new generation."),
+        "table": (".data.tables", "table", "List and show tables, and some of their rows."),
+        "doc": (".data.doc", "doc", "Ask about one document: why it was removed, what is similar."),
+        "trace": (".data.windows", "trace", "Trace a token of a packed table back to its file."),
+        "excise": (".data.windows", "excise", "Remove documents from packed tables for good."),
+        "export": (".data.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
+        "release": (".data.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),
+        "card": (".data.versions", "card", "Write a card of a dataset or corpus, as dataset hubs read it."),
+    },
+    "Quality": {
+        "policy": (".quality.policy", "policy", "Preview, compare and add the rules that documents are judged by."),
+        "dedup": (".quality.dedup", "dedup", "Compare thresholds, evaluate against known pairs."),
+        "review": (".quality.review", "review", "Let people judge what rules removed."),
+        "quarantine": (".data.quarantine", "quarantine", "List, release and refuse what of untrusted datasets waits."),
+        "evals": (".quality.evals", "evals", "Add and list benchmarks that documents are searched for."),
+        "model": (".quality.model", "model", "Add, list and show the models that texts are scored by."),
+        "tagger": (".quality.tagger", "tagger", "Train and list models that find names and the like."),
+    },
+    "Train": {
+        "blend": (".blends.blend", "blend", "Create, update, plan, list and inspect blends."),
+        "serve": ("blender_service.__main__", "serve", "Serve blends to training jobs over gRPC."),
+    },
 }
+_COMMANDS = {name: where for group in _GROUPS.values() for name, where in group.items()}
 _LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they can say anything
 _LOUD_SECONDS = 1.0
 
@@ -82,16 +89,21 @@ class _LazyGroup(click.Group):
         )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
+        """List the commands without importing them, by what one wants."""
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<10}", text) for name, (_, _, text) in commands.items()])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(None, "--version", package_name="headrace", message="headrace %(version)s")
 @click.option("--debug", is_flag=True, help="show the full trace of errors, and Spark's log")
 def headrace(debug: bool) -> None:
-    """Turn raw files into training batches: ingest, deduplicate, tokenize, pack, blend, serve."""
+    """Turn raw files into training batches: ingest, deduplicate, tokenize, pack, blend, serve.
+
+    New here? `headrace demo` shows the whole way in two minutes; `headrace init NAME` makes a project of your own, and
+    `headrace dataset add NAME --from PATH` takes in your files.
+    """
     if debug:
         os.environ["HEADRACE_DEBUG"] = "1"
 

@@ -32,9 +32,10 @@ from dagster._core.execution.plan.instance_concurrency_context import InstanceCo
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.base import Executor
+from dagster._core.utils import make_new_run_id
 
 from dagster_project.exceptions import DefinitionError
-from dagster_project.run_process import signs_of_life
+from dagster_project.run_process import give_sign, signs_of_life
 
 _MOST_STEPS = 4
 _WAKE_SECONDS = 0.2
@@ -74,6 +75,8 @@ def run_here(
     raise_on_error: bool = True,
 ) -> dg.ExecuteInProcessResult:
     """As `job.execute_in_process`, which would run one step after another whatever the job's executor."""
+    run_id = run_id or make_new_run_id()
+    give_sign(instance, run_id)  # before the run exists, so that none that is killed stays without
     chosen = job.as_ephemeral_job({}, {}, asset_selection=list(asset_selection)).with_executor_def(side_by_side)
     return core_execute_in_process(
         job=InMemoryJob(job_def=chosen),
@@ -108,27 +111,27 @@ class _SideBySide(Executor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
         """Execute a plan; gives its events as they come."""
-        yield from ExecuteRunWithPlanIterable(
-            execution_plan=plan_context.execution_plan,
-            iterator=self._events,
-            execution_context_manager=PlanExecutionContextManager(
-                job=plan_context.job,
-                retry_mode=plan_context.retry_mode,
+        with signs_of_life(plan_context.instance, plan_context.run_id):
+            yield from ExecuteRunWithPlanIterable(
                 execution_plan=plan_context.execution_plan,
-                run_config=plan_context.run_config,
-                dagster_run=plan_context.dagster_run,
-                instance=plan_context.instance,
-                raise_on_error=plan_context.raise_on_error,
-                output_capture=plan_context.output_capture,
-            ),
-        )
+                iterator=self._events,
+                execution_context_manager=PlanExecutionContextManager(
+                    job=plan_context.job,
+                    retry_mode=plan_context.retry_mode,
+                    execution_plan=plan_context.execution_plan,
+                    run_config=plan_context.run_config,
+                    dagster_run=plan_context.dagster_run,
+                    instance=plan_context.instance,
+                    raise_on_error=plan_context.raise_on_error,
+                    output_capture=plan_context.output_capture,
+                ),
+            )
 
     def _events(self, job_context: PlanExecutionContext, execution_plan: ExecutionPlan) -> Iterator[dg.DagsterEvent]:
         context, chains = job_context, _chains(execution_plan)
         events: queue.SimpleQueue[dg.DagsterEvent | _Ended] = queue.SimpleQueue()
         manager = context.instance.compute_log_manager
         with ExitStack() as stack:
-            stack.enter_context(signs_of_life(context.instance, context.run_id))
             log_key = manager.build_log_key_for_run(context.run_id, create_compute_log_file_key())  # type: ignore[no-untyped-call]
             captured = stack.enter_context(manager.capture_logs(log_key))  # what the whole process prints
             yield dg.DagsterEvent.capture_logs(context, list(execution_plan.step_keys_to_execute), log_key, captured)

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from dagster_project import executor, run_process
 from dagster_project.cli.project import _INSTANCE, dagster_home
+from dagster_project.exceptions import CommandError
 from dagster_project.executor import run_here, side_by_side
 from dagster_project.inspect.lake.run_health import RUNS_METRIC, RunHealth, run_collector, run_finding, run_health
 from dagster_project.run_process import WatchedRunLauncher, end_dead_runs, run_processes, signs_of_life
@@ -212,3 +213,18 @@ def test_settings_that_an_earlier_version_wrote_are_replaced(lake_env: Path) -> 
         (home / "dagster.yaml").write_text(text)
         dagster_home()
         assert (home / "dagster.yaml").read_text() == (text if kept else _INSTANCE)
+
+
+def test_a_home_that_dagster_would_look_for_elsewhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes the path into an address as it is, where `%20` means a space and `?` ends the path."""
+    for name in ("of 100%20", "what?"):
+        monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
+        with pytest.raises(CommandError, match=r"(%20|\?)'; set DAGSTER_HOME to another$"):
+            dagster_home()
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "100% #1 é"))
+    dagster_home()
+    with dg.DagsterInstance.get() as instance:
+        assert instance.get_runs() == []

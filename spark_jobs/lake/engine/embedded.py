@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import threading
 import time
+import urllib.parse
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -154,12 +155,22 @@ def read_files(session: SparkSession, files: Sequence[str], schema: Any) -> Data
         session: of Sail.
         files: their paths.
         schema: Spark's; a column that a file lacks is null.
+
+    Raises:
+        InputError: a file is not there, which Sail would read as one without rows.
     """
     if not files:
         return session.createDataFrame([], schema)
-    count = min(parallelism(), len(files))
-    parts = [session.read.schema(schema).parquet(*files[at::count]) for at in range(count)]
+    if lost := next((path for path in files if not os.path.exists(path)), None):
+        raise InputError(f"{lost} does not exist; restore it, or drop its table and compute it anew")
+    count, urls = min(parallelism(), len(files)), [file_url(path) for path in files]
+    parts = [session.read.schema(schema).parquet(*urls[at::count]) for at in range(count)]
     return functools.reduce(lambda one, other: one.union(other), parts)
+
+
+def file_url(path: str) -> str:
+    """The URL of a file or folder on this machine; Sail takes a path for a pattern if it has `?`, `*` or `[`."""
+    return f"file://{urllib.parse.quote(os.path.abspath(path))}"
 
 
 _salts: dict[int, list[int]] = {}

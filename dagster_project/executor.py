@@ -36,10 +36,11 @@ from dagster._core.utils import make_new_run_id
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_process import give_sign, signs_of_life
+from spark_jobs.lake.engine.embedded import interrupt_queries
 
 _MOST_STEPS = 4
 _WAKE_SECONDS = 0.2
-_GRACE_SECONDS = 20.0  # after an interruption, for steps to end by themselves
+_GRACE_SECONDS = 2.0  # after an interruption, for steps to end by themselves; what they wrote till then is invisible
 # One for each run that this process executes: a step may execute a run itself (`partitioned_job`), and an interruption,
 # which Dagster tells only to who asks first, is meant for all of them.
 _INTERRUPTED: list[threading.Event] = []
@@ -208,10 +209,11 @@ def _run_steps(
 
 
 def _cancel_jobs() -> None:
-    """Cancel what Spark computes in this process, so that steps which wait for it end."""
+    """Cancel what either engine computes in this process, so that steps which wait for it end."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
+    interrupt_queries()
     with suppress(Py4JError, OSError):  # the JVM may have ended by the same signal
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.cancelAllJobs()

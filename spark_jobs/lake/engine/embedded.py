@@ -13,14 +13,17 @@ at a time is bounded by HEADRACE_EMBEDDED_MEMORY, 2g by default; one that needs 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
 import urllib.parse
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,7 @@ _BATCH_ROWS = 2_048
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _server: Any = None
+_sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def is_embedded(of: DataFrame | SparkSession) -> bool:
@@ -97,7 +101,33 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     for key, value in settings.items():
         session.conf.set(key, (extra or {}).get(key, value))
     session.createDataFrame = functools.partial(_frame_of, session.createDataFrame)
+    _sessions.add(session)
     return session  # type: ignore[no-any-return]
+
+
+def interrupt_queries() -> None:
+    """End what all sessions compute, as soon as Sail hears of it; whoever waits for it gets an error.
+
+    It does not while a Python function of a query computes, so this returns at once.
+    """
+
+    def interrupt(session: Any) -> None:
+        with contextlib.suppress(Exception):  # a query that ended meanwhile, or a server that ends by the same signal
+            session.interruptAll()
+
+    for session in list(_sessions):
+        threading.Thread(target=interrupt, args=(session,), name="interrupt", daemon=True).start()
+
+
+def end_process(status: int) -> None:
+    """End this process at once where Sail computes in it, as PySpark's exit waits for that; else nothing."""
+    if _server is None:
+        return
+    if _scratch.cache_info().currsize:
+        shutil.rmtree(_scratch(), ignore_errors=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, **others: Any) -> DataFrame:

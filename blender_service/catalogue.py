@@ -12,6 +12,7 @@ from typing import Final
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import ServiceUnavailableError
 from pyiceberg.utils.config import Config
+from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from blender_service.exceptions import CatalogueError
@@ -60,11 +61,10 @@ def _open_embedded(warehouse: Path) -> Catalog:
             f"lake: {database} does not exist; build tables first (headrace run), change to the directory that holds "
             "warehouse/, or set PYICEBERG_CATALOG__LAKE__URI"
         )
+    # Spark writes to the same file; 30 s is the wait both sides use for SQLite's lock.
+    uri = str(URL.create("sqlite", database=str(database), query={"timeout": "30"}))
     try:
-        # Spark writes to the same file; 30 s is the wait both sides use for SQLite's lock.
-        return load_catalog(
-            CATALOGUE_NAME, type="sql", uri=f"sqlite:///{database}?timeout=30", warehouse=str(warehouse)
-        )
+        return load_catalog(CATALOGUE_NAME, type="sql", uri=uri, warehouse=str(warehouse))
     except SQLAlchemyError as error:
         raise CatalogueError(f"lake: {database} is no catalogue: {_first_line(error)}; restore the file") from error
 

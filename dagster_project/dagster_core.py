@@ -23,6 +23,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.base import Executor
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
+from dagster._core.utils import make_new_run_id
 from dagster._serdes import ConfigurableClassData
 
 __all__ = [
@@ -49,5 +50,6 @@ __all__ = [
     "core_execute_in_process",
     "create_compute_log_file_key",
     "dagster_event_sequence_for_step",
+    "make_new_run_id",
     "merge_run_tags",
 ]

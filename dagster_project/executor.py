@@ -36,14 +36,16 @@ from dagster_project.dagster_core import (
     core_execute_in_process,
     create_compute_log_file_key,
     dagster_event_sequence_for_step,
+    make_new_run_id,
     merge_run_tags,
 )
 from dagster_project.exceptions import DefinitionError
-from dagster_project.run_process import signs_of_life
+from dagster_project.run_process import give_sign, signs_of_life
+from spark_jobs.lake.engine.embedded import interrupt_queries
 
 _MOST_STEPS = 4
 _WAKE_SECONDS = 0.2
-_GRACE_SECONDS = 20.0  # after an interruption, for steps to end by themselves
+_GRACE_SECONDS = 2.0  # after an interruption, for steps to end by themselves; what they wrote till then is invisible
 # One for each run that this process executes: a step may execute a run itself (`partitioned_job`), and an interruption,
 # which Dagster tells only to who asks first, is meant for all of them.
 _INTERRUPTED: list[threading.Event] = []
@@ -79,6 +81,8 @@ def run_here(
     raise_on_error: bool = True,
 ) -> dg.ExecuteInProcessResult:
     """As `job.execute_in_process`, which would run one step after another whatever the job's executor."""
+    run_id = run_id or make_new_run_id()
+    give_sign(instance, run_id)  # before the run exists, so that none that is killed stays without
     chosen = job.as_ephemeral_job({}, {}, asset_selection=list(asset_selection)).with_executor_def(side_by_side)
     return core_execute_in_process(
         job=InMemoryJob(job_def=chosen),
@@ -113,27 +117,27 @@ class _SideBySide(Executor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
         """Execute a plan; gives its events as they come."""
-        yield from ExecuteRunWithPlanIterable(
-            execution_plan=plan_context.execution_plan,
-            iterator=self._events,
-            execution_context_manager=PlanExecutionContextManager(
-                job=plan_context.job,
-                retry_mode=plan_context.retry_mode,
+        with signs_of_life(plan_context.instance, plan_context.run_id):
+            yield from ExecuteRunWithPlanIterable(
                 execution_plan=plan_context.execution_plan,
-                run_config=plan_context.run_config,
-                dagster_run=plan_context.dagster_run,
-                instance=plan_context.instance,
-                raise_on_error=plan_context.raise_on_error,
-                output_capture=plan_context.output_capture,
-            ),
-        )
+                iterator=self._events,
+                execution_context_manager=PlanExecutionContextManager(
+                    job=plan_context.job,
+                    retry_mode=plan_context.retry_mode,
+                    execution_plan=plan_context.execution_plan,
+                    run_config=plan_context.run_config,
+                    dagster_run=plan_context.dagster_run,
+                    instance=plan_context.instance,
+                    raise_on_error=plan_context.raise_on_error,
+                    output_capture=plan_context.output_capture,
+                ),
+            )
 
     def _events(self, job_context: PlanExecutionContext, execution_plan: ExecutionPlan) -> Iterator[dg.DagsterEvent]:
         context, chains = job_context, _chains(execution_plan)
         events: queue.SimpleQueue[dg.DagsterEvent | _Ended] = queue.SimpleQueue()
         manager = context.instance.compute_log_manager
         with ExitStack() as stack:
-            stack.enter_context(signs_of_life(context.instance, context.run_id))
             log_key = manager.build_log_key_for_run(context.run_id, create_compute_log_file_key())  # type: ignore[no-untyped-call]
             captured = stack.enter_context(manager.capture_logs(log_key))  # what the whole process prints
             yield dg.DagsterEvent.capture_logs(context, list(execution_plan.step_keys_to_execute), log_key, captured)
@@ -210,10 +214,11 @@ def _run_steps(
 
 
 def _cancel_jobs() -> None:
-    """Cancel what Spark computes in this process, so that steps which wait for it end."""
+    """Cancel what either engine computes in this process, so that steps which wait for it end."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
+    interrupt_queries()
     with suppress(Py4JError, OSError):  # the JVM may have ended by the same signal
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.cancelAllJobs()

@@ -290,7 +290,7 @@ class LakeAsset:
             group_name=self.shown.group or self.namespace,
             code_version=self.step.version,
             owners=list(self.shown.owners),
-            kinds={"spark", "iceberg"},
+            kinds={"iceberg"},
             tags=tags,
             automation_condition=self.shown.automation,
         )

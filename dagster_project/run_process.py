@@ -7,7 +7,8 @@ writes who it is and when, at the start and then every 20 seconds, into Dagster'
     headrace/run/5f0c..   {"host": "dagster-code", "scope": "a62a..:4026531836", "pid": 4711, "start": .., "beat": ..}
 
 Where the process can be looked up, that decides, at once. Elsewhere (another container or machine) it counts as dead
-after 180 seconds without a sign. Runs with another executor than `side_by_side` give no sign and are left alone.
+after 180 seconds without a sign. Runs with another executor than `side_by_side` give no sign and are left alone; but
+one of which Dagster has heard nothing since its start, for as long, was killed before it could give any, and is dead.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ def signs_of_life(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
         yield
         return
     ended = threading.Event()
-    _tell(instance, run_id)
+    give_sign(instance, run_id)
 
     def tell() -> None:
         while not ended.wait(_BEAT_SECONDS):
-            _tell(instance, run_id)
+            give_sign(instance, run_id)
 
     thread = threading.Thread(target=tell, name="signs-of-life", daemon=True)
     thread.start()
@@ -78,7 +79,10 @@ def signs_of_life(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
         thread.join()
 
 
-def _tell(instance: dg.DagsterInstance, run_id: str) -> None:
+def give_sign(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Tell once that this process executes a run, or is about to."""
+    if instance.is_ephemeral:
+        return
     value = json.dumps({**asdict(this_process()), "beat": time.time()})
     try:
         instance.daemon_cursor_storage.set_cursor_values({_KEY + run_id: value})
@@ -87,7 +91,7 @@ def _tell(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def run_processes(instance: dg.DagsterInstance, run_ids: Collection[str]) -> dict[str, RunProcess]:
-    """The processes of those runs that gave a sign of life, by run id."""
+    """The processes of those runs that gave a sign of life, or had no time to, by run id."""
     if not run_ids:
         return {}
     found = {}
@@ -95,7 +99,16 @@ def run_processes(instance: dg.DagsterInstance, run_ids: Collection[str]) -> dic
         values = json.loads(text)
         beat = values.pop("beat")
         found[key.removeprefix(_KEY)] = RunProcess(Process(**values), beat)
-    return found
+    unknown = {run_id: _without_sign(instance, run_id) for run_id in run_ids if run_id not in found}
+    return found | {run_id: one for run_id, one in unknown.items() if one is not None}
+
+
+def _without_sign(instance: dg.DagsterInstance, run_id: str) -> RunProcess | None:
+    """A process of which only the start of its run is known; None where more is: every executor tells what it does."""
+    for last in instance.get_records_for_run(run_id, limit=1, ascending=False).records:
+        if last.event_log_entry.dagster_event_type is dg.DagsterEventType.RUN_START:
+            return RunProcess(Process("an unknown host", "", 0, 0), last.timestamp)
+    return None
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:

@@ -60,6 +60,7 @@ _GROUPS = {
     },
 }
 _COMMANDS = {name: where for group in _GROUPS.values() for name, where in group.items()}
+_INTERRUPTED = 130
 _LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they can say anything
 _LOUD_SECONDS = 1.0
 
@@ -120,6 +121,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         loads.start()
     status = run_command(words)
     loads.cancel()
+    if status == _INTERRUPTED:
+        from spark_jobs.lake.engine.embedded import end_process
+
+        end_process(status)
     sys.exit(status)
 
 
@@ -137,7 +142,7 @@ def run_command(arguments: list[str]) -> int:
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
-        return 130
+        return _INTERRUPTED
     except Exception as error:  # the outermost frame: known errors become one line, others keep their trace
         if os.environ.get("HEADRACE_DEBUG"):
             raise

@@ -13,6 +13,7 @@ import click
 from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CommandError
+from spark_jobs.lake.engine.choice import choice, require_settings
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
@@ -50,7 +51,6 @@ def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markd
 def _tell_engine(steps: Collection[PlannedStep]) -> None:
     """Print which engine would run the steps, where there is anything to run."""
     from dagster_project.run_plan import engine_needs
-    from spark_jobs.lake.engine.choice import choice
 
     due = [step.forecast for step in steps if step.status not in ("unchanged", "frozen")]
     if any(due):
@@ -73,7 +73,9 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
         CatalogueError: the lake cannot be opened.
         CommandError: the selection or the partition does not exist.
         DefinitionError: the project cannot be loaded.
+        SetupError: a setting of the engines says nothing that is known.
     """
+    require_settings()
     catalogue = open_catalogue(load_settings())
     dagster_home()
     import dagster as dg

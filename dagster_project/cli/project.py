@@ -63,6 +63,7 @@ retention:
   sensor:
     purge_after_days: {skipped: 7, failure: 30}
 """
+_MISREAD = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # Dagster writes the path into the URL of a database as it is
 # What earlier versions wrote, by SHA-256: such a file is replaced, one that a person has changed is kept.
 _FORMER = {
     "38d984cc1111c4f994e4d758ae4e5f807d1ead15019735cc7a33c07c4f104ac1",
@@ -134,11 +135,15 @@ def dagster_home() -> Path:
     """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; created where it is missing.
 
     Raises:
-        CommandError: the folder is not writable.
+        CommandError: the folder is not writable, or Dagster would look for its database elsewhere.
     """
     given = os.environ.get("DAGSTER_HOME")
     home = Path(given) if given else load_settings().home / "dagster"
     home = home.absolute()
+    if (odd := _MISREAD.search(str(home))) is not None:
+        raise CommandError(
+            f"{home}: Dagster's database cannot lie below a folder named with {odd[0]!r}; set DAGSTER_HOME to another"
+        )
     home.mkdir(parents=True, exist_ok=True)
     if not os.access(home, os.W_OK):
         raise CommandError(f"{home}: may not be written by this user; set DAGSTER_HOME to a folder of your own")

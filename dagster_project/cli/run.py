@@ -26,7 +26,7 @@ from dagster_project.cli.step_lines import StepLine, Watch, print_left, print_li
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
-from spark_jobs.lake.engine.choice import choose
+from spark_jobs.lake.engine.choice import choose, require_settings
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.session import require_installation
@@ -181,7 +181,9 @@ def execute(
         CatalogueError: the lake cannot be opened or written.
         CommandError: the selection or the partition does not exist.
         DefinitionError: the project cannot be loaded.
+        SetupError: a setting of the engines says nothing that is known.
     """
+    require_settings()
     settings = load_settings()
     catalogue = open_catalogue(settings)
     require_writable(settings)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -107,3 +109,44 @@ def test_an_interruption_ends_the_run_after_the_steps_that_are_under_way() -> No
     )
     assert not result.success and not ran
     assert not [event for event in result.all_events if event.is_step_failure]
+
+
+_QUERY = """
+import sys, time
+import dagster as dg
+from dagster_project.executor import run_here
+from spark_jobs.lake.engine.embedded import end_process, start_embedded
+
+def endless(batches):
+    print("computing", flush=True)
+    time.sleep(3600)
+    yield from batches
+
+@dg.op
+def step():
+    start_embedded().range(1).mapInArrow(endless, "id long").count()
+
+@dg.job
+def job():
+    step()
+
+with dg.DagsterInstance.ephemeral() as instance:
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    result = run_here(job, instance, quiet, raise_on_error=False)
+    print("failed" if [one for one in result.all_events if one.is_step_failure] else "interrupted", flush=True)
+end_process(130)
+"""
+
+
+def test_an_interruption_does_not_wait_for_a_query_of_sail() -> None:
+    """The run ends, and then the process, though a Python function of the query would go on for an hour."""
+    pytest.importorskip("pysail")
+    command = [sys.executable, "-c", _QUERY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None and running.stdout.readline() == "computing\n"
+            running.send_signal(signal.SIGINT)
+            said, errors = running.communicate(timeout=300)
+        finally:
+            running.kill()
+    assert (said, running.returncode) == ("interrupted\n", 130), errors

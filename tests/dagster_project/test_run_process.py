@@ -16,11 +16,13 @@ from unittest.mock import Mock
 
 import dagster as dg
 import pytest
+from dagster._core.events.log import EventLogEntry
 from dagster._core.launcher import WorkerStatus
 from prometheus_client import CollectorRegistry
 
-from dagster_project import run_process
+from dagster_project import executor, run_process
 from dagster_project.cli.project import _INSTANCE, dagster_home
+from dagster_project.exceptions import CommandError
 from dagster_project.executor import run_here, side_by_side
 from dagster_project.inspect.lake.run_health import RUNS_METRIC, RunHealth, run_collector, run_finding, run_health
 from dagster_project.run_process import WatchedRunLauncher, end_dead_runs, run_processes, signs_of_life
@@ -102,6 +104,30 @@ def test_the_process_decides_and_the_clock_only_where_one_cannot_look(
     launcher = instance.run_launcher
     assert isinstance(launcher, WatchedRunLauncher) and launcher.supports_check_run_worker_health
     assert [launcher.check_run_worker_health(run).status for _ in looks] == [WorkerStatus[one] for one in looks]
+
+
+def test_a_run_that_was_killed_before_its_first_sign_is_dead(instance: dg.DagsterInstance) -> None:
+    """Nothing followed its start for minutes; one whose executor has told anything since is left alone."""
+    killed, other, young = (run_of(instance, None) for _ in range(3))
+    for run, minutes in ((killed, 5), (other, 5), (young, 1)):
+        event = dg.DagsterEvent("PIPELINE_START", job.name)
+        moment = time.time() - 60 * minutes
+        instance.handle_new_event(EventLogEntry(None, 10, "", run.run_id, moment, None, job.name, event))
+    instance.report_engine_event("Executing steps in process", other)
+    check = instance.run_launcher.check_run_worker_health
+    assert [check(run).status.name for run in (killed, other, young, killed)] == [*["RUNNING"] * 3, "NOT_FOUND"]
+    assert run_health(instance, datetime.now(UTC)).dead == 1 and end_dead_runs(instance) == []
+
+
+def test_a_command_gives_its_first_sign_before_the_run_exists(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the next command can end it at once, however early it was killed."""
+    made = dg.Definitions([dg.asset(lambda: None, name="table")]).resolve_implicit_global_asset_job_def()
+    monkeypatch.setattr(executor, "core_execute_in_process", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_here(made, instance, {}, run_id="killed")
+    assert run_processes(instance, ["killed"])["killed"].process == ME
 
 
 def test_a_sign_between_two_looks_is_life(instance: dg.DagsterInstance) -> None:
@@ -187,3 +213,18 @@ def test_settings_that_an_earlier_version_wrote_are_replaced(lake_env: Path) -> 
         (home / "dagster.yaml").write_text(text)
         dagster_home()
         assert (home / "dagster.yaml").read_text() == (text if kept else _INSTANCE)
+
+
+def test_a_home_that_dagster_would_look_for_elsewhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes the path into an address as it is, where `%20` means a space and `?` ends the path."""
+    for name in ("of 100%20", "what?"):
+        monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
+        with pytest.raises(CommandError, match=r"(%20|\?)'; set DAGSTER_HOME to another$"):
+            dagster_home()
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "100% #1 é"))
+    dagster_home()
+    with dg.DagsterInstance.get() as instance:
+        assert instance.get_runs() == []

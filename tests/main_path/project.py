@@ -21,6 +21,7 @@ from dagster_project.assets.deduplication import Deduplication
 from dagster_project.cli.step_lines import failure_text
 from dagster_project.definitions import build
 from dagster_project.resources import LakeResource
+from spark_jobs.lake.session.settings import settings_at
 
 _REPOSITORIES = ("h11", "markupsafe", "mdurl", "jinja2", "click")
 _MOMENT = 1_760_000_000
@@ -47,11 +48,8 @@ class Outcome:
 
 def point_at(root: Path) -> dict[str, str]:
     """Environment of a lake in a folder."""
-    return {
-        "PYICEBERG_CATALOG__LAKE__TYPE": "sql",
-        "PYICEBERG_CATALOG__LAKE__URI": f"sqlite:///{root}/catalog.db",
-        "PYICEBERG_CATALOG__LAKE__WAREHOUSE": str(root),
-    }
+    values = settings_at(root).properties
+    return {f"PYICEBERG_CATALOG__LAKE__{name.upper()}": value for name, value in values.items()}
 
 
 def definitions(source: Path, both: bool, spark_config: dict[str, str] | None = None) -> dg.Definitions:

@@ -79,6 +79,7 @@ from pathlib import Path
 import dagster as dg
 import own_tables
 from dagster_project.lake_asset import declared_binding
+from dagster_project.resources import LakeResource
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -104,7 +105,8 @@ def tell(values):
     sys.stdin.readline()
 
 
-graph = dg.load_definitions_from_module(own_tables).resolve_asset_graph()
+assets = dg.load_assets_from_modules([own_tables])
+graph = dg.Definitions(assets, resources={"lake": LakeResource()}).resolve_asset_graph()
 for binding in [source("code", sys.argv[2]), declared_binding("mine.counted", graph, catalogue)]:
     outcome = materialize(lake, binding)[0]
     partitions = int(session().conf.get("spark.sql.shuffle.partitions"))

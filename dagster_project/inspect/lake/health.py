@@ -6,6 +6,7 @@ the warehouse, read, and removed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from spark_jobs.exceptions import SparkJobsError, WrongLakeError
-from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, choice
+from spark_jobs.exceptions import SetupError, SparkJobsError, WrongLakeError
+from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, choice, require_settings
 from spark_jobs.lake.engine.embedded import require_sail
 from spark_jobs.lake.ledger.ledger import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_writable
@@ -86,6 +87,7 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
 def _engine(settings: LakeSettings) -> tuple[str, str]:
     if os.environ.get(ENGINE) == SAIL:
         require_sail()
+    require_settings()
     if not _takes_sail(settings):
         return "ok", f"Spark: {_small_run(settings).reason}"
     larger = ", and Spark for larger runs and what only Spark does"
@@ -94,7 +96,9 @@ def _engine(settings: LakeSettings) -> tuple[str, str]:
 
 def _takes_sail(settings: LakeSettings) -> bool:
     """Whether small runs take Sail, so that they need nothing of Spark."""
-    return _small_run(settings).engine == SAIL
+    with contextlib.suppress(SetupError):  # of the settings, which the engine's finding tells
+        return _small_run(settings).engine == SAIL
+    return False
 
 
 def _small_run(settings: LakeSettings) -> Choice:

@@ -95,6 +95,17 @@ def choice(warehouse: str, needs: Needs | None = None, needs_spark: str = "") ->
     return Choice(SAIL, f"it reads {_shown(byte_count)}")
 
 
+def require_settings() -> None:
+    """Look at the settings of engines, also where nothing is computed.
+
+    Raises:
+        SetupError: one says nothing that is known.
+    """
+    _named()
+    for name in (MOST_BYTES, MEMORY):
+        size_setting(name, _DEFAULT_BYTES)
+
+
 def missing_sail() -> str:
     """Why Sail cannot start, with the mend; empty where it can."""
     try:

@@ -17,10 +17,13 @@ import contextlib
 import functools
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,7 @@ _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
 _given_out = 0.0  # the process's seconds when they were last shared among those
 _server: Any = None
+_sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def is_embedded(of: DataFrame | SparkSession) -> bool:
@@ -104,7 +108,33 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     for key, value in settings.items():
         session.conf.set(key, (extra or {}).get(key, value))
     session.createDataFrame = functools.partial(_frame_of, session.createDataFrame)
+    _sessions.add(session)
     return session  # type: ignore[no-any-return]
+
+
+def interrupt_queries() -> None:
+    """End what all sessions compute, as soon as Sail hears of it; whoever waits for it gets an error.
+
+    It does not while a Python function of a query computes, so this returns at once.
+    """
+
+    def interrupt(session: Any) -> None:
+        with contextlib.suppress(Exception):  # a query that ended meanwhile, or a server that ends by the same signal
+            session.interruptAll()
+
+    for session in list(_sessions):
+        threading.Thread(target=interrupt, args=(session,), name="interrupt", daemon=True).start()
+
+
+def end_process(status: int) -> None:
+    """End this process at once where Sail computes in it, as PySpark's exit waits for that; else nothing."""
+    if _server is None:
+        return
+    if _scratch.cache_info().currsize:
+        shutil.rmtree(_scratch(), ignore_errors=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, **others: Any) -> DataFrame:
@@ -162,12 +192,22 @@ def read_files(session: SparkSession, files: Sequence[str], schema: Any) -> Data
         session: of Sail.
         files: their paths.
         schema: Spark's; a column that a file lacks is null.
+
+    Raises:
+        InputError: a file is not there, which Sail would read as one without rows.
     """
     if not files:
         return session.createDataFrame([], schema)
-    count = min(parallelism(), len(files))
-    parts = [session.read.schema(schema).parquet(*files[at::count]) for at in range(count)]
+    if lost := next((path for path in files if not os.path.exists(path)), None):
+        raise InputError(f"{lost} does not exist; restore it, or drop its table and compute it anew")
+    count, urls = min(parallelism(), len(files)), [file_url(path) for path in files]
+    parts = [session.read.schema(schema).parquet(*urls[at::count]) for at in range(count)]
     return functools.reduce(lambda one, other: one.union(other), parts)
+
+
+def file_url(path: str) -> str:
+    """The URL of a file or folder on this machine; Sail takes a path for a pattern if it has `?`, `*` or `[`."""
+    return f"file://{urllib.parse.quote(os.path.abspath(path))}"
 
 
 _salts: dict[int, list[int]] = {}

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.lake.engine.embedded import is_embedded, parallelism, read_files, spark_alone
+from spark_jobs.lake.engine.embedded import file_url, is_embedded, parallelism, read_files, spark_alone
 from spark_jobs.spark_sql import DataFrame, SparkSession
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def table_rows(
 
 def path_rows(spark: SparkSession, path: str) -> DataFrame:
     """Rows of the Parquet files of a folder, a file or a glob."""
-    frame = spark.read.parquet(path)
+    frame = spark.read.parquet(file_url(path) if is_embedded(spark) and Path(path).exists() else path)
     if is_embedded(spark):
         files = sorted(map(str, Path(path).rglob("*.parquet"))) if Path(path).is_dir() else sorted(glob(path))
         setattr(frame, _LOCATED, lambda: _located(spark, files, frame.schema))

@@ -37,6 +37,8 @@ from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 _Result = TypeVar("_Result")
 
 _log = logging.getLogger(__name__)
+# Its one line, on the terminal of whoever has set up no logs, is that a commit is tried again, which is no trouble.
+logging.getLogger("pyiceberg.table").setLevel(logging.ERROR)
 
 # Optimistic commits clash when several write at once; 4 retries (the default) lost 12 of 80 appends in a measured run.
 _BASE_PROPERTIES = {

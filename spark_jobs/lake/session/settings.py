@@ -3,7 +3,7 @@
 The catalogue is named `lake`. Its settings are PyIceberg's (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__LAKE__URI` and
 friends); without any, SQLite and Parquet files in `./warehouse`. What Spark needs is computed from the same properties:
 
-    uri sqlite:////srv/lake/catalog.db        -> jdbc:sqlite:/srv/lake/catalog.db?journal_mode=WAL&busy_timeout=30000
+    uri sqlite:////srv/lake/catalog.db        -> jdbc:sqlite:file:///srv/lake/catalog.db?journal_mode=WAL&busy_timeout=30000
     uri postgresql+psycopg2://u:p@host/db     -> jdbc:postgresql://host/db, jdbc.user, jdbc.password
     type rest                                 -> type=rest, uri as it is
     warehouse s3://..., s3.*                  -> S3FileIO with the same endpoint and keys
@@ -66,8 +66,11 @@ class LakeSettings:
     @property
     def database(self) -> Path | None:
         """The file of an embedded catalogue; None where a server has it."""
+        from sqlalchemy import make_url  # it takes a second to load, which workers are spared
+
         uri = self.properties.get("uri", "")
-        return Path(uri.split("?")[0].removeprefix("sqlite:///")) if uri.startswith("sqlite:") else None
+        path = make_url(uri).database if uri.startswith("sqlite:") else None
+        return Path(path) if path else None
 
     def jar_purposes(self) -> frozenset[str]:
         """Which groups of jars Spark needs: core, and postgres or s3 where the settings say so."""
@@ -104,7 +107,8 @@ class LakeSettings:
         if kind != "sql":
             raise CatalogueError(f"catalogue lake: type {kind!r} is not supported; use sql (SQLite, Postgres) or rest")
         if self.database is not None:
-            jdbc = f"jdbc:sqlite:{self.database}?journal_mode=WAL&busy_timeout={_BUSY_SECONDS * 1000}"
+            address = self.database.absolute().as_uri()  # which may have a `?`, unlike a path
+            jdbc = f"jdbc:sqlite:{address}?journal_mode=WAL&busy_timeout={_BUSY_SECONDS * 1000}"
             return {"type": "jdbc", "jdbc.schema-version": "V1", "uri": jdbc}
         parts = urlsplit(uri)
         if not parts.scheme.startswith("postgresql") or not parts.hostname:
@@ -163,9 +167,12 @@ def load_settings() -> LakeSettings:
 
 def _embedded(root: Path) -> dict[str, str]:
     """SQLite and local files under `root`."""
+    from sqlalchemy import URL
+
+    uri = URL.create("sqlite", database=str(root / "catalog.db"), query={"timeout": str(_BUSY_SECONDS)})
     return {
         "type": "sql",
-        "uri": f"sqlite:///{root}/catalog.db?timeout={_BUSY_SECONDS}",
+        "uri": str(uri),
         "warehouse": str(root),
     }
 

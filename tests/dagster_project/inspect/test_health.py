@@ -81,3 +81,17 @@ def test_doctor_ends_with_2_where_something_is_at_fault(
     assert out.splitlines()[0].startswith("ok       engine ") and out.splitlines()[-1].startswith(
         "ok       declarations"
     )
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "--dry-run"], ["plan", "--json"], ["doctor"]])
+def test_an_engine_that_does_not_exist_is_refused_at_once(
+    lake_env: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """By one line, whether there is anything to compute or not; doctor goes on with its other looks."""
+    monkeypatch.setenv("HEADRACE_ENGINE", "sial")
+    monkeypatch.setenv("HEADRACE_SPARK_MEMORY", "much")
+    assert run_command(words) == 2
+    out, err = capfd.readouterr()
+    said = "HEADRACE_ENGINE=sial: there is no such engine; did you mean 'sail'?; set spark, sail, auto"
+    assert err.splitlines()[-1].endswith(said)
+    assert out == "" or (said in out.splitlines()[0] and "declarations" in out.splitlines()[-1])

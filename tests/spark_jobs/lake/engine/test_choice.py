@@ -10,7 +10,7 @@ from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.engine import choice as choice_module
-from spark_jobs.lake.engine.choice import Choice, choice, choose, engine_name
+from spark_jobs.lake.engine.choice import Choice, choice, choose, engine_name, require_settings
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.registry import find_step
 
@@ -18,7 +18,13 @@ from spark_jobs.registry import find_step
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine is named or chosen, and Sail is there."""
-    for name in ("HEADRACE_ENGINE", "HEADRACE_EMBEDDED_BYTES", "HEADRACE_SPARK_MASTER", "PYSPARK_GATEWAY_PORT"):
+    for name in (
+        "HEADRACE_ENGINE",
+        "HEADRACE_EMBEDDED_BYTES",
+        "HEADRACE_EMBEDDED_MEMORY",
+        "HEADRACE_SPARK_MASTER",
+        "PYSPARK_GATEWAY_PORT",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(choice_module, "_chosen", [])
     monkeypatch.setattr(choice_module, "missing_sail", lambda: "")
@@ -77,6 +83,7 @@ def test_a_step_that_headrace_does_not_bring_says_where_it_may_run(
     [
         ("HEADRACE_ENGINE", "sial", "there is no such engine; did you mean 'sail'?; set spark, sail, auto"),
         ("HEADRACE_EMBEDDED_BYTES", "lots", "it is no size; write e.g. 512m or 2g"),
+        ("HEADRACE_EMBEDDED_MEMORY", "lots", "it is no size; write e.g. 512m or 2g"),
     ],
 )
 def test_a_setting_that_says_nothing_is_refused(
@@ -85,7 +92,7 @@ def test_a_setting_that_says_nothing_is_refused(
     """In one line, with the mend."""
     monkeypatch.setenv(name, value)
     with pytest.raises(SetupError, match=f"^{name}={value}: ") as found:
-        choice("/lake", lambda: (1, ""))
+        require_settings()
     assert str(found.value).endswith(said)
 
 

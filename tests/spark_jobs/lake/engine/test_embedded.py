@@ -1,10 +1,51 @@
-"""What the embedded engine says of itself, without starting it."""
+"""What Sail makes of files: each is read by its own name, none is one without rows; and what its steps take."""
 
 from __future__ import annotations
 
+import json
+import random
+import subprocess
+import sys
 import time
+from pathlib import Path
+from typing import Any
 
-from spark_jobs.lake.engine.embedded import processor_seconds
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.engine.embedded import processor_seconds, read_files
+from tests.tiers import tries
+
+_READ = """
+import json, sys
+from spark_jobs.lake.engine.embedded import read_files, start_embedded
+session = start_embedded()
+print(json.dumps([[row.x for row in read_files(session, [path], "x long").collect()] for path in json.load(sys.stdin)]))
+"""
+
+
+def test_a_path_is_no_pattern_and_has_no_escapes(tmp_path: Path) -> None:
+    """Folders and files of random names, in a process of its own, since a process has one engine."""
+    pytest.importorskip("pysail")
+    draw, paths = random.Random(30), []
+    for number in range(tries(200, default=8)):
+        folder, file = ("".join(draw.choices([*"%20?*[]{}#&=+;: '\"\\~", "%2F", "é", "水"], k=6)) for _ in range(2))
+        paths.append(tmp_path / f"a{folder}" / f"{number}{file}.parquet")
+        paths[-1].parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"x": [number]}), paths[-1])
+    command, given = [sys.executable, "-c", _READ], json.dumps([str(path) for path in paths])
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == [[number] for number in range(len(paths))]
+
+
+def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
+    """Sail itself would read it as no rows."""
+    session: Any = None
+    with pytest.raises(InputError, match=rf"{tmp_path}/lost.parquet does not exist; restore it"):
+        read_files(session, [f"{tmp_path}/lost.parquet"], "x long")
 
 
 def burn(seconds: float) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from spark_jobs.lake.session.catalogue import commit
+from spark_jobs.lake.session.catalogue import commit, open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 
 
 class Contended:
@@ -43,3 +46,15 @@ def test_those_who_clash_wait_longer_each_time_and_not_alike(monkeypatch: pytest
     assert all(0 < pause <= bound for pause, bound in zip(pauses, bounds, strict=True))
     assert len(set(pauses)) == len(pauses)
     assert sum(pauses[:5]) < sum(pauses[14:19]) and 5 < sum(pauses[:19]) < 60
+
+
+def test_a_commit_that_is_tried_again_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """PyIceberg rebases what came second; the user, who has nothing to mend, reads nothing."""
+    catalogue = open_catalogue(settings_at(tmp_path))
+    catalogue.create_namespace("demo")
+    rows = pa.table({"x": [1]})
+    catalogue.create_table("demo.numbers", rows.schema)
+    first, second = (catalogue.load_table("demo.numbers") for _ in range(2))
+    first.append(rows)
+    second.append(rows)
+    assert second.scan().to_arrow().num_rows == 2 and not caplog.records

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import sqlite3
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from spark_jobs.exceptions import CatalogueError
 from spark_jobs.lake.session import catalogue, session
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import LakeSettings, load_settings, settings_at
+from tests.tiers import tries
 
 PREFIX = "spark.sql.catalog.lake."
 
@@ -51,9 +54,22 @@ def test_without_settings_the_lake_is_in_the_working_directory(nowhere: Path) ->
     assert settings.warehouse == str(nowhere / "warehouse")
     assert settings.properties["uri"] == f"sqlite:///{nowhere}/warehouse/catalog.db?timeout=30"
     assert spark_of(settings)["uri"] == (
-        f"jdbc:sqlite:{nowhere}/warehouse/catalog.db?journal_mode=WAL&busy_timeout=30000"
+        f"jdbc:sqlite:file://{nowhere}/warehouse/catalog.db?journal_mode=WAL&busy_timeout=30000"
     )
     assert settings.jar_purposes() == {"core"}
+
+
+@pytest.mark.parametrize("seed", range(tries(100, default=5)))
+def test_a_lake_may_lie_in_a_folder_of_any_name(tmp_path: Path, seed: int) -> None:
+    """What means something in an address, a pattern or an escape is a character of the path, for all who open it."""
+    root = tmp_path / "".join(random.Random(seed).choices(["%20", "%", *"#?&=+;:*[]{}!~'\" \\", "é", "水"], k=8))
+    settings = settings_at(root)
+    assert settings.database == root / "catalog.db"
+    open_catalogue(settings).create_namespace("demo")
+    address, _, options = spark_of(settings)["uri"].removeprefix("jdbc:sqlite:").partition("?")
+    with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+        assert connection.execute("SELECT count(*) FROM iceberg_namespace_properties").fetchone() == (1,)
+    assert options.startswith("journal_mode=WAL&") and [one.name for one in tmp_path.iterdir()] == [root.name]
 
 
 def test_sqlite_elsewhere(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +77,7 @@ def test_sqlite_elsewhere(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     settings = configure(monkeypatch, uri="sqlite:////srv/lake/catalog.db", warehouse="file:///srv/lake")
     assert not settings.embedded
     assert settings.properties["uri"] == "sqlite:////srv/lake/catalog.db?timeout=30"
-    assert spark_of(settings)["uri"].startswith("jdbc:sqlite:/srv/lake/catalog.db?")
+    assert spark_of(settings)["uri"].startswith("jdbc:sqlite:file:///srv/lake/catalog.db?")
     assert settings.warehouse == "/srv/lake" and settings.home == Path("/srv/lake")
 
 

@@ -86,6 +86,19 @@ def hash_bytes(data: int, start: int, stop: int) -> np.uint64:
 
 
 @njit
+def has_digit(data: int, start: int, stop: int, end: int) -> bool:
+    """Whether one of the bytes from start to stop is a digit of ASCII; `end` is the position after the text."""
+    found, i = ZERO, start
+    while i < stop:
+        x = load_eight(data, i, end)
+        i += 8
+        ascii_bits = x & _LOW
+        digits = (ascii_bits + _FROM_0) & ~(ascii_bits + _PAST_9) & ~x & _HIGH
+        found |= digits << U64(8 * max(i - stop, 0))
+    return found != ZERO
+
+
+@njit
 def is_keyword(keywords: int, h: np.uint64) -> bool:
     """Whether a hash is in the table of KEYWORD_SLOTS hashes at an address (open addressing by the top bits)."""
     slot = np.int64(h >> _KEYWORD_SHIFT)

@@ -29,6 +29,7 @@ from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.sources.api.api_config import secret_of
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.file_trees import absolute
+from spark_jobs.sources.reading.plain_values import exact_number
 from spark_jobs.sources.source_config import KafkaTopic, StreamSource
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def pages_of(lines: Iterable[str | None]) -> Iterator[list[Any]]:
         if line is None or not line.strip():
             continue
         try:
-            page.append(json.loads(line))
+            page.append(json.loads(line, parse_float=exact_number))
         except (ValueError, RecursionError):
             page.append(line)
         held += len(line)

@@ -22,7 +22,6 @@ OPTIONAL = (
 NOT_IMPORTED = {
     "dagster-webserver": "a program, which `headrace ui` starts",
     "pandas": "PySpark asks for it before it hands Arrow to Python",
-    "zstandard": "PySpark's client of Spark Connect asks for it",
 }
 LOADED_BY_NAME = "tree-sitter-"
 

@@ -19,10 +19,10 @@ they share. `docs/deduplication.md` has the measurements. Code in a language wit
 A bag has no order and counts a word at most four times, so all texts of few different words would be one another's
 duplicates: tables of small numbers, series, genes. Therefore a text counts words (or pairs) only while enough of them
 differ: once more than two fifths of the different ones so far have occurred four times, each further word stands for
-its run. (Two are added to the different ones, so that the first words decide nothing.) Numbers, which begin with a
-digit, are no different ones where they are a fifth of the words so far, of sixteen and more: in `1. A 2. C 3. B` and
-`{"t": 7, "on": true}` all of them differ, and all texts have them. Texts with words enough are counted as they would be
-without this rule, and J remains the exact similarity of two bags.
+its run. (Two are added to the different ones, so that the first words decide nothing.) Where a third of the different
+ones, of eight and more, have a digit, those are left out: in `1. A 2. C 3. B`, `{"t": 7, "on": true}` and
+`feature_7: true` all numbers and labels differ, and all texts have them. Texts with words enough are counted as they
+would be without this rule, and J remains the exact similarity of two bags.
 
       1 0 1 1 0 0 1 0 | 1 1 0 ...     of two words both have occurred four times: from here on 0 1 1, then 1 1 0, ...
 
@@ -51,9 +51,9 @@ WORD_RUNS: Final = 3
 STRUCTURE_TOKENS: Final = 8
 OFTEN: Final = 4
 """Occurrences from which on a word of a text has told what it can."""
-FIRST_WORDS: Final = 16
-NUMBERS_OF: Final = 5
-"""From so many words on, a text of which one in so many is a number has its words alone as different ones."""
+FIRST_WORDS: Final = 8
+NUMBERS_OF: Final = 3
+"""From so many different words on, a text of which one in so many has a digit has the others alone as different."""
 RUN_WORDS: Final = (3, 6, 12, 24)
 """Lengths of runs. Strangers among monthly series are alike to 0.44 by runs of two, to 0.12 by runs of three."""
 RUN_OFTEN: Final = 2

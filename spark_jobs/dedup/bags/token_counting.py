@@ -33,13 +33,14 @@ from spark_jobs.dedup.bags.features import (
 from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.language_syntax import SyntaxTables
 from spark_jobs.lexing.lex import begin_text, lex, make_machine
-from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, byte_at, eight_bytes_at, new_block, store
+from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, eight_bytes_at, new_block, store
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import (
     ONE,
     S32,
     ZERO,
     finish,
+    has_digit,
     hash_step,
 )
 
@@ -127,33 +128,30 @@ def _add_ngrams(ngrams: Block, n: int, slots: int, slot_bits: int) -> int:
 
 
 @njit
-def _add_words(block: Block, n: int, data: int, slots: int, slot_bits: int, tally: Int64Array) -> int:
+def _add_words(block: Block, n: int, data: int, text_end: int, slots: int, slot_bits: int, tally: Int64Array) -> int:
     """Add the first n tokens of a block while the text has enough different ones; the number added.
 
     Args:
         block: words or pairs of words.
         n: how many.
         data: address of the texts.
+        text_end: position after the text.
         slots: address of the table.
         slot_bits: its size.
-        tally: different tokens of the text so far, those of them that occurred OFTEN, the numbers among the different
-            ones, how often numbers occurred, and how many tokens were added.
+        tally: different tokens of the text so far, those of them that occurred OFTEN, and those with a digit.
     """
-    different, often, numbers, counted, added, k = tally[0], tally[1], tally[2], tally[3], tally[4], 0
+    different, often, numbered, k = tally[0], tally[1], tally[2], 0
     while k < n:
-        of_numbers = added >= FIRST_WORDS and NUMBERS_OF * counted >= added
-        if 5 * often > 2 * (different - (numbers if of_numbers else 0) + 2):
+        of_numbers = different >= FIRST_WORDS and NUMBERS_OF * numbered >= different
+        if 5 * often > 2 * (different - (numbered if of_numbers else 0) + 2):
             break
         start, end = block.starts[k], block.ends[k]
         count = _add(slots, slot_bits, block.hashes[k], start, (end - start) << 32 | 1)
-        is_number = end > start and 48 <= byte_at(data + start) <= 57
         different += int(count == 1)
+        numbered += int(has_digit(data, start, end, text_end) and count == 1)
         often += int(count == OFTEN)
-        numbers += int(count == 1 and is_number)
-        counted += int(is_number)
-        added += 1
         k += 1
-    tally[0], tally[1], tally[2], tally[3], tally[4] = different, often, numbers, counted, added
+    tally[0], tally[1], tally[2] = different, often, numbered
     return k
 
 
@@ -322,7 +320,7 @@ def count_texts(
     texts = offsets.size - 1
     bounds = np.zeros(texts + 1, np.int64)
     block, ngrams, held = new_block(_BLOCK_TOKENS), new_block(_BLOCK_TOKENS), np.zeros(STRUCTURE_TOKENS + 1, np.uint64)
-    tally, before = np.zeros(5, np.int64), np.zeros(RUN_WORDS[-1], np.uint64)
+    tally, before = np.zeros(3, np.int64), np.zeros(RUN_WORDS[-1], np.uint64)
     state = np.empty(STATE_WORDS, np.int64)
     slots = np.zeros(3 << _SLOT_BITS, np.uint64)
     out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))
@@ -357,7 +355,7 @@ def count_texts(
                     _add(address, slot_bits, out.hashes[k], out.starts[k], counted)
             address = np.int64(slots.ctypes.data)
             words_before = tally[0]
-            added = _add_words(block, n, m.data, address, slot_bits, tally) if features[text] != WORD_RUNS else 0
+            added = _add_words(block, n, m.data, m.end, address, slot_bits, tally) if features[text] != WORD_RUNS else 0
             used += tally[0] - words_before + _add_ngrams(ngrams, ngram_count, address, slot_bits)
             used += _add_runs(block, added, n, before, address, slot_bits)
             _remember(block, n, before)

@@ -31,7 +31,7 @@ from spark_jobs.lexing.lexers import LEXERS, syntax_digest, syntax_tables
 from spark_jobs.lexing.word_characters import tables_digest, word_tables
 from spark_jobs.text.text_columns import utf8_buffer
 
-TOKEN_RULES: Final = 4
+TOKEN_RULES: Final = 5
 """Bump when a token of any text changes for another reason than the tables of characters and languages."""
 
 _MOST_BYTES: Final = 2**31 - 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.paging import value_at
-from spark_jobs.sources.reading.plain_values import value_text
+from spark_jobs.sources.reading.plain_values import exact_number, value_text
 from spark_jobs.sources.reading.records import JsonFields, Record, Refused, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -25,7 +25,7 @@ def records_in(data: bytes, path: str, error_path: str | None = None) -> list[An
         error_path: where an error stands, if there is one.
     """
     try:
-        answer = json.loads(data, object_pairs_hook=JsonFields)
+        answer = json.loads(data, object_pairs_hook=JsonFields, parse_float=exact_number)
     except (ValueError, RecursionError) as error:
         what = "HTML, not JSON" if data.lstrip()[:1] == b"<" else f"not JSON: {str(error)[:200]}"
         return Refusal(Reason.BAD_ANSWER, what)

@@ -21,6 +21,7 @@ from spark_jobs.sources.formats.page_encoding import decode_page
 from spark_jobs.sources.reading.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
+_FALLBACK = re.compile(r"<no(?:frames|embed)\b", re.IGNORECASE)
 _TAG = re.compile(r"<[a-zA-Z!?/]")
 _HEAD_DATES = (
     'meta[property="article:published_time"], meta[itemprop="datePublished"], meta[name="date"], '
@@ -52,11 +53,12 @@ def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: b
         tree = HTMLTree.parse(page.text)
     except HTMLParserException as error:  # every text is HTML; so the memory ended
         raise MemoryError from error
-    visible_count, link_density = _visible(tree)
+    markup, shown = _shown(page.text, tree)
+    visible_count, link_density = _visible(shown)
     if extractor == "both":
-        text = text_by_both(page.text, tree, visible_count, link_density)
+        text = text_by_both(markup, shown, visible_count, link_density)
     else:
-        text = text_by_trafilatura(page.text) if extractor == "trafilatura" else text_by_resiliparse(tree)
+        text = text_by_trafilatura(markup) if extractor == "trafilatura" else text_by_resiliparse(shown)
     if not text:
         return Refusal(Reason.EMPTY, "the page has no main text")
     facts = {
@@ -76,6 +78,21 @@ def extract_text(data: bytes, charset: str | None, cut: bool) -> Extracted | Ref
         return decoded
     codec = {"source_encoding": decoded.encoding, "source_encoding_by": decoded.named_by}
     return Extracted(decoded.text, {**codec, EXTRACTED_BY: f"resiliparse {_version('resiliparse')}"})
+
+
+def _shown(markup: str, tree: HTMLTree) -> tuple[str, HTMLTree]:
+    """A page without what only browsers without frames would show, which is in it as text; alone, that is the page."""
+    if not _FALLBACK.search(markup) or tree.document is None:
+        return markup, tree
+    frames, embedded = (tree.document.get_elements_by_tag_name(name) for name in ("noframes", "noembed"))
+    instead = "\n".join(node.text for node in frames)
+    if not (frames or embedded):
+        return markup, tree
+    for node in [*frames, *embedded]:
+        node.decompose()
+    if instead.strip() and not extract_plain_text(tree).strip():
+        return instead, HTMLTree.parse(instead)
+    return tree.document.html, tree
 
 
 def _facts(tree: HTMLTree) -> dict[str, str]:

@@ -7,13 +7,17 @@ A path leads down from the element; each step is a name as the file has it, with
 elements have gives them all: a text with a blank line between them, a JSON list elsewhere.
 
 The parser is Python's expat, which reads no other file and expands nothing here: an entity of HTML (`&eacute;`) or one
-declared as a few plain characters is those characters, and an element that needs any other is refused.
+declared as a few plain characters is those characters, and an element that needs any other is refused, as is one that
+has an entity without declaration in an attribute that is read. The elements behind it are read, whatever the file says
+of its declarations.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Any
 from xml.parsers import expat
 
@@ -24,6 +28,10 @@ from spark_jobs.sources.refusals import Reason, Refusal, first_line
 from spark_jobs.sources.source_config import FilesSource
 
 _CHUNK_BYTES = 1 << 16
+_STANDALONE = re.compile(rb"""(<\?xml\s[^>]*?)standalone\s*=\s*(?:"yes"|'yes')""")
+_TAG = re.compile(rb"""<(?:[^'">]|"[^"]*"|'[^']*')*""")
+_QUOTED = re.compile(rb"""=\s*("[^"]*"|'[^']*')""")
+_NAMED = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos);)([^#;&<\s]+);")
 _TOKEN_BYTES = 4 << 20  # a tag or comment that is longer hides where the next element begins
 _DEPTH = 1000
 _ENTITY_CHARACTERS = 16
@@ -38,7 +46,8 @@ class _FileFaultError(Exception):
 class _Elements:
     """Handlers of the parser, and the records that they have completed."""
 
-    def __init__(self, source: FilesSource, max_bytes: int) -> None:
+    def __init__(self, source: FilesSource, max_bytes: int, parser: expat.XMLParserType) -> None:
+        self._parser = parser
         self.done: list[Record | Refused] = []
         self.number = 0
         self.unread: str | None = None  # what stands for elements that are not read
@@ -68,10 +77,24 @@ class _Elements:
         path = tuple(self._names[self._depth :])
         for column in self._columns_at(path):
             self._open.append((len(self._names), self._value(column)))
-        for key, value in attributes.items():
-            for column in self._columns_at((*path, f"@{key}")):
-                self._value(column).append(value)
-                self._count(value)
+        read = {key: found for key in attributes if (found := self._columns_at((*path, f"@{key}")))}
+        for key, columns in read.items():
+            for column in columns:
+                self._value(column).append(attributes[key])
+                self._count(attributes[key])
+        if read and (lost := self._lost_entity([name in read for name in attributes])):
+            self._refuse(Refusal(Reason.BAD_RECORD, f"entity &{lost:.50}; in an attribute has no declaration"))
+
+    def _lost_entity(self, read: Sequence[bool]) -> str | None:
+        """The name of an entity without declaration, which the parser leaves out, in attributes of this tag.
+
+        Args:
+            read: whether a column has the attribute, in the order of the tag.
+        """
+        tag = _TAG.match(self._parser.GetInputContext().replace(b"\0", b""))
+        values = compress(_QUOTED.findall(tag[0] if tag else b""), read)
+        names = (name.decode(errors="replace") for value in values for name in _NAMED.findall(value))
+        return next((name for name in names if name not in self._entities), None)
 
     def end(self, _: str) -> None:
         """An element ends; with the record's own, the record is complete."""
@@ -158,7 +181,9 @@ def xml_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterator
         source: the name of the element, and the mapping of what is in it.
         max_bytes: longest text in UTF-8.
     """
-    parser, elements, given = expat.ParserCreate(), _Elements(source, max_bytes), 0
+    parser = expat.ParserCreate()
+    parser.UseForeignDTD(True)  # whatever is declared, more may be elsewhere: an unknown entity ends no file
+    elements, given = _Elements(source, max_bytes, parser), 0
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler = elements.start, elements.end
     parser.CharacterDataHandler, parser.EntityDeclHandler = elements.characters, elements.declared
@@ -167,6 +192,8 @@ def xml_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterator
         chunk = b" "
         while chunk:
             chunk = stream.read(_CHUNK_BYTES)
+            if not given:  # a file that stands alone would end at an unknown entity
+                chunk = _STANDALONE.sub(lambda found: found[1].ljust(len(found[0])), chunk, count=1)
             given += len(chunk)
             parser.Parse(chunk, not chunk)
             yield from elements.done

@@ -5,6 +5,29 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import math
+from typing import Final
+
+_EXACT_DIGITS: Final = 15
+"""Digits up to which a double gives any decimal number back."""
+
+
+class WrittenNumber(str):
+    """A number that no double holds exactly, as it was written."""
+
+    __slots__ = ()
+
+
+def exact_number(literal: str) -> float | WrittenNumber:
+    """A number of JSON with a point or an exponent, for the parser's `parse_float`: never infinite, never rounded."""
+    number = float(literal)
+    if len(literal) <= _EXACT_DIGITS + 1 and "e" not in literal and "E" not in literal:
+        return number
+    digits = literal.lower().partition("e")[0].strip("-0.")
+    is_exact = bool(number) == bool(digits) and math.isfinite(number)
+    if is_exact and (not number or decimal.Decimal(repr(number)) == decimal.Decimal(literal)):
+        return number
+    return WrittenNumber(literal)
 
 
 def value_text(value: object) -> str | None:

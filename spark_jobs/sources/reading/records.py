@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.reading.decoding import binary_refusal
-from spark_jobs.sources.reading.plain_values import value_text
+from spark_jobs.sources.reading.plain_values import WrittenNumber, exact_number, value_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line, reason_of
 from spark_jobs.sources.source_config import KINDS, FilesSource
 
@@ -190,7 +190,7 @@ def _json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Ref
     """The JSON object in a text, or why there is none; these columns have one value each, or are refused."""
     may_repeat = any(text.count(f'"{name}"') > 1 for name in columns)
     try:
-        fields = json.loads(text, object_pairs_hook=JsonFields if may_repeat else None)
+        fields = json.loads(text, object_pairs_hook=JsonFields if may_repeat else None, parse_float=exact_number)
     except (ValueError, RecursionError) as error:
         return Refusal(Reason.BAD_RECORD, f"not JSON: {first_line(error)}")
     if not isinstance(fields, dict):
@@ -265,7 +265,7 @@ def _text_or_refusal(value: object, column: str | None) -> str | Refusal:
         return Refusal(Reason.NULL_TEXT, f"column {column!r} is null")
     if isinstance(text, bytes):
         return Refusal(Reason.UNDECODABLE, f"column {column!r} is not UTF-8")
-    if not isinstance(text, str):
+    if not isinstance(text, str) or isinstance(text, WrittenNumber):
         return Refusal(Reason.WRONG_TYPE, f"column {column!r} holds {type(text).__name__}, not text")
     return binary_refusal(text) or text
 

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -118,6 +119,6 @@ def _read(key: str, value: object) -> Any:
 def _whole_number(value: object) -> str | None:
     """The digits of a number of stars; Parquet files of other tools hold them as floats, decimals or text."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
-        value = int(value)
+        value = int(Decimal(repr(value)))  # of 1e30 the digits that were written
     found = re.fullmatch(r"([0-9]+)(\.0*)?", str(value).strip())  # a decimal comes as 12.00
     return None if found is None else found[1]

@@ -112,16 +112,20 @@ def forms(seed: int, count: int) -> list[Document]:
     return [Document(draw.randrange(2), "prose", f"{labels} {own}") for own in filled]
 
 
-def words_or_runs(words: Sequence[Any], few: bool = False, numbers: Collection[Any] = ()) -> Iterator[tuple[int, Any]]:
-    """Features of a text with the place of their last word: words while enough of them differ, then runs as tuples."""
+def words_or_runs(words: Sequence[Any], few: bool = False, numbered: Collection[Any] = ()) -> Iterator[tuple[int, Any]]:
+    """Features of a text with the place of their last word: words while enough of them differ, then runs as tuples.
+
+    `numbered` are words with a digit, which are no different ones where they are a third of these.
+    """
     counts: Counter[Any] = Counter()
-    often, numbers = 0, set(numbers)
+    often = with_digit = 0
     for at, word in enumerate(words):
-        of_numbers = at >= 16 and 5 * sum(one in numbers for one in words[:at]) >= at
-        few = few or 5 * often > 2 * (len(counts.keys() - numbers if of_numbers else counts) + 2)
+        left_out = with_digit if len(counts) >= 8 and 3 * with_digit >= len(counts) else 0
+        few = few or 5 * often > 2 * (len(counts) - left_out + 2)
         if not few:
             counts[word] += 1
             often += counts[word] == 4
+            with_digit += counts[word] == 1 and word in numbered
             yield at, word
             continue
         for size in (3, 6, 12, 24):
@@ -137,7 +141,7 @@ def true_pairs(documents: Sequence[Document], threshold: Fraction, cap: int = 4)
     words = {one.doc_id: re.findall(r"\w+", one.content.lower()) for one in documents}
     counted = {
         doc_id: Counter(
-            feature for _, feature in words_or_runs(own, numbers=[one for one in own if one[0] in "0123456789"])
+            feature for _, feature in words_or_runs(own, numbered={one for one in own if re.search("[0-9]", one)})
         )
         for doc_id, own in words.items()
     }

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
+import random
 import zlib
+from decimal import Decimal
+from functools import partial
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,10 +23,12 @@ from hypothesis import strategies as st
 
 from spark_jobs.sources.api.api_config import ApiSource
 from spark_jobs.sources.api.page_records import page_records
+from spark_jobs.sources.formats.compressed.compression import decompressed
 from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
 from spark_jobs.sources.reading.csv_records import csv_records
 from spark_jobs.sources.reading.decoding import Decoded, decode
 from spark_jobs.sources.reading.parquet_records import parquet_records
+from spark_jobs.sources.reading.plain_values import exact_number
 from spark_jobs.sources.reading.records import (
     Line,
     Record,
@@ -30,6 +38,8 @@ from spark_jobs.sources.reading.records import (
 )
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import FilesSource
+from spark_jobs.sources.streams import pages_of
+from tests.tiers import tries
 
 MAPPING = FilesSource(
     path="x",
@@ -170,16 +180,46 @@ def test_lines_are_those_of_split(lines: list[bytes], ends: bool, chunk: int) ->
     assert found == [Line(n, line.strip()) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_a_damaged_archive_lands_what_comes_before_the_damage(compression: str) -> None:
-    """Records of whole blocks before the cut stand; the fault is told once."""
-    data = b"".join(b'{"body": "%d"}\n' % number for number in range(100_000))
-    packed = gzip.compress(data, 1) if compression == "gzip" else zstandard.compress(data)
-    stream = pa.CompressedInputStream(pa.BufferReader(packed[: len(packed) // 2]), compression)
-    records = list(jsonl_records(stream, TEXT_ONLY, 1000))
-    landed = texts(records)
-    assert landed == [str(number) for number in range(len(landed))]
-    assert (1000 < len(landed) < 99_000 or compression == "zstd") and reasons(records) == [(None, "corrupt_archive")]
+COMPRESS = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "bz2": bz2.compress,
+    "xz": partial(lzma.compress, preset=0),
+}
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
+def test_a_cut_archive_lands_what_comes_before_the_cut(codec: str) -> None:
+    """However many streams follow each other: records of those that are whole stand, and the fault is told once."""
+    draw = random.Random(7)
+    for _ in range(tries(300)):
+        sizes = [draw.choice((1, 3, 200, draw.randrange(1, 4000))) for _ in range(draw.randint(1, 6))]
+        ends = list(accumulate(sizes, initial=0))
+        pieces = [
+            b"".join(b'{"body": "%d %d"}\n' % (number, number**7) for number in range(*span)) for span in pairwise(ends)
+        ]
+        packed = [COMPRESS[codec](piece) for piece in pieces]
+        whole = list(accumulate(map(len, packed), initial=0))
+        cut = draw.choice((draw.randrange(1, whole[-1]), draw.choice(whole[1:]), draw.choice(whole[1:]) - 1))
+        begun = max(number for number, start in enumerate(whole) if start < cut)
+        least, is_whole, data = ends[begun], cut == whole[begun + 1], bytearray(b"".join(packed)[:cut])
+        if codec == "zstd" and draw.random() < 0.2:  # cut or not, what the last begins with is another byte
+            data[whole[begun]] ^= 255
+            is_whole = False
+        records = list(jsonl_records(decompressed(io.BytesIO(data), codec), TEXT_ONLY, 1000))
+        landed = texts(records)
+        assert landed == [f"{number} {number**7}" for number in range(len(landed))]
+        assert len(landed) >= (ends[begun + 1] if is_whole else least)
+        assert reasons(records) == [(None, "corrupt_archive")] * (not is_whole)
+
+
+def test_zstd_lands_blocks_of_a_frame_that_is_cut() -> None:
+    """A frame has blocks of 128 KiB; each that is whole is read."""
+    data = b"".join(b'{"body": "%d %d"}\n' % (number, number**9) for number in range(40_000))
+    packed = zstandard.compress(data)
+    records = list(jsonl_records(decompressed(io.BytesIO(packed[: len(packed) // 2]), "zstd"), TEXT_ONLY, 1000))
+    assert 16_000 < len(texts(records)) < 24_000
+    assert reasons(records) == [(None, "corrupt_archive")]
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
@@ -378,3 +418,52 @@ def test_a_name_that_an_item_of_a_page_has_twice_is_refused() -> None:
     )
     found = list(page_records(items, "", source, "x", 1000))
     assert [isinstance(one, Record) for one in found] == [False, False, True]
+
+
+NUMBERS = {
+    "1.50": "1.5",
+    "1e2": "100.0",
+    "0.1": "0.1",
+    "-0.0": "-0.0",
+    "5e-324": "5e-324",
+    "1.7976931348623157e308": "1.7976931348623157e+308",
+    "0e999": "0.0",
+}
+EXACT = [
+    "123456789012345678901234567890",
+    "1e400",
+    "-1E+400",
+    "1e-400",
+    "1e99999999999999999999",
+    "1e-99999999999999999999",
+    "12345678901234567890.5",
+    "3.14159265358979323846264338327950288",
+]
+
+
+def test_numbers_are_exact_or_as_they_were_written() -> None:
+    """Of lines, and of pages of an API: none is infinite or rounded, and none of these is a text."""
+    values = {**NUMBERS, **{value: value for value in EXACT}}
+    source = FilesSource(path="x", text_column="body", id_column="n", metadata_columns=("v",))
+    lines = "".join(f'{{"body": "b", "n": {written}, "v": [{written}]}}\n' for written in values)
+    found = [record for record in jsonl_records(io.BytesIO(lines.encode()), source, 1000) if isinstance(record, Record)]
+    assert [record.record_id for record in found] == list(values.values())
+    assert [record.metadata["v"].strip('["]') for record in found] == list(values.values())
+    (page,) = pages_of(lines.splitlines())
+    api = ApiSource(url="https://a.example", text_column="body", id_column="n")
+    for data in (json.dumps(page).encode(), b"[" + b",".join(lines.encode().splitlines()) + b"]"):
+        records = page_records(data, "", api, "e", 1000)
+        assert [record.record_id for record in records if isinstance(record, Record)] == list(values.values())
+    refused = list(jsonl_records(io.BytesIO(b'{"body": 1e400}\n{"body": 1.5}'), TEXT_ONLY, 1000))
+    assert reasons(refused) == [(1, "wrong_type"), (2, "wrong_type")]
+
+
+def test_any_number_is_exact_or_as_it_was_written() -> None:
+    """By decimal arithmetic, of random digits, points and exponents."""
+    draw = random.Random(7)
+    for _ in range(tries(20_000, 500)):
+        digits = "".join(draw.choices("0123456789", k=draw.choice((1, 3, 15, 16, 17, 18, 30))))
+        whole = str(int(digits[: draw.randint(1, len(digits))]))
+        literal = f"{draw.choice(('', '-'))}{whole}.{digits}{draw.choice(('', '', f'e{draw.randint(-340, 340)}'))}"
+        found = exact_number(literal)
+        assert found == literal or Decimal(repr(found)) == Decimal(literal), literal

@@ -6,6 +6,7 @@ A codec is known by the extension or by the first bytes. Streams that follow eac
 from __future__ import annotations
 
 import bz2
+import io
 import lzma
 import struct
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
+import zstandard
 
 from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
 from spark_jobs.sources.reading.records import Stream
@@ -33,6 +35,7 @@ _SKIPPED = struct.Struct("<LL")
 _SKIPPED_MARK, _SKIPPED_MASK = 0x184D2A50, 0xFFFFFFF0
 _LOOKED_AT = 1 << 20  # bytes of such frames; behind longer ones zstd is expected
 _CHUNK_BYTES = 1 << 16
+_FED_BYTES = 1 << 12  # to zstd at once: 4 bytes may stand for 128 KB, and a damage loses what comes of them
 _XZ_MEMORY = 128 << 20  # xz -9 needs 65 MB; a header may ask for 4 GB
 
 
@@ -80,17 +83,54 @@ def decompressed(file: Stream, codec: str) -> Stream:
     """
     if codec == "gzip":
         return GzipMembers(file)
-    if codec in ("bz2", "xz"):
-        return _Decoded(
-            file, bz2.BZ2Decompressor if codec == "bz2" else partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY)
-        )
+    if codec in _DECODERS:
+        return _Decoded(file, _DECODERS[codec])
     native = file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
     stream: Stream = pa.CompressedInputStream(native, codec)
     return stream
 
 
+class _ZstdFrame:
+    """One frame of zstd, as the standard library decompresses other streams."""
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._fed, self._given = io.BytesIO(), io.BytesIO()  # what is to be decompressed, what is to be given
+
+    @property
+    def eof(self) -> bool:
+        return self._frame.eof and not _is_left(self._given)
+
+    @property
+    def needs_input(self) -> bool:
+        return not (_is_left(self._fed) or _is_left(self._given))
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data + self._fed.read()
+
+    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
+        if data:
+            self._fed = io.BytesIO(data)
+        if not (_is_left(self._given) or self._frame.eof):
+            self._given = io.BytesIO(self._frame.decompress(self._fed.read(_FED_BYTES)))
+        return self._given.read(max_length)
+
+
+def _is_left(held: io.BytesIO) -> bool:
+    """Whether something is to be read."""
+    return held.tell() < held.getbuffer().nbytes
+
+
+_DECODERS: Final[dict[str, Callable[[], _Decoder]]] = {
+    "bz2": bz2.BZ2Decompressor,
+    "xz": partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY),
+    "zstd": _ZstdFrame,
+}
+
+
 class _Decoded:
-    """Streams of bzip2 or xz, one after the other."""
+    """Streams of bzip2 or xz, or frames of zstd, one after the other."""
 
     def __init__(self, file: Stream, decoder: Callable[[], _Decoder]) -> None:
         self._file, self._new = file, decoder
@@ -117,7 +157,7 @@ class _Decoded:
                     raise OSError("ends inside of a compressed stream")
             try:
                 data = self._decoder.decompress(given, size)
-            except (OSError, EOFError, lzma.LZMAError) as error:
+            except (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError) as error:
                 raise OSError(f"damaged: {error}") from error
             if self._decoder.eof:
                 self._held, self._decoder = self._decoder.unused_data, None

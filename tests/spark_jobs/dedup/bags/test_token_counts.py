@@ -125,19 +125,19 @@ def expected(text: str, salt: int, feature: int = WORDS, lower: bool = True) -> 
         h = mixed(folded(hashes)) if feature == WORD_PAIRS else hashes[0]
         start, stop = (len(text[:place].encode()) for place in part[-1][1:])
         found.append((h, start, stop - start if feature == WORDS else 0))
-    numbers = {token_hash(token, salt) for token, _, _ in tokens if "0" <= token[0] <= "9" and feature == WORDS}
-    return summed(with_runs(found, feature == WORD_RUNS, numbers))
+    numbered = {token_hash(token, salt) for token, _, _ in tokens if re.search("[0-9]", token) and feature == WORDS}
+    return summed(with_runs(found, feature == WORD_RUNS, numbered))
 
 
 def with_runs(
-    words: list[tuple[int, int, int]], few: bool = False, numbers: Collection[int] = ()
+    words: list[tuple[int, int, int]], few: bool = False, numbered: Collection[int] = ()
 ) -> list[tuple[int, int, int]]:
     """Words (or pairs) with start and length, and from where too few of them differ on runs."""
     return [
         (h, *words[at][1:])
         if isinstance(h, int)
         else (mixed(folded([one or 0 for one in h]) ^ len(h)), words[at][1], 0)
-        for at, h in words_or_runs([h for h, _, _ in words], few, numbers)
+        for at, h in words_or_runs([h for h, _, _ in words], few, numbered)
     ]
 
 
@@ -162,7 +162,9 @@ def expected_structure(text: bytes, lexer: int, salt: int) -> Expected:
     found = lex_text(np.frombuffer(text, np.uint8), lexer, True, syntax_tables(), word_tables())
     tokens = list(zip(*(column.tolist() for column in found), strict=True))
     words = [(mixed(h ^ salt), start, end - start) for h, start, end, kind in tokens if kind < KEYWORD]
-    features = with_runs(words, numbers={h for h, start, _ in words if text[start : start + 1].isdigit()})
+    features = with_runs(
+        words, numbered={h for h, start, size in words if re.search(b"[0-9]", text[start : start + size])}
+    )
     parts = [(h if kind > TEXT else folded([kind + 1]), start) for h, start, _, kind in tokens if kind != TEXT]
     for last in range(STRUCTURE_TOKENS, len(parts) + 1):
         run = parts[last - STRUCTURE_TOKENS : last]

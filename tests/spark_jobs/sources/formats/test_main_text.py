@@ -98,3 +98,25 @@ def test_the_text_of_both_is_nearer_to_gold_texts_than_that_of_one(real_data: Pa
         scores[extractor] = mean_token_f1([one.text if isinstance(one, Extracted) else "" for one in found], pages)
     assert len(pages) == 65 and scores["both"] > 0.965
     assert scores["both"] > max(scores["resiliparse"], scores["trafilatura"])
+
+
+@pytest.mark.parametrize("extractor", ["resiliparse", "trafilatura", "both"])
+def test_what_browsers_without_frames_would_show_is_the_page_or_nothing(extractor: str) -> None:
+    """It is the text of a page of frames, and markup of no other page."""
+    inner = f"<p>{PARAGRAPH}</p><p>{ITEMS[0]} &amp; <a href=/m>the menu</a></p>"
+    for name in ("noframes", "NOFRAMES", "noembed"):
+        for left in (f"<{name}>{inner}</{name}>", f"<{name}>{inner}"):
+            assert text_of(f"<p>{PARAGRAPH}</p><p>{ITEMS[1]}</p>{left}", extractor) == f"{PARAGRAPH} {ITEMS[1]}"
+    text = f"{PARAGRAPH} {ITEMS[0]} & the menu"
+    for frames in (
+        f"<frameset cols='1,2'><frame src=a><noframes><body>{inner}</body></noframes></frameset>",
+        f"<frameset cols='1,2'><frame src=a></frameset><noframes>{inner}</noframes>",
+        f"<frameset><noframes>{inner}",
+        f"<noframes>{inner}</noframes><frameset><frame src=a></frameset>",
+        f"<body><frameset><frame src=a><noframes>{inner}</noframes></frameset></body>",
+    ):
+        page = extract_page(f"<html lang=en><head><title>T</title></head>{frames}</html>".encode(), extractor)
+        assert isinstance(page, Extracted) and " ".join(page.text.split()) == text
+        assert page.metadata["title"] == "T"
+    empty = extract_page(b"<frameset><frame src=a><noframes> </noframes></frameset>", extractor)
+    assert not isinstance(empty, Extracted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import io
+import random
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from spark_jobs.sources.formats.xml_elements import xml_records
 from spark_jobs.sources.reading.records import Record, Refused
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
+from tests.tiers import tries
 
 WIKI = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xmlns:dc="urn:dc">
 <siteinfo><sitename>W</sitename></siteinfo>
@@ -161,3 +163,34 @@ def test_entities_that_stand_for_elements_are_told() -> None:
     *records, fault = read(f"{types}<r>&chapter;<d>text</d>&own;&amp;</r>".encode())
     assert [one.text for one in records if isinstance(one, Record)] == ["text"]
     assert isinstance(fault, Refused) and fault.number is None and "&chapter;" in fault.refusal.detail
+
+
+PROLOGUES = {
+    "": set[str](),
+    "<?xml version='1.0'?>\n": set(),
+    '<?xml version="1.0" encoding="UTF-8" standalone="yes" ?>': set(),
+    "<?xml version='1.0'\n standalone = 'yes'?>": set(),
+    '<!DOCTYPE r [<!ENTITY own "ü">]>': {"own"},
+    '<?xml version="1.0" standalone="yes"?><!DOCTYPE r [<!ENTITY own "ü">]>': {"own"},
+    "<!DOCTYPE r SYSTEM 'r.dtd'>": set(),
+}
+
+
+def test_an_unknown_entity_costs_its_own_record_alone() -> None:
+    """Without a declaration, in texts and attributes that are read or not; what stands behind it is read."""
+    draw = random.Random(7)
+    known = {"lt": "<", "#252": "ü", "eacute": "é", "nbsp": "\xa0"}
+    for _ in range(tries(2000, 100)):
+        prologue = draw.choice(list(PROLOGUES))
+        declared = dict.fromkeys(PROLOGUES[prologue], "ü")
+        texts, read_texts = {**known, **declared}, {"lt": "<", "#252": "ü", **declared}  # names of HTML in texts alone
+        file, expected = prologue + "<r>", list[tuple[str, str] | None]()
+        for _ in range(draw.randint(1, 4)):
+            text, read_one, other, aside = (draw.choice([*known, "own", "foo", "a.b-c"]) for _ in range(4))
+            file += f"""<d t="x>&{read_one};" u='&{other};'><f>a&{text};b</f><!-- &no; --><e t="&{aside};"/></d>\n"""
+            lost = text not in texts or read_one not in read_texts
+            expected.append(None if lost else (f"a{texts[text]}b", f"x>{read_texts[read_one]}"))
+        for encoding in ("utf-8", "utf-16") if "xml" not in prologue else ("utf-8",):
+            records = read(f"{file}</r>".encode(encoding), text_column="f", metadata_columns=("@t",))
+            found = [(one.text, one.metadata["@t"]) if isinstance(one, Record) else None for one in records]
+            assert found == expected, file

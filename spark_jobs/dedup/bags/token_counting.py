@@ -148,7 +148,7 @@ def _add_words(block: Block, n: int, data: int, text_end: int, slots: int, slot_
         start, end = block.starts[k], block.ends[k]
         count = _add(slots, slot_bits, block.hashes[k], start, (end - start) << 32 | 1)
         different += int(count == 1)
-        numbered += int(has_digit(data, start, end, text_end) and count == 1)
+        numbered += int(count == 1 and has_digit(data, start, end, text_end))
         often += int(count == OFTEN)
         k += 1
     tally[0], tally[1], tally[2] = different, often, numbered

@@ -59,7 +59,7 @@ def test_the_demo_declares_exactly_these_tables(loaded: dg.Definitions) -> None:
 def test_every_asset_says_what_it_is(loaded: dg.Definitions, table: str) -> None:
     """Kinds, owners, description, domain, code version, columns with comments, and the code behind it."""
     node = loaded.resolve_asset_graph().get(key(table))
-    assert node.kinds == {"spark", "iceberg"}
+    assert node.kinds == {"iceberg"}
     assert list(node.owners) == ["team:headrace"]
     assert len(node.description or "") > 40
     assert node.tags["headrace/domain"] in {"sources", "text", "filters", "dedup", "code", "packing", "lake"}

@@ -106,7 +106,7 @@ def test_columns_of_inputs_are_told_as_lineage(chain: Project) -> None:
 def test_an_asset_looks_like_an_asset(chain: Project) -> None:
     """Group, kinds, owners, description, domain and the place of its code."""
     spec = chain.definitions.resolve_asset_graph().get(key("demo.numbers"))
-    assert spec.group_name == "demo" and spec.kinds == {"spark", "iceberg"}
+    assert spec.group_name == "demo" and spec.kinds == {"iceberg"}
     assert list(spec.owners) == ["team:numbers"] and spec.tags["headrace/domain"] == "text"
     assert spec.description == (
         "One row per number.\n\nCount from 0.\n\n"

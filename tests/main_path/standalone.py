@@ -26,7 +26,7 @@ import pyspark
 
 from spark_jobs.lake.session.java import java_home
 
-_START_SECONDS = 120
+_START_SECONDS = 600
 
 
 @dataclass(frozen=True)

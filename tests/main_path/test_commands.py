@@ -42,7 +42,7 @@ def test_every_command_ends_well(production: dict[str, str], tmp_path: Path) -> 
     """Each with its own status 0, and without a trace; what is orphaned in the store is gone after `maintain`."""
     command = [sys.executable, "-m", "tests.main_path.commands", str(tmp_path)]
     environment = {**production, "PYTHONPATH": str(Path.cwd()), "HEADRACE_SPARK_CORES": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"words"')]
     failed = [one for one in lines if one["status"] or "Traceback" in one["said"] or "at org." in one["said"]]
     assert not failed, json.dumps(failed, indent=2)

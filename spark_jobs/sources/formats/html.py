@@ -85,7 +85,7 @@ def _shown(markup: str, tree: HTMLTree) -> tuple[str, HTMLTree]:
     if not _FALLBACK.search(markup) or tree.document is None:
         return markup, tree
     frames, embedded = (tree.document.get_elements_by_tag_name(name) for name in ("noframes", "noembed"))
-    instead = "\n".join(node.text for node in frames)
+    instead = "\n".join(node.text or "" for node in frames)
     if not (frames or embedded):
         return markup, tree
     for node in [*frames, *embedded]:

@@ -91,7 +91,7 @@ class _Elements:
         Args:
             read: whether a column has the attribute, in the order of the tag.
         """
-        tag = _TAG.match(self._parser.GetInputContext().replace(b"\0", b""))
+        tag = _TAG.match((self._parser.GetInputContext() or b"").replace(b"\0", b""))
         values = compress(_QUOTED.findall(tag[0] if tag else b""), read)
         names = (name.decode(errors="replace") for value in values for name in _NAMED.findall(value))
         return next((name for name in names if name not in self._entities), None)

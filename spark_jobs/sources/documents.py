@@ -168,7 +168,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="11",
+    version="12",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

@@ -83,7 +83,7 @@ class Units:
     tokens_version: str
 
 
-@step(version="4", scope=Scope.INCREMENT, tables=(BAGS,))
+@step(version="5", scope=Scope.INCREMENT, tables=(BAGS,))
 def bags(
     members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, vocabulary: DataFrame, config: BagsConfig
 ) -> DataFrame:

@@ -21,7 +21,8 @@ duplicates: tables of small numbers, series, genes. Therefore a text counts word
 differ: once more than two fifths of the different ones so far have occurred four times, each further word stands for
 its run. (Two are added to the different ones, so that the first words decide nothing.) Where a third of the different
 ones, of eight and more, have a digit, those are left out: in `1. A 2. C 3. B`, `{"t": 7, "on": true}` and
-`feature_7: true` all numbers and labels differ, and all texts have them. Texts with words enough are counted as they
+`feature_7: true` all numbers and labels differ, and all texts have them. (Labels that occurred four times are then left
+out too, so that a text of labels alone is one of words.) Texts with words enough are counted as they
 would be without this rule, and J remains the exact similarity of two bags.
 
       1 0 1 1 0 0 1 0 | 1 1 0 ...     of two words both have occurred four times: from here on 0 1 1, then 1 1 0, ...

@@ -33,7 +33,7 @@ from spark_jobs.dedup.bags.features import (
 from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.language_syntax import SyntaxTables
 from spark_jobs.lexing.lex import begin_text, lex, make_machine
-from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, eight_bytes_at, new_block, store
+from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, byte_at, eight_bytes_at, new_block, store
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import (
     ONE,
@@ -138,20 +138,23 @@ def _add_words(block: Block, n: int, data: int, text_end: int, slots: int, slot_
         text_end: position after the text.
         slots: address of the table.
         slot_bits: its size.
-        tally: different tokens of the text so far, those of them that occurred OFTEN, and those with a digit.
+        tally: different tokens of the text so far, those that occurred OFTEN, those with a digit, and of these the ones
+            that begin with another character and occurred OFTEN.
     """
-    different, often, numbered, k = tally[0], tally[1], tally[2], 0
+    different, often, numbered, labels, k = tally[0], tally[1], tally[2], tally[3], 0
     while k < n:
-        of_numbers = different >= FIRST_WORDS and NUMBERS_OF * numbered >= different
-        if 5 * often > 2 * (different - (numbered if of_numbers else 0) + 2):
+        is_numbered = different >= FIRST_WORDS and NUMBERS_OF * numbered >= different
+        if 5 * often > 2 * (different + 2) or (is_numbered and 5 * (often - labels) > 2 * (different - numbered + 2)):
             break
         start, end = block.starts[k], block.ends[k]
         count = _add(slots, slot_bits, block.hashes[k], start, (end - start) << 32 | 1)
         different += int(count == 1)
-        numbered += int(count == 1 and has_digit(data, start, end, text_end))
+        with_digit = has_digit(data, start, end, text_end)
+        numbered += int(with_digit and count == 1)
         often += int(count == OFTEN)
+        labels += int(with_digit and count == OFTEN and not 48 <= byte_at(data + start) <= 57)
         k += 1
-    tally[0], tally[1], tally[2] = different, often, numbered
+    tally[0], tally[1], tally[2], tally[3] = different, often, numbered, labels
     return k
 
 
@@ -320,7 +323,7 @@ def count_texts(
     texts = offsets.size - 1
     bounds = np.zeros(texts + 1, np.int64)
     block, ngrams, held = new_block(_BLOCK_TOKENS), new_block(_BLOCK_TOKENS), np.zeros(STRUCTURE_TOKENS + 1, np.uint64)
-    tally, before = np.zeros(3, np.int64), np.zeros(RUN_WORDS[-1], np.uint64)
+    tally, before = np.zeros(4, np.int64), np.zeros(RUN_WORDS[-1], np.uint64)
     state = np.empty(STATE_WORDS, np.int64)
     slots = np.zeros(3 << _SLOT_BITS, np.uint64)
     out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))

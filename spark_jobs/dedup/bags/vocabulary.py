@@ -72,7 +72,7 @@ VOCABULARY = Table(
 )
 
 
-@step(version="4", scope=Scope.FROZEN, tables=(VOCABULARY,))
+@step(version="5", scope=Scope.FROZEN, tables=(VOCABULARY,))
 def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, config: VocabularyConfig) -> Output:
     """Count in how many documents each token occurs, and weigh it."""
     from spark_jobs.dedup.bags.token_counts import token_version

@@ -8,8 +8,9 @@ its repository comes first (`keep_priority`), so that no two repositories with t
     the priority counts through the levels of the criteria of `keep_first`, the first criterion weighs most:
         dataset     its index in the config        starred     its repository has `min_stars` or more
         known_good  its repository is listed       licensed    its licence is known
-        original    0 in a repository of its own; 1 in a fork, or a copy of another repository's file, or in a folder
-                    of vendored code; 2 in a fork of a fork, or such a copy in a fork
+        original    0 in a repository of its own, and what a fork has beside its originals' files; 1 in a fork, or a
+                    copy of another repository's file, or in a folder of vendored code; 2 in a fork of a fork, or such
+                    a copy in a fork
 
 Facts say what is a fork, and else the files themselves (`originals`). There are at most 16 classes: criteria are used
 from the front while they fit. With few classes the kept set is found in few parallel rounds (a class of its own for
@@ -105,7 +106,7 @@ MEMBERS = Table(
 
 
 @step(
-    version="4",
+    version="5",
     scope=Scope.INCREMENT,
     tables=(MEMBERS,),
 )
@@ -166,7 +167,7 @@ def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFra
 
 
 def _with_copies(stated: DataFrame, documents: DataFrame, texts: DataFrame) -> DataFrame:
-    """Add `copied`, whether the file is a copy of another repository's, and the forks that the files tell."""
+    """Add `copied`, 1 for a copy of another repository's file, -1 for a fork's own; and the forks that files tell."""
     found = find_copies(stated, documents, texts)
     if found.forks:
         forks = pa.table({"repo": list(found.forks), "found": pa.array(found.forks.values(), pa.int32())})
@@ -175,8 +176,7 @@ def _with_copies(stated: DataFrame, documents: DataFrame, texts: DataFrame) -> D
         stated = told.withColumn("fork_depth", F.greatest("fork_depth", "found")).drop("repo", "found")
     if found.files is None:
         return stated.withColumn("copied", F.lit(0))
-    copied = found.files.withColumn("copied", F.lit(1))
-    return stated.join(copied, "doc_id", "left").fillna(0, ["copied"])
+    return stated.join(found.files, "doc_id", "left").fillna(0, ["copied"])
 
 
 def _place(config: MembersConfig) -> SparkColumn:
@@ -184,6 +184,7 @@ def _place(config: MembersConfig) -> SparkColumn:
     foreign_folder = F.col("path").rlike(VENDORED) | F.col("path").rlike(_DEPENDENCIES)
     vendored = (F.col("repository").isNotNull() & foreign_folder).cast("int")
     foreign = F.greatest(vendored, "copied")
+    fork_depth = F.when(F.col("copied") < 0, 0).otherwise(F.col("fork_depth"))
     levels: dict[str, tuple[int, SparkColumn]] = {
         "dataset": (
             min(len(config.datasets), CLASSES),
@@ -191,7 +192,7 @@ def _place(config: MembersConfig) -> SparkColumn:
         ),
         "original": (
             FORK_DEPTHS,
-            F.least(F.col("fork_depth") + foreign, F.lit(FORK_DEPTHS - 1)).cast("long"),
+            F.least(fork_depth + foreign, F.lit(FORK_DEPTHS - 1)).cast("long"),
         ),
         "known_good": (
             2 if config.known_good else 1,

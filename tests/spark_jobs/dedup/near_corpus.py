@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,19 +112,24 @@ def forms(seed: int, count: int) -> list[Document]:
     return [Document(draw.randrange(2), "prose", f"{labels} {own}") for own in filled]
 
 
-def words_or_runs(words: Sequence[Any], few: bool = False, numbered: Collection[Any] = ()) -> Iterator[tuple[int, Any]]:
+def words_or_runs(
+    words: Sequence[Any], few: bool = False, numbered: Mapping[Any, bool] | None = None
+) -> Iterator[tuple[int, Any]]:
     """Features of a text with the place of their last word: words while enough of them differ, then runs as tuples.
 
-    `numbered` are words with a digit, which are no different ones where they are a third of these.
+    `numbered` are words with a digit, and whether they begin with it. Where they are a third of the different words,
+    the others have to differ, whatever words that begin with something else occurred often.
     """
     counts: Counter[Any] = Counter()
-    often = with_digit = 0
+    numbered = numbered or {}
+    often = labels = with_digit = 0
     for at, word in enumerate(words):
-        left_out = with_digit if len(counts) >= 8 and 3 * with_digit >= len(counts) else 0
-        few = few or 5 * often > 2 * (len(counts) - left_out + 2)
+        others = len(counts) - with_digit if len(counts) >= 8 and 3 * with_digit >= len(counts) else math.inf
+        few = few or 5 * often > 2 * (len(counts) + 2) or 5 * (often - labels) > 2 * (others + 2)
         if not few:
             counts[word] += 1
             often += counts[word] == 4
+            labels += counts[word] == 4 and not numbered.get(word, True)
             with_digit += counts[word] == 1 and word in numbered
             yield at, word
             continue
@@ -136,12 +141,17 @@ def words_or_runs(words: Sequence[Any], few: bool = False, numbered: Collection[
                 break
 
 
+def numbered_words(spelled: Mapping[Any, str]) -> dict[Any, bool]:
+    """Of words and how they are spelled, those with a digit, and whether they begin with one."""
+    return {word: text[0] in "0123456789" for word, text in spelled.items() if re.search("[0-9]", text)}
+
+
 def true_pairs(documents: Sequence[Document], threshold: Fraction, cap: int = 4) -> dict[frozenset[str], Fraction]:
     """J of every two documents of a kind that reach the threshold; words weigh as in increment 0."""
     words = {one.doc_id: re.findall(r"\w+", one.content.lower()) for one in documents}
     counted = {
         doc_id: Counter(
-            feature for _, feature in words_or_runs(own, numbered={one for one in own if re.search("[0-9]", one)})
+            feature for _, feature in words_or_runs(own, numbered=numbered_words({one: one for one in own}))
         )
         for doc_id, own in words.items()
     }

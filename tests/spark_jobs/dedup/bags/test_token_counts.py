@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ from spark_jobs.lexing.lexers import LEXERS, lexer_of, syntax_tables
 from spark_jobs.lexing.machine import KEYWORD, TEXT
 from spark_jobs.lexing.word_characters import word_tables
 from spark_jobs.text.text_columns import utf8_buffer
-from tests.spark_jobs.dedup.near_corpus import words_or_runs
+from tests.spark_jobs.dedup.near_corpus import numbered_words, words_or_runs
 
 G, BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
@@ -125,12 +125,12 @@ def expected(text: str, salt: int, feature: int = WORDS, lower: bool = True) -> 
         h = mixed(folded(hashes)) if feature == WORD_PAIRS else hashes[0]
         start, stop = (len(text[:place].encode()) for place in part[-1][1:])
         found.append((h, start, stop - start if feature == WORDS else 0))
-    numbered = {token_hash(token, salt) for token, _, _ in tokens if re.search("[0-9]", token) and feature == WORDS}
-    return summed(with_runs(found, feature == WORD_RUNS, numbered))
+    spelled = {token_hash(token, salt): token for token, _, _ in tokens} if feature == WORDS else {}
+    return summed(with_runs(found, feature == WORD_RUNS, numbered_words(spelled)))
 
 
 def with_runs(
-    words: list[tuple[int, int, int]], few: bool = False, numbered: Collection[int] = ()
+    words: list[tuple[int, int, int]], few: bool = False, numbered: Mapping[int, bool] | None = None
 ) -> list[tuple[int, int, int]]:
     """Words (or pairs) with start and length, and from where too few of them differ on runs."""
     return [
@@ -162,9 +162,8 @@ def expected_structure(text: bytes, lexer: int, salt: int) -> Expected:
     found = lex_text(np.frombuffer(text, np.uint8), lexer, True, syntax_tables(), word_tables())
     tokens = list(zip(*(column.tolist() for column in found), strict=True))
     words = [(mixed(h ^ salt), start, end - start) for h, start, end, kind in tokens if kind < KEYWORD]
-    features = with_runs(
-        words, numbered={h for h, start, size in words if re.search(b"[0-9]", text[start : start + size])}
-    )
+    spelled = {h: text[start : start + size].decode("latin-1") for h, start, size in words}
+    features = with_runs(words, numbered=numbered_words(spelled))
     parts = [(h if kind > TEXT else folded([kind + 1]), start) for h, start, _, kind in tokens if kind != TEXT]
     for last in range(STRUCTURE_TOKENS, len(parts) + 1):
         run = parts[last - STRUCTURE_TOKENS : last]

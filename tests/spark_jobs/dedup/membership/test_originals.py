@@ -29,6 +29,7 @@ class Made:
         repositories: contents by path, by repository.
         copies: files (repository, path) that are copies of another repository's.
         forks: by fork, its original.
+        added: files (repository, path) that a fork has beside its original's.
         torn: pairs of repositories with the same files of which nothing tells the original: one has all, or the other.
     """
 
@@ -36,6 +37,7 @@ class Made:
     copies: set[tuple[str, str]] = field(default_factory=set)
     forks: dict[str, str] = field(default_factory=dict)
     torn: list[tuple[str, str]] = field(default_factory=list)
+    added: set[tuple[str, str]] = field(default_factory=set)
 
 
 def corpus(seed: int) -> Made:
@@ -75,6 +77,31 @@ def corpus(seed: int) -> Made:
         "package.json": f'{{"name": "said{seed}", "version": "2"}}'
     }
     made.forks[f"z/zaid{seed}"] = named
+    before = f"chain{seed}"
+    made.repositories[before] = write(before, 30)
+    for number in range(draw.randint(2, 3)):
+        fork, extra = f"{before}-{'abc'[number]}", write(f"chain {number}", draw.randint(4, 9), (f"new{number}/",))
+        made.repositories[fork] = edited(made.repositories[before], 0.1, fork) | extra
+        made.forks[fork], before = before, fork
+        made.added |= {(fork, path) for path in extra}
+    taken = {f"{draw.choice(FOLDERS)}/y/{path}": text for path, text in made.repositories[before].items()}
+    made.repositories[f"taker{seed}"] = write("taker", 90) | taken
+    made.copies |= {(f"taker{seed}", path) for path in taken}
+    named, same = f"a/tool{seed}", f"b/tool{seed}"
+    made.repositories[named] = write(named, 20)
+    extra = write("plugin", 9, (f"tool{seed}/", f"src/tool{seed}/"))
+    made.repositories[same] = edited(made.repositories[named], 0.2, "same") | extra
+    made.forks[same] = named
+    made.added |= {(same, path) for path in extra}
+    left, right = f"left{seed}", f"right{seed}"
+    for name in (left, right):
+        made.repositories[name] = write(name, draw.randint(8, 60)) | licence
+    own = {name: dict(made.repositories[name]) for name in (left, right)}
+    for name, other in ((left, right), (right, left)):
+        folder = f"{draw.choice(FOLDERS)}/{other}"
+        copied = {f"{folder}/{path}": text for path, text in edited(own[other], 0.1, name).items()}
+        made.repositories[name] |= copied
+        made.copies |= {(name, path) for path in copied}
     mirror = f"one{seed}", f"two{seed}"
     made.repositories[mirror[0]] = write(mirror[0], 12)
     made.repositories[mirror[1]] = dict(made.repositories[mirror[0]])
@@ -117,6 +144,7 @@ def test_originals_win_and_no_repository_is_torn(spark: SparkSession) -> None:
         for name in originals:
             own = {path for path in made.repositories[name] if (name, path) not in made.copies}
             assert {path for path in own if (name, path) not in kept} <= {"LICENSE", "package.json"}, name
+        assert {one for one in made.added if one not in kept} == set()
         for pair in made.torn:
             assert sorted(len([one for one in kept if one[0] == name]) for name in pair)[0] == 0
 
@@ -147,7 +175,7 @@ def test_what_tells_the_original() -> None:
         (related(a="d\nx/r", b="d\ny/r"), {"d\nx/r": 3, "d\ny/r": 2}, {"d\ny/r": 1}),
     ]
     for pair, declared, forks in cases:
-        assert judge([pair], declared) == (forks, []), pair
+        assert judge([pair], declared)[:2] == (forks, []), pair
     chain = [related(b_size=12), related(a=b, b="d\nc", a_size=12, b_size=14, held=11)]
     assert judge(chain, {})[0] == {b: 1, "d\nc": 2}
 
@@ -156,9 +184,17 @@ def test_a_folder_that_is_the_lesser_part_of_its_repository_is_the_copy() -> Non
     """Whichever of the two is larger; a folder with much else goes only by its letters."""
     a, b = "d\na", "d\nb"
     inside = related(b_size=100, b_folder="x/", b_below=10)
-    assert judge([inside], {}) == ({}, [Copy(a, b, "x/")])
-    assert judge([inside._replace(b_below=50)], {}) == ({}, [Copy(a, b, None)])
-    assert judge([inside._replace(held=4, b_below=50)], {}) == ({}, [])
-    assert judge([inside._replace(b_size=11, b_below=8)], {}) == ({b: 1}, [Copy(a, b, "x/")])
+    assert judge([inside], {})[:2] == ({}, [Copy(a, b, "x/")])
+    assert judge([inside._replace(b_below=50)], {})[:2] == ({}, [Copy(a, b, None)])
+    assert judge([inside._replace(held=4, b_below=50)], {})[:2] == ({}, [])
+    assert judge([inside._replace(b_size=11, b_below=8)], {})[:2] == ({b: 1}, [Copy(a, b, "x/")])
     partly = related(b_size=100, b_below=100, a_folder="x/", a_below=6, held=6)
-    assert judge([partly], {}) == ({}, [Copy(b, a, "x/")])
+    assert judge([partly], {})[:2] == ({}, [Copy(b, a, "x/")])
+
+
+def test_two_that_vendor_one_another_are_no_forks() -> None:
+    """Both folders are copies; whether one alone is, the rules of copies say."""
+    a, b = "d\na", "d\nb"
+    both = related(b_folder="deps/a/", b_below=5, a_copy="x/b/", b_copy="deps/a/", held=10)
+    assert judge([both], {}) == ({}, [Copy(b, a, "x/b/"), Copy(a, b, "deps/a/")], [])
+    assert judge([both._replace(a_copy=None)], {})[0] == {b: 1}

@@ -158,12 +158,12 @@ def test_the_way_is_the_same_on_a_cluster_that_loses_executors(
         try:
             for table in ("bags", "pairs", "packed_notes_256"):
                 there = f"SELECT 1 FROM iceberg_tables WHERE table_name = '{table}'"
-                wait_until(lambda there=there: ask(database, "other", there) == "1" or ended(running), table, 600)
+                wait_until(lambda there=there: ask(database, "other", there) == "1" or ended(running), table, 3000)
                 wait_until(lambda: bool(cluster.executors()) or ended(running), "an executor")
                 executor = cluster.executors()[0]
                 executor.kill()
                 killed.append(executor.pid)
-            status = running.wait(timeout=900)
+            status = running.wait(timeout=3000)
         finally:
             running.kill()
     assert status == 0, said.read_text(errors="replace")[-4000:]

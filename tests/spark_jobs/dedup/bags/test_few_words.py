@@ -101,7 +101,7 @@ KINDS: dict[str, tuple[str, Callable[[Draw], str]]] = {
     "sensor": ("prose", numbered('{{"t": {at}, "v": {number}, "on": {value}}}', "true", "false")),
     "inserts": ("code", numbered("INSERT INTO t VALUES ({at}, {number}, '{value}');", "Rome", "Oslo")),
     "features": ("prose", numbered("feature_{at}: {value}", "true", "false")),
-    "longer lines": ("code", numbered("the flag feature_{at} is set {value}", "on", "off")),
+    "longer lines": ("code", numbered("flag feature_{at} is {value}", "on", "off")),
     "cases": ("code", numbered("    case {at}: return {number};", "")),
     "records": ("markup", numbered("| {at} | {number} | {value} |", "x", "y", "z")),
 }

@@ -111,7 +111,7 @@ def corpus(seed: int) -> Made:
 
 def test_originals_win_and_no_repository_is_torn(spark: SparkSession) -> None:
     """Over exact duplicates: copies and forks go for their originals, and one of two mirrors has all files."""
-    worlds = [corpus(seed) for seed in range(1, 1 + tries(20, 2))]
+    worlds = [corpus(seed) for seed in range(1, 1 + tries(20, 1))]
     contents = {
         (name, path): text
         for made in worlds

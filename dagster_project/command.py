@@ -20,10 +20,17 @@ def main() -> None:
             "pip install 'headrace[platform]'\n"
         )
         sys.exit(2)
-    # A third of the time of a small command was Python's search for garbage among the half a million lasting objects of
-    # imports and catalogues: while they were made, and once more at the exit, where the system takes all back.
-    gc.set_threshold(100_000, 50, 50)
-    atexit.register(gc.freeze)
+    spare_collector()
     from dagster_project.cli import main as run
 
     run()
+
+
+def spare_collector() -> None:
+    """Have Python search for garbage more seldom, and not at the exit, where the system takes all back.
+
+    A third of the time of a small command was this search among the half a million lasting objects of imports and
+    catalogues.
+    """
+    gc.set_threshold(100_000, 50, 50)
+    atexit.register(gc.freeze)

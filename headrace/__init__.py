@@ -36,49 +36,36 @@ if TYPE_CHECKING:
     from spark_jobs.lake.declare.tables import Check, Column, Notice, Proof, Table
     from spark_jobs.sources.api import Page
 
-_WHERE = {
-    "blender_service.client": {"Identity": "Identity", "connect_blender": "connect"},
-    "blender_service.exceptions": {"BlenderError": "BlenderError"},
-    "blender_service.torch": {"DENSE": "DENSE", "Batch": "Batch", "BlendDataset": "BlendDataset"},
-    "dagster_project.components": {"Blend": "Blend", "Corpus": "Corpus", "Dataset": "Dataset", "Model": "Model"},
-    "dagster_project.definitions": {"load_project": "load_project"},
-    "dagster_project.inspect.opened_lake": {"OpenedLake": "OpenedLake", "connect": "connect"},
-    "dagster_project.table_asset": {"table_asset": "table_asset"},
-    "spark_jobs.filters.contamination.eval_set": {"read_eval_set": "read_eval_set"},
-    "spark_jobs.filters.contamination.findings": {"find_evals": "score"},
-    "spark_jobs.filters.contamination.index": {"index_evals": "index_of"},
-    "spark_jobs.filters.models.classifier": {"read_classifier": "read_classifier"},
-    "spark_jobs.filters.models.classifier_training": {
-        "ClassifierConfig": "TrainingConfig",
-        "train_classifier": "train",
-    },
-    "spark_jobs.filters.models.fasttext_model": {"read_fasttext": "read_fasttext"},
-    "spark_jobs.filters.models.ngram_model": {
-        "NgramConfig": "NgramConfig",
-        "read_arpa": "read_arpa",
-        "read_ngram_model": "read_ngram_model",
-    },
-    "spark_jobs.filters.models.ngram_training": {"train_ngram_model": "train"},
-    "spark_jobs.filters.scorer": {"check_scorer": "check_scorer", "scorer": "scorer"},
-    "spark_jobs.lake.declare.step": {
-        "ConfigModel": "ConfigModel",
-        "Output": "Output",
-        "Plot": "Plot",
-        "Scope": "Scope",
-        "step": "step",
-    },
-    "spark_jobs.lake.declare.tables": {
-        "Check": "Check",
-        "Column": "Column",
-        "Notice": "Notice",
-        "Proof": "Proof",
-        "Table": "Table",
-    },
-    "spark_jobs.sources.api": {"Page": "Page"},
+_NAMES = {
+    "blender_service.client": "Identity connect_blender",
+    "blender_service.exceptions": "BlenderError",
+    "blender_service.torch": "DENSE Batch BlendDataset",
+    "dagster_project.components": "Blend Corpus Dataset Model",
+    "dagster_project.definitions": "load_project",
+    "dagster_project.inspect.opened_lake": "OpenedLake connect",
+    "dagster_project.table_asset": "table_asset",
+    "spark_jobs.filters.contamination.eval_set": "read_eval_set",
+    "spark_jobs.filters.contamination.findings": "find_evals",
+    "spark_jobs.filters.contamination.index": "index_evals",
+    "spark_jobs.filters.models.classifier": "read_classifier",
+    "spark_jobs.filters.models.classifier_training": "ClassifierConfig train_classifier",
+    "spark_jobs.filters.models.fasttext_model": "read_fasttext",
+    "spark_jobs.filters.models.ngram_model": "NgramConfig read_arpa read_ngram_model",
+    "spark_jobs.filters.models.ngram_training": "train_ngram_model",
+    "spark_jobs.filters.scorer": "check_scorer scorer",
+    "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
+    "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",
+    "spark_jobs.sources.api": "Page",
 }
-"""By module, what it has by the name that it has here: `connect` opens a lake, so a service's is `connect_blender`."""
-
-_NAMES = {name: (module, known) for module, names in _WHERE.items() for name, known in names.items()}
+_RENAMED = {  # what it is called here: there
+    "connect_blender": "connect",
+    "find_evals": "score",
+    "index_evals": "index_of",
+    "ClassifierConfig": "TrainingConfig",
+    "train_classifier": "train",
+    "train_ngram_model": "train",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "DENSE",
@@ -124,10 +111,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for."""
-    if name not in _NAMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, known = _NAMES[name]
-    found = globals()[name] = getattr(importlib.import_module(module), known)
+    found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), _RENAMED.get(name, name))
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dagster_project.command import spare_collector
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
 
 LakeAt = Callable[..., Lake]
 
-# As the command `headrace` does: an eighth of the time of a test goes into searching lasting objects for garbage.
-gc.set_threshold(100_000, 50, 50)
-atexit.register(gc.freeze)
+spare_collector()  # an eighth of the time of a test
 use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
 
 

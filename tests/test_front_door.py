@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
@@ -28,6 +29,15 @@ def test_each_name_is_there(name: str) -> None:
     assert getattr(headrace, name) is getattr(headrace, name) and name in dir(headrace)
 
 
+def test_editors_see_the_same_names() -> None:
+    """What type checkers read, what `import *` gives and what is found at run time are one list."""
+    nodes = ast.parse(Path(headrace.__file__).read_text()).body
+    checked = next(node for node in nodes if isinstance(node, ast.If))
+    lines = [line for line in checked.body if isinstance(line, ast.ImportFrom)]
+    imported = [alias.asname or alias.name for line in lines for alias in line.names]
+    assert sorted(imported) == sorted(headrace.__all__) == sorted(headrace._MODULES)
+
+
 def test_another_name_is_an_attribute_error() -> None:
     """As of any module, so that `hasattr` and `from headrace import nothing` work."""
     assert not hasattr(headrace, "Tabel")
@@ -48,7 +58,7 @@ def test_a_training_job_loads_nothing_of_the_platform() -> None:
 
 @pytest.mark.parametrize("file", _WRITTEN, ids=lambda file: str(file.relative_to(_ROOT)))
 def test_documents_import_nothing_else(file: Path) -> None:
-    """Code that users copy goes through the front door alone, and names what is there."""
+    """Examples import from `headrace` alone, and only names that it has."""
     text = file.read_text()
     deep = re.findall(r"^\s*(?:from|import) (?:spark_jobs|dagster_project|blender_service)\b.*", text, re.MULTILINE)
     assert deep == []

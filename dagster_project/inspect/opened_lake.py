@@ -22,10 +22,11 @@ from dagster_project.inspect.conditions import parse_condition
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import Story, corpora_of, tell_story
 from dagster_project.inspect.documents.trace import Traced, Tracer
+from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
-from spark_jobs.lake.session.catalogue import load_table, open_catalogue
+from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.identity import metadata_locations
 from spark_jobs.lake.session.settings import load_settings, settings_at
 
@@ -50,9 +51,7 @@ class OpenedLake:
         Raises:
             CommandError: there is no such table, or it is in quarantine.
         """
-        table = load_table(self._catalogue, name) if name.count(".") == 1 else None
-        if table is None:
-            raise CommandError(f"table {name} is not in the lake{did_you_mean(name, self.tables())}")
+        table = require_table(self._catalogue, name)
         note_read(self._catalogue, [name])
         return table
 

@@ -37,11 +37,11 @@ def doc() -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
 def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC, and for a removed one its text and its witness's side by side."""
-    from dagster_project.inspect.documents.document_story import corpora_of, tell_story
+    from dagster_project.inspect.opened_lake import OpenedLake
 
     catalogue = open_catalogue(load_settings())
-    document = _find(catalogue, given)
-    story = tell_story(catalogue, document, corpora_of(catalogue, document, name))
+    story = OpenedLake(catalogue).why(given, name)
+    document = story.document
     if as_json:
         click.echo(json.dumps(story.facts(), indent=2))
         return

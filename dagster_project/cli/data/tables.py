@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +12,12 @@ from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError, RunFailedError
 from dagster_project.inspect.conditions import parse_condition
+from dagster_project.inspect.lake.found_table import require_table
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import load_table, open_catalogue, tables_in
+from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def show_table(identifier: str, row_count: int | None, where: str | None, quaran
     quarantine with --quarantined.
     """
     catalogue = open_catalogue(load_settings())
-    iceberg = _require(catalogue, identifier)
+    iceberg = require_table(catalogue, identifier)
     if row_count is not None or where is not None:
         from dagster_project.restrictions import note_read
 
@@ -155,7 +156,7 @@ def drop_table(identifiers: tuple[str, ...]) -> None:
     """Remove tables from the catalogue; their files stay."""
     catalogue = open_catalogue(load_settings())
     for identifier in identifiers:
-        _require(catalogue, identifier)
+        require_table(catalogue, identifier)
     for identifier in identifiers:
         catalogue.drop_table(identifier)
         click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
@@ -172,7 +173,7 @@ def _each(identifiers: tuple[str, ...], work: Callable[[Catalog, str], str]) -> 
 
     catalogue = open_catalogue(load_settings())
     for identifier in identifiers:
-        _require(catalogue, identifier)
+        require_table(catalogue, identifier)
     failed: list[Exception] = []
     for identifier in identifiers:
         try:
@@ -184,21 +185,6 @@ def _each(identifiers: tuple[str, ...], work: Callable[[Catalog, str], str]) -> 
         click.echo(f"{identifier}: {said}")
     if failed:
         raise RunFailedError(f"{len(failed)} of {len(identifiers)} tables failed, as said above") from failed[0]
-
-
-def _require(catalogue: Any, identifier: str) -> Any:
-    """The table.
-
-    Raises:
-        CommandError: there is none of this name.
-    """
-    found = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
-    if found is None:
-        near = nearest(
-            identifier, (name for space in catalogue.list_namespaces() for name in tables_in(catalogue, space[0]))
-        )
-        raise CommandError(f"table {identifier} is not in the lake{near}; `headrace table list` shows those that are")
-    return found
 
 
 def _size(iceberg: Table) -> tuple[int, int]:

@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
     """Trace the token at POSITION of row ORDINAL of a packed TABLE back to the file it came from."""
-    from dagster_project.inspect.documents.trace import Tracer
-    from dagster_project.restrictions import note_read
+    from dagster_project.inspect.opened_lake import connect
 
-    catalogue = open_catalogue(load_settings())
-    found = Tracer(catalogue, table).trace(ordinal, position)
-    note_read(catalogue, [table, found.dataset or ""])
+    found = connect().trace(table, ordinal, position)
     if as_json:
         click.echo(json.dumps(found.facts(), indent=2))
         return

@@ -22,9 +22,9 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
+from dagster_project.inspect.lake.found_table import require_table
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.ordinals import OrdinalRun, ordinal_runs, packed_facts, read_window
 from spark_jobs.text.normalization import Edits, source_spans
 from spark_jobs.text.text_columns import edits_of
@@ -103,9 +103,7 @@ class Tracer:
             CommandError: there is no such table.
             ConfigError: the table is not packed.
         """
-        table = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
-        if table is None:
-            raise CommandError(f"table {identifier} is not in the lake; `headrace table list` shows those that are")
+        table = require_table(catalogue, identifier)
         self._catalogue, self._identifier, self._table = catalogue, identifier, table
         self._facts = packed_facts(identifier, table)
         self._runs = ordinal_runs(identifier, table)

@@ -29,7 +29,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import load_table
+from dagster_project.inspect.lake.found_table import require_table
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts
 
 MANIFEST = "manifest.json"
@@ -57,9 +57,7 @@ def export_table(
         CommandError: there is no such table, or the folder is not empty.
         ConfigError: the table is not packed.
     """
-    table = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
-    if table is None:
-        raise CommandError(f"table {identifier} is not in the lake; `headrace table list` shows those that are")
+    table = require_table(catalogue, identifier)
     facts = packed_facts(identifier, table)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

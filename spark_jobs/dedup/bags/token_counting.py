@@ -148,11 +148,12 @@ def _add_words(block: Block, n: int, data: int, text_end: int, slots: int, slot_
             break
         start, end = block.starts[k], block.ends[k]
         count = _add(slots, slot_bits, block.hashes[k], start, (end - start) << 32 | 1)
-        different += int(count == 1)
-        with_digit = has_digit(data, start, end, text_end)
-        numbered += int(with_digit and count == 1)
-        often += int(count == OFTEN)
-        labels += int(with_digit and count == OFTEN and not 48 <= byte_at(data + start) <= 57)
+        if count == 1:
+            different += 1
+            numbered += int(has_digit(data, start, end, text_end))
+        elif count == OFTEN:
+            often += 1
+            labels += int(not 48 <= byte_at(data + start) <= 57 and has_digit(data, start, end, text_end))
         k += 1
     tally[0], tally[1], tally[2], tally[3] = different, often, numbered, labels
     return k

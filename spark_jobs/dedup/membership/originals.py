@@ -134,7 +134,7 @@ class Copies:
 
     Attributes:
         forks: by repository (`repository_key`), 1 for a fork and 2 for a fork of a fork; originals are left out.
-        files: rows (doc_id, copied) of files of which something is told: 1 a copy of another repository's, -1 what a
+        files: rows (doc_id, copied) of judged files: 1 a copy of another repository's, -1 what a
             fork has and its originals have not; None where there are none.
     """
 
@@ -163,7 +163,7 @@ class Aligned(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What pairs of repositories tell.
+    """Verdicts on pairs of repositories.
 
     Attributes:
         forks: as in `Copies`.
@@ -357,7 +357,7 @@ def _aligned(repo: str, other: str, alignments: Sequence[tuple[int, str]]) -> Al
     Args:
         repo: one.
         other: the other.
-        alignments: how many files less than none are aligned by two folders, the most first.
+        alignments: minus the number of files that two folders align, and the folders, a line each; most files first.
     """
     counts = {(folders.split("\n")[0], folders.split("\n")[1]): -fewer for fewer, folders in alignments if folders}
     folder, other_folder = next(iter(counts), ("", ""))

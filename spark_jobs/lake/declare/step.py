@@ -230,8 +230,8 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
-        others = (discover, fetch, numbered, plot, gate, refuse, any_engine)
-        return Step(step_name, version, scope, tables, model, function, *others)
+        own = (step_name, version, scope, tables, model, function)
+        return Step(*own, discover, fetch, numbered, plot, gate, refuse, any_engine)
 
     return declare
 

@@ -96,7 +96,7 @@ def choice(warehouse: str, needs: Needs | None = None, needs_spark: str = "") ->
 
 
 def require_settings() -> None:
-    """Look at the settings of engines, also where nothing is computed.
+    """Refuse a wrong setting of the engines, also where nothing is computed.
 
     Raises:
         SetupError: one says nothing that is known.

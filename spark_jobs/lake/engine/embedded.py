@@ -37,18 +37,23 @@ from spark_jobs.lake.engine.choice import ENGINE, MEMORY, missing_sail, size_set
 from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
-CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
-"""Whether each call that makes a column looks up its line, to name it in errors: on Spark four trips to the JVM a call.
-For --debug alone."""
-
 _DEFAULT_MEMORY = 2 << 30
 _BATCH_ROWS = 2_048
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
-_given_out = 0.0  # the process's seconds when they were last shared among those
+_given_out = 0.0  # the process's seconds at the last call of the function of this name
 _server: Any = None
 _sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+
+
+def common_settings() -> dict[str, str]:
+    """Settings of a session on either engine."""
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        # For errors each call that makes a column would look up its line, on Spark by four trips to the JVM.
+        "spark.python.sql.dataFrameDebugging.enabled": "true" if os.environ.get("HEADRACE_DEBUG") else "false",
+    }
 
 
 def is_embedded(of: DataFrame | SparkSession) -> bool:
@@ -100,8 +105,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
         _, port = _server.listening_address
         session: Any = SparkSession.builder.remote(f"sc://localhost:{port}").create()
     settings = {
-        "spark.sql.session.timeZone": "UTC",
-        CALL_SITES: str("HEADRACE_DEBUG" in os.environ).lower(),
+        **common_settings(),
         "spark.master": "local[*]",
         "spark.sql.shuffle.partitions": str(parallelism()),
     }
@@ -244,9 +248,9 @@ def in_order(
 
 @contextlib.contextmanager
 def processor_seconds() -> Iterator[Callable[[], float]]:
-    """While it lasts, a function that says how many seconds of this process's processors, on all cores, were for it.
+    """Count the processor seconds, over all cores, of a computation in this process; gives a function that reads them.
 
-    Where several last at a time, each has an equal part of what the process takes meanwhile: the sum is what was taken.
+    Computations side by side get equal shares of the process's seconds, so that the shares add up to those.
     """
     mine = object()
 
@@ -267,7 +271,7 @@ def processor_seconds() -> Iterator[Callable[[], float]]:
 
 
 def _give_out() -> None:
-    """Share what the process took since the last time among those whose seconds are counted."""
+    """Add the process's seconds since the last call, in equal shares, to the computations under way."""
     global _given_out  # noqa: PLW0603  of the process, as what it measures
     now = time.process_time()
     for one in _meters:

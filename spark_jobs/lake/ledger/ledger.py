@@ -138,8 +138,8 @@ class Ledger:
     def refresh(self) -> None:
         """Read the ledger if it changed, and forget the tables that changed, so that their heads are looked up anew."""
         with self._lock:
-            is_sql = isinstance(self.catalogue, SqlCatalog)  # any other answers for one table at a time
-            heads = again_if_disconnected(metadata_locations, self.catalogue) if is_sql else {}
+            is_asked = bool(self._tables) and isinstance(self.catalogue, SqlCatalog)  # others answer table by table
+            heads = again_if_disconnected(metadata_locations, self.catalogue) if is_asked else {}
             known = ((name, table) for name, table in self._tables.items() if table is not None)
             self._tables = {name: table for name, table in known if heads.get(name) == table.metadata_location}
             self._read()

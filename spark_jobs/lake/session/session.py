@@ -29,7 +29,7 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.engine.choice import SAIL, choose, engine_name
-from spark_jobs.lake.engine.embedded import CALL_SITES, is_embedded, processor_seconds, start_embedded
+from spark_jobs.lake.engine.embedded import common_settings, is_embedded, processor_seconds, start_embedded
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
@@ -70,8 +70,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
     values |= {
         "spark.app.name": "headrace",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        CALL_SITES: str("HEADRACE_DEBUG" in os.environ).lower(),
+        **common_settings(),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_RECORDS),
         # Rows from the driver that become a local relation are planned, and rewritten, one by one in the driver.
         "spark.sql.execution.arrow.localRelationThreshold": "1MB",

@@ -81,7 +81,10 @@ def extract_text(data: bytes, charset: str | None, cut: bool) -> Extracted | Ref
 
 
 def _shown(markup: str, tree: HTMLTree) -> tuple[str, HTMLTree]:
-    """A page without what only browsers without frames would show, which is in it as text; alone, that is the page."""
+    """A page without its fallbacks for old browsers, `<noframes>` and `<noembed>`, which parsers take for text.
+
+    Of a page of frames, which shows no other text, `<noframes>` is the page.
+    """
     if not _FALLBACK.search(markup) or tree.document is None:
         return markup, tree
     frames, embedded = (tree.document.get_elements_by_tag_name(name) for name in ("noframes", "noembed"))

@@ -1,0 +1,24 @@
+"""Load a table that a user named."""
+
+from __future__ import annotations
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
+
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import nearest
+from spark_jobs.lake.session.catalogue import load_table
+from spark_jobs.lake.session.identity import metadata_locations
+
+
+def require_table(catalogue: Catalog, identifier: str) -> IcebergTable:
+    """The table `namespace.table`.
+
+    Raises:
+        CommandError: there is none of this name; the message has the nearest.
+    """
+    found = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
+    if found is None:
+        near = nearest(identifier, metadata_locations(catalogue))
+        raise CommandError(f"table {identifier} is not in the lake{near}; `headrace table list` shows those that are")
+    return found

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
-from headrace.blender.v1 import blends_pb2
 
 from blender_service.blend.requests import OnExhausted, SourceChange, SourceSpec, Stage
+from headrace.blender.v1 import blends_pb2
 
 ON_EXHAUSTED: Final[Mapping[blends_pb2.OnExhausted, OnExhausted]] = {
     blends_pb2.ON_EXHAUSTED_END: "END",

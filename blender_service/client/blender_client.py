@@ -25,7 +25,6 @@ from dataclasses import asdict
 from typing import Any, Final, TypeVar, cast
 
 import grpc
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 from blender_service.blend.definition_messages import (
     Blend,
@@ -45,6 +44,7 @@ from blender_service.exceptions import InvalidReadError, UnauthenticatedError
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.status import error_of
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 Request = TypeVar("Request")
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
-from headrace.blender.v1 import rows_pb2
 
 from blender_service.client.retry import Backoff, InputClock, SilenceWatch
 from blender_service.exceptions import (
@@ -33,6 +32,7 @@ from blender_service.exceptions import (
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch, decode
 from blender_service.wire.status import error_of
+from headrace.blender.v1 import rows_pb2
 
 OpenStream = Callable[[rows_pb2.ReadBlendRequest], Any]
 Report = Callable[[rows_pb2.ReportConsumedRequest], Any]

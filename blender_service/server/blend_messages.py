@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headrace.blender.v1 import blends_pb2
-
 from blender_service.blend.config import BlendConfig, Source
 from blender_service.blend.definition_messages import ON_EXHAUSTED, on_exhausted_message, values_of
 from blender_service.blend.describe import BlendDescription
@@ -19,6 +17,7 @@ from blender_service.blend.requests import (
     Stage,
     UpdateSpec,
 )
+from headrace.blender.v1 import blends_pb2
 
 SEGMENTS_SHOWN: Final = 1000  # as blends.proto says
 

@@ -25,7 +25,6 @@ import grpc
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 from pyiceberg.catalog import Catalog
 
 from blender_service.auth.access import Access
@@ -45,6 +44,7 @@ from blender_service.server.servicers import BlendServicer, RowServicer, add_row
 from blender_service.server.settings import COMPRESSION, OperationConfig
 from blender_service.tables.block import NO_ROWS, take_rows
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 DEFAULT_PORT: Final = 7170
 STOP_GRACE_SECONDS: Final = 10.0

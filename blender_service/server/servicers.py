@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 
 import grpc
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 from blender_service.exceptions import ServerUnavailableError
 from blender_service.rows.batch_assembly import BatchMessage
@@ -22,6 +21,7 @@ from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.run_register import RunObserver
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 logger = logging.getLogger(__name__)
 

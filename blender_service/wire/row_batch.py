@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from headrace.blender.v1 import rows_pb2
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import MalformedMessageError
+from headrace.blender.v1 import rows_pb2
 
 MAX_WINDOW_TOKENS: Final = 1 << 31
 _OF_ROWS: Final = ("input_ids", "token_counts", "sources", "epochs", "ordinals", "segment_counts")

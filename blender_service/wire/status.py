@@ -12,10 +12,10 @@ from typing import Final, cast
 
 import grpc
 from google.protobuf.message import DecodeError
-from headrace.blender.v1 import errors_pb2
 
 from blender_service import exceptions
 from blender_service.exceptions import BlenderError, ServerUnavailableError
+from headrace.blender.v1 import errors_pb2
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 ERROR_INFO: Final = "google.rpc.ErrorInfo"

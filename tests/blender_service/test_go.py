@@ -14,13 +14,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from headrace.blender.v1 import blends_pb2, rows_pb2
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from blender_service.server.server import start
 from blender_service.server.settings import OperationConfig
+from headrace.blender.v1 import blends_pb2, rows_pb2
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture
 

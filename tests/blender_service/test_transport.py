@@ -18,7 +18,6 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 
 from blender_service.blend.requests import SourceSpec
 from blender_service.client import Identity, connect
@@ -28,6 +27,7 @@ from blender_service.server.server import MOST_HEADER_BYTES, RunningServer
 from blender_service.server.settings import OperationConfig
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.status import error_of
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.server.test_settings import health_of

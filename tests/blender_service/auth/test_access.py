@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
@@ -18,6 +17,7 @@ from blender_service.auth.access import Access
 from blender_service.client.channel import Identity, open_channel
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 Serve = Callable[..., RunningServer]

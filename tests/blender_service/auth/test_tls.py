@@ -7,13 +7,13 @@ from pathlib import Path
 
 import grpc
 import pytest
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc
 from pyiceberg.catalog import Catalog
 
 from blender_service.client.channel import Identity, open_channel
 from blender_service.exceptions import ServerStartError
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture
 

@@ -11,7 +11,6 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 from sqlalchemy.exc import OperationalError
 
@@ -21,6 +20,7 @@ from blender_service.auth.visibility import PUBLIC, VISIBILITY_TABLE, KnownVisib
 from blender_service.client.channel import Identity, open_channel
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import PackedFixture
 from tests.waiting import until
 

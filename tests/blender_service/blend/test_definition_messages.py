@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.blender.v1 import blends_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from blender_service.blend.definition_messages import Continuation, blend_of, continuation_of
+from headrace.blender.v1 import blends_pb2
 
 COUNT = st.integers(0, 2**32 - 1)
 OFFSET = st.integers(0, 2**62)

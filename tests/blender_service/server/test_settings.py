@@ -18,7 +18,6 @@ import pytest
 from click.testing import CliRunner
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.store import open_store
@@ -31,6 +30,7 @@ from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
 from dagster_project.cli.blends.blend import blend as blend_command
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import WINDOW_TOKENS, PackedFixture
 from tests.waiting import until
 

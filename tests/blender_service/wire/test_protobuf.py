@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from headrace.blender.v1 import rows_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blender_service.exceptions import MalformedMessageError
 from blender_service.wire.row_batch import RowBatch, decode, empty_batch, encode
+from headrace.blender.v1 import rows_pb2
 from tests.tiers import tries
 
 

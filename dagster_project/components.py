@@ -58,7 +58,8 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
 
     name: str = Field(pattern=_NAME, description="its namespace in the lake")
     source: dict[str, Any] = Field(
-        description="kind (python_code, python_docs, files, git, api, stream) and its fields"
+        description="kind (files, iceberg, git, packages, api, stream, python_code, python_docs, or one that a package "
+        "brings) and its fields"
     )
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")

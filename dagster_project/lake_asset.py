@@ -299,6 +299,7 @@ class LakeAsset:
         found: dict[str, None] = {}
         for source in self.inputs.values():
             found.update(dict.fromkeys((source,) if isinstance(source, str) else source))
+        found.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
         # An input of the same namespace depends on the clock itself; the first steps of a corpus have no such input.
         if self.clock is not None and all(name.split(".")[0] != self.namespace for name in found):
             found.setdefault(self.clock)

@@ -93,13 +93,16 @@ def _declarations() -> str:
     """What `defs.yaml` may say."""
     from dagster_project.assets.deduplication import Deduplication
     from dagster_project.components import Blend, Corpus, Dataset, Model
+    from spark_jobs.sources.iceberg_source import IcebergSource
     from spark_jobs.sources.source_config import (
         ApiSource,
         FilesSource,
+        GitSource,
+        PackagesSource,
         PythonCodeSource,
         PythonDocsSource,
-        StreamSource,
     )
+    from spark_jobs.sources.stream_config import StreamSource
     from spark_jobs.tokens.tokenizer import TokenizerConfig
 
     parts = [
@@ -114,7 +117,8 @@ def _declarations() -> str:
     for component in components:
         describe(component, "##", f"`type: headrace.{component.__name__}`\n\n")
         if component is Dataset:
-            for source in (FilesSource, PythonCodeSource, PythonDocsSource, ApiSource, StreamSource):
+            sources = (FilesSource, IcebergSource, GitSource, PackagesSource, ApiSource, StreamSource)
+            for source in (*sources, PythonCodeSource, PythonDocsSource):
                 describe(source, "###", f"`source`, kind `{source.model_fields['kind'].default}`: ")
         if component is Corpus:
             describe(Deduplication, "###", "`deduplication`: ")

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
     from spark_jobs.lake.declare.tables import Check, Column, Notice, Proof, Table
     from spark_jobs.sources.api import Page
+    from spark_jobs.sources.file_source import FileSource as Source
+    from spark_jobs.sources.file_trees import FoundFile
+    from spark_jobs.sources.reader import Document, reader
+    from spark_jobs.sources.refusals import Reason, Refusal
 
 _NAMES = {
     "blender_service.client": "Identity connect_blender",
@@ -56,6 +60,10 @@ _NAMES = {
     "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
     "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",
     "spark_jobs.sources.api": "Page",
+    "spark_jobs.sources.file_source": "Source",
+    "spark_jobs.sources.file_trees": "FoundFile",
+    "spark_jobs.sources.reader": "Document reader",
+    "spark_jobs.sources.refusals": "Reason Refusal",
 }
 _RENAMED = {  # what it is called here: there
     "connect_blender": "connect",
@@ -64,6 +72,7 @@ _RENAMED = {  # what it is called here: there
     "ClassifierConfig": "TrainingConfig",
     "train_classifier": "train",
     "train_ngram_model": "train",
+    "Source": "FileSource",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -79,6 +88,8 @@ __all__ = [
     "ConfigModel",
     "Corpus",
     "Dataset",
+    "Document",
+    "FoundFile",
     "Identity",
     "Model",
     "NgramConfig",
@@ -88,7 +99,10 @@ __all__ = [
     "Page",
     "Plot",
     "Proof",
+    "Reason",
+    "Refusal",
     "Scope",
+    "Source",
     "Table",
     "check_scorer",
     "connect",
@@ -101,6 +115,7 @@ __all__ = [
     "read_eval_set",
     "read_fasttext",
     "read_ngram_model",
+    "reader",
     "scorer",
     "step",
     "table_asset",

@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
+from spark_jobs.plugins import load
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
@@ -111,26 +112,13 @@ def scorer_names() -> tuple[str, ...]:
 
 
 def find_scorer(reference: str) -> Scorer:
-    """A scorer that headrace brings, by its name, or one of a user's, as `package.module:function`.
+    """A scorer that headrace or an installed package brings, by its name, or one as `package.module:function`.
 
     Raises:
         ConfigError: there is none; the message suggests the nearest.
     """
-    module, colon, attribute = reference.partition(":")
-    if not colon:
-        if reference not in _SCORERS:
-            near = did_you_mean(reference, _SCORERS)
-            raise ConfigError(
-                f"scorer {reference!r} is none of headrace's own{near}; write package.module:function for one of yours"
-            )
-        module, attribute = _SCORERS[reference], reference
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a user's module may fail in any way when it is imported
-        raise ConfigError(f"scorer {reference!r}: {error}; correct the name, or mend the module") from error
-    if not isinstance(found, Scorer):
-        raise ConfigError(f"scorer {reference!r} is a {type(found).__name__}; decorate the function with @scorer")
-    return found
+    own = _SCORERS.get(reference)
+    return load("scorers", reference if own is None else f"{own}:{reference}", Scorer, _SCORERS)
 
 
 def _module(name: str) -> Any:

@@ -69,15 +69,18 @@ class _LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order in which a new user needs them."""
-        return list(_COMMANDS)
+        """Names in the order in which a new user needs them, those of installed packages last."""
+        return [*_COMMANDS, *_of_packages()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Import one command; for an unknown name the error suggests the nearest."""
         if cmd_name not in _COMMANDS:
             from spark_jobs.exceptions import nearest
+            from spark_jobs.plugins import load
 
-            raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, _COMMANDS)}", ctx)
+            if cmd_name not in (brought := _of_packages()):
+                raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, [*_COMMANDS, *brought])}", ctx)
+            return load("commands", cmd_name, click.Command)
         module, attribute, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module, __name__), attribute)
         return command
@@ -94,6 +97,16 @@ class _LazyGroup(click.Group):
         for title, commands in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<10}", text) for name, (_, _, text) in commands.items()])
+        if brought := _of_packages():
+            with formatter.section("Of installed packages"):
+                formatter.write_dl([(f"{name:<10}", f"Of {where}.") for name, where in brought.items()])
+
+
+def _of_packages() -> dict[str, str]:
+    """Commands that installed packages bring, by name, with where they are; none may take the name of one above."""
+    from spark_jobs.plugins import declared
+
+    return {name: where for name, where in declared("commands").items() if name not in _COMMANDS}
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

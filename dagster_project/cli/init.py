@@ -12,6 +12,7 @@ import click
 from dagster_project.exceptions import CommandError
 
 _TEMPLATES = Path(__file__).with_name("new_project")
+_SOURCE_TEMPLATES = Path(__file__).with_name("new_source")
 _SUFFIX = ".template"
 _WORD = "PACKAGE"  # stands for the project's name, in paths and in texts
 _ORIGIN = "ORIGIN"  # stands for the place that headrace is installed from
@@ -22,7 +23,8 @@ _RENAMED = {"gitignore": ".gitignore", "workflows": ".github/workflows"}
 @click.command()
 @click.argument("name")
 @click.option("--at", "target", type=click.Path(path_type=Path), help="folder to make; NAME in this folder by default")
-def init(name: str, target: Path | None) -> None:
+@click.option("--source", "with_source", is_flag=True, help="with a source of your own, its dataset and its test")
+def init(name: str, target: Path | None, with_source: bool) -> None:
     """Make a project: definitions, a dataset, a corpus, a table, tests, a CI workflow.
 
     NAME is the project's Python package: small letters, digits and underscores.
@@ -35,11 +37,12 @@ def init(name: str, target: Path | None) -> None:
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise CommandError(f"{root}: is there already and not empty; choose another name, or --at another folder")
     origin = _origin()
-    for file in sorted(_TEMPLATES.rglob(f"*{_SUFFIX}")):
-        parts = [_RENAMED.get(part, part) for part in file.relative_to(_TEMPLATES).with_suffix("").parts]
-        made = root / "/".join(parts).replace(_WORD, name)
-        made.parent.mkdir(parents=True, exist_ok=True)
-        made.write_text(file.read_text().replace(_WORD, name).replace(_ORIGIN, origin))
+    for templates in (_TEMPLATES, *([_SOURCE_TEMPLATES] if with_source else [])):
+        for file in sorted(templates.rglob(f"*{_SUFFIX}")):
+            parts = [_RENAMED.get(part, part) for part in file.relative_to(templates).with_suffix("").parts]
+            made = root / "/".join(parts).replace(_WORD, name)
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.write_text(file.read_text().replace(_WORD, name).replace(_ORIGIN, origin))
     click.echo(f"made {root}. Next:")
     for command in (f"cd {root}", "headrace doctor", "headrace run"):
         click.echo(f"  {command}")

@@ -35,7 +35,7 @@ from spark_jobs.filters.languages.codes import require_codes
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.documents import DOCUMENTS
-from spark_jobs.sources.source_config import KINDS, Kind
+from spark_jobs.sources.file_reading import KINDS, Kind
 from spark_jobs.text.signals import SIGNALS
 
 SHIPPED: Final = Path(__file__).with_name("policies")

@@ -32,12 +32,11 @@ from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
-from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover, fetch
 from spark_jobs.sources.listing_rows import without_superseded
 from spark_jobs.sources.provenance import PROVENANCE, provenance
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import DocumentsConfig, GitSource, PackagesSource
+from spark_jobs.sources.source_config import DocumentsConfig, GitSource, PackagesSource, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -218,7 +217,7 @@ def documents(
     known = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
     read = persist(read.join(known, "doc_id", "left"))
     if not is_local(conf.get("spark.master") or ""):
-        _require_seen(read, config.dataset)
+        _require_seen(read, config)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
     if isinstance(config.source, PagedSource):
         landed = _on_one_page(landed)
@@ -241,7 +240,7 @@ def documents(
     )
 
 
-def _require_seen(read: DataFrame, dataset: str) -> None:
+def _require_seen(read: DataFrame, config: DocumentsConfig) -> None:
     """Fail if an executor could not read a file that the driver can.
 
     Raises:
@@ -252,12 +251,25 @@ def _require_seen(read: DataFrame, dataset: str) -> None:
     location = F.coalesce("location", "path").alias("location")
     refused = read.where(F.col("reason") == Reason.UNREADABLE).select(location, "detail")
     for row in refused.sort("location").limit(_REFUSED_LOOKED_AT).collect():
-        if is_readable(row["location"]):
+        if _is_readable(row["location"], config.source):
             release(read)
             raise InputError(
-                f"{dataset}.documents: {row['location']}: an executor cannot read it ({row['detail']}), the driver "
-                "can; put the source where all machines of the cluster see it under this path, or run without a cluster"
+                f"{config.dataset}.documents: {row['location']}: an executor cannot read it ({row['detail']}), the "
+                "driver can; put the source where all machines of the cluster see it under this path, or run without a "
+                "cluster"
             )
+
+
+def _is_readable(location: str, source: Source) -> bool:
+    """Whether this process can open a file of a source and read from it."""
+    from spark_jobs.sources.reading.rows import open_at
+
+    try:
+        with open_at(location, source) as file:
+            file.read(1)
+    except OSError:
+        return False
+    return True
 
 
 def _on_one_page(landed: DataFrame) -> DataFrame:

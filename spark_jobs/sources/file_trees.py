@@ -67,16 +67,6 @@ def open_file(location: str, stall_seconds: float = STALL_SECONDS) -> pa.NativeF
     return fs.LocalFileSystem().open_input_file(location)
 
 
-def is_readable(location: str) -> bool:
-    """Whether this process can open a file and read from it."""
-    try:
-        with open_file(location) as file:
-            file.read(1)
-    except OSError:
-        return False
-    return True
-
-
 def find_files(root: str, stall_seconds: float = STALL_SECONDS) -> Iterator[FoundFile]:
     """Every file below `root` (an absolute path or URI), or `root` itself where it is a file; in any order.
 

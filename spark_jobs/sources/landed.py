@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
-from spark_jobs.sources.file_trees import open_file, unreadable
+from spark_jobs.sources.file_trees import unreadable
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.listing import listed_again
 from spark_jobs.sources.provenance import landed_digest
 from spark_jobs.sources.reading.files import open_blobs, read_file
 from spark_jobs.sources.reading.record_files import decompressed_by_name
 from spark_jobs.sources.reading.records import Stream
-from spark_jobs.sources.reading.rows import ReadingRules, Row, opened
+from spark_jobs.sources.reading.rows import ReadingRules, Row, open_at, opened
 from spark_jobs.sources.source_config import DocumentsConfig, Source
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def find_document(
     with contextlib.closing(open_blobs(config.source)) as blobs:
         for arrival in arrivals:
             tried.append(arrival["location"])
-            if fault := _fault(arrival, objects, blobs):
+            if fault := _fault(arrival, objects, blobs, config.source):
                 faults.append(f"{arrival['location']}: {fault}")
                 continue
             file = listed_again(config, arrival)
@@ -101,7 +101,10 @@ def landed_chunks(
     Raises:
         OSError: they cannot be read.
     """
-    with contextlib.closing(open_blobs(config.source)) as blobs, open_landed(arrival, objects, blobs) as stream:
+    with (
+        contextlib.closing(open_blobs(config.source)) as blobs,
+        open_landed(arrival, objects, blobs, config.source) as stream,
+    ):
         if place.start is None or place.end is None:
             yield from iter(lambda: bytes(stream.read(_CHUNK_BYTES)), b"")
             return
@@ -112,7 +115,7 @@ def landed_chunks(
 
 
 @contextlib.contextmanager
-def open_landed(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders) -> Iterator[Any]:
+def open_landed(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders, source: Source) -> Iterator[Any]:
     """Open a file that landed: what is kept of it, else what is at its location.
 
     Raises:
@@ -125,14 +128,14 @@ def open_landed(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobRe
     elif blob is not None:
         yield io.BytesIO(blobs.read(blob[1], blob[2], _BLOB_BYTES))
     else:
-        with open_file(arrival["location"]) as stream:
+        with open_at(arrival["location"], source) as stream:
             yield stream
 
 
-def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders) -> str | None:
+def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders, source: Source) -> str | None:
     """What is wrong with the bytes of a file that landed; None where they are as they were."""
     try:
-        with open_landed(arrival, objects, blobs) as stream:
+        with open_landed(arrival, objects, blobs, source) as stream:
             found = sha256_of(stream)
     except OSError as error:
         kept = f"its copy {arrival['object']} " if arrival["object"] else ""
@@ -218,5 +221,7 @@ def unlike_provenance(arrivals: DataFrame, provenance: DataFrame) -> DataFrame:
 def _check_files(batches: Iterator[pa.RecordBatch], objects: ObjectFolder, source: Source) -> Iterator[pa.RecordBatch]:
     with contextlib.closing(open_blobs(source)) as blobs:
         for batch in batches:
-            rows = [{"location": row["location"], "fault": _fault(row, objects, blobs)} for row in batch.to_pylist()]
+            rows = [
+                {"location": row["location"], "fault": _fault(row, objects, blobs, source)} for row in batch.to_pylist()
+            ]
             yield pa.RecordBatch.from_pylist([row for row in rows if row["fault"]], _UNLIKE)

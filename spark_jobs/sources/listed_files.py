@@ -12,21 +12,16 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from spark_jobs.exceptions import InputError
+from spark_jobs.exceptions import InputError, SparkJobsError
 from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.file_trees import (
-    FoundFile,
-    absolute,
-    find_files,
-    glob_pattern,
-    is_uri,
-    stat_file,
-    stat_web_file,
-)
+from spark_jobs.sources.file_reading import COLUMN_READERS, FACTS_FILE
+from spark_jobs.sources.file_source import FileSource
+from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, is_uri, stat_file, stat_web_file
+from spark_jobs.sources.formats.extraction import EXTRA_OF, missing_package
 from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.reading.readers import is_picture, told_by_name
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
 from spark_jobs.sources.remote_trees import file_system_of, is_web
 from spark_jobs.sources.repositories.packages import list_packages
 from spark_jobs.sources.repositories.repositories import (
@@ -37,8 +32,6 @@ from spark_jobs.sources.repositories.repositories import (
     stable_path,
 )
 from spark_jobs.sources.source_config import (
-    COLUMN_READERS,
-    FACTS_FILE,
     DocumentsConfig,
     FilesSource,
     GitSource,
@@ -99,7 +92,7 @@ def list_files(
 
         files = (replace(listed_file(file, source), object=kept) for file, kept in found_addresses(source, store))
     else:
-        files = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
+        files = _list_tree(source) if isinstance(source, FileSource) else _list_repositories(source)
     for listed in files:
         by_location.setdefault(listed.file.location, listed)
     if len(by_location) == facts_count and not config.allow_empty:
@@ -107,9 +100,9 @@ def list_files(
             f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names, or declare "
             "`allow_empty: true` if all of its files were deleted"
         )
-    if isinstance(source, FilesSource):
-        _require_packages(config.dataset, source, by_location.values())
-    if isinstance(source, FilesSource) and source.text_column is None:
+    if isinstance(source, FileSource) and source.line_pattern is not None:
+        _require_pattern(config.dataset, source)
+    if isinstance(source, FileSource) and source.text_column is None:
         records = [file.path for file in by_location.values() if file.reader in COLUMN_READERS]
         if records:
             raise InputError(
@@ -119,24 +112,15 @@ def list_files(
     return [by_location[location] for location in sorted(by_location)]
 
 
-def _require_packages(dataset: str, source: FilesSource, files: Iterable[Listed]) -> None:
-    """Fail if a reader of the listed files needs a package that is not installed, or a pattern that is no pattern.
+def _require_pattern(dataset: str, source: FileSource) -> None:
+    """Fail if the pattern of the lines of logs is no pattern.
 
     Raises:
-        InputError: names the package, a file, and the extra; or the pattern.
+        InputError: says why.
     """
-    from spark_jobs.sources.formats.extraction import missing_package
+    from spark_jobs.sources.formats.log_lines import compiled_pattern
 
-    examples = {file.reader: file.path for file in files if file.reader is not None}
-    for reader, path in sorted(examples.items()):
-        if package := missing_package(reader, source):
-            raise InputError(
-                f"dataset {dataset}: {path} needs {package}, which is not installed; pip install "
-                "'headrace[ingest,ocr]', or leave such files out by `glob`"
-            )
-    if "log" in examples:
-        from spark_jobs.sources.formats.log_lines import compiled_pattern
-
+    if missing_package("log", source) is None:
         try:
             compiled_pattern(source)
         except InputError as error:
@@ -160,6 +144,8 @@ def _list_facts(source: TreeSource) -> Iterator[Listed]:
             found = () if file.refusal else (file,)
         else:
             found = find_files(f"{root}/{FACTS_FILE}") if needed and _is_file(f"{root}/{FACTS_FILE}") else ()
+    elif isinstance(source, FileSource):
+        found = ()
     else:
         roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
         found = [stat_file(f"{root}/{FACTS_FILE}", FACTS_FILE) for root in roots if _is_file(f"{root}/{FACTS_FILE}")]
@@ -226,24 +212,32 @@ def _prose_reader(path: str) -> str | None:
     return "text" if _PROSE.search(path) and (language is None or language.kind == "prose") else None
 
 
-def _list_tree(source: FilesSource) -> Iterator[Listed]:
-    """Files below the path of a source, each with the reader for its format."""
-    wanted = None if source.glob is None else glob_pattern(source.glob)
-    for file in find_files(absolute(source.path), source.stall_seconds):
-        if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
-            continue
-        yield listed_file(file, source)
+def _list_tree(source: FileSource) -> Iterator[Listed]:
+    """Files of a source, each with the reader for its format.
+
+    Raises:
+        InputError: they cannot be listed.
+    """
+    try:
+        yield from (listed_file(file, source) for file in source.entries())
+    except SparkJobsError:
+        raise
+    except Exception as error:  # a class of somebody else's may fail in any way
+        raise InputError(f"source {source.kind}: {type(error).__name__}: {first_line(error)}") from error
 
 
-def listed_file(file: FoundFile, source: FilesSource) -> Listed:
-    """A file below the path of a source, with the reader for its format and what its documents are."""
-    name = file.path if source.urls is None else _name_at(file.path)
-    reader, language = told_by_name(name, source, source.format)
-    reader = reader or ("detect" if source.urls is not None else None)
+def listed_file(file: FoundFile, source: FileSource) -> Listed:
+    """A file of a source, with the reader for its format and what its documents are."""
+    is_address = isinstance(source, FilesSource) and source.urls is not None
+    reader, language = told_by_name(_name_at(file.path) if is_address else file.path, source, source.format)
+    reader = reader or ("detect" if is_address else None)
     refusal = None
     if reader is None:
         mend = "`ocr: rapidocr` reads text in pictures" if is_picture(file.path) else "state `format`"
         refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
+    elif package := missing_package(reader, source):
+        mend = f"pip install 'headrace[{EXTRA_OF.get(reader, 'ingest')}]' and run again"
+        refusal = Refusal(Reason.NOT_INSTALLED, f"its reader needs {package}, which is not installed; {mend}")
     return Listed(file, file.path, reader, language, None, refusal)
 
 

@@ -25,6 +25,8 @@ import pyarrow.compute as pc
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.file_reading import FileReading
+from spark_jobs.sources.file_source import FileSource
 from spark_jobs.sources.file_trees import (
     FoundFile,
     is_uri,
@@ -148,7 +150,7 @@ def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[st
     """
     path, location = str(arrival["path"]), arrival["location"]
     file = FoundFile(location, path, arrival["byte_count"], None)
-    if isinstance(config.source, FilesSource):
+    if isinstance(config.source, FileSource):
         listed = listed_file(file, config.source)
     elif isinstance(config.source, PackagesSource | PagedSource):
         listed = Listed(file, path, "package" if isinstance(config.source, PackagesSource) else "page", PLAIN_TEXT)
@@ -266,13 +268,13 @@ def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfi
         return bool(reason == refusal.reason)
     if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
         return not (is_uri(file.location) or os.access(file.location, os.R_OK))
-    if reason == Reason.OTHER_PACKAGE:
+    if reason in (Reason.OTHER_PACKAGE, Reason.NOT_INSTALLED):
         return False
     if reason == Reason.TOO_LARGE:
         return file.byte_count is None or file.byte_count > config.max_document_bytes
     if reason == Reason.UNKNOWN_FORMAT:
         return listed.reader is None
-    if reason == Reason.MISSING_COLUMN and isinstance(config.source, FilesSource):
+    if reason == Reason.MISSING_COLUMN and isinstance(config.source, FileReading):
         return any(f"{column!r} in " in before["detail"] for column in config.source.mapped_columns)
     return True
 

@@ -25,6 +25,8 @@ class Reason(enum.StrEnum):
     """An installed distribution that does not say which files are its own."""
     UNKNOWN_FORMAT = "unknown_format"
     """No reader takes this extension."""
+    NOT_INSTALLED = "not_installed"
+    """The package that reads it is not installed; with it the file is read by the next run."""
     UNKNOWN_CONTENT = "unknown_content"
     """No reader takes what the file is by its content."""
     TOO_LARGE = "too_large"

@@ -23,7 +23,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spark_jobs.sources.source_config import RECORD_READERS
+from spark_jobs.sources.file_reading import ONE_DOCUMENT_READERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -103,7 +103,7 @@ def reading_events(
 
     stem = (F.col("repository") if by_repository else F.substring_index("path", "#", 1)).alias("stem")
     at_hand = files.where("NOT unchanged AND path IS NOT NULL").select(
-        "location", *PATH, "gone", F.col("reader").isin(*RECORD_READERS).alias("has_records"), stem
+        "location", *PATH, "gone", (~F.col("reader").isin(*ONE_DOCUMENT_READERS)).alias("has_records"), stem
     )
     stems = at_hand.select("stem").distinct()
     own = ("doc_id", "increment", *PATH)

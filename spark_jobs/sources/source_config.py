@@ -15,73 +15,23 @@ else `repositories.jsonl` in the root of the source, which is `path` or the fold
 from __future__ import annotations
 
 import datetime
-import re
-from typing import Annotated, Literal, get_args
+from collections.abc import Iterator
+from typing import IO, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, WrapValidator, field_validator, model_validator
 
-from spark_jobs.exceptions import did_you_mean
-from spark_jobs.sources.api.api_config import VARIABLE, ApiSource, Limits, PagedSource
+from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.plugins import load
+from spark_jobs.sources.api.api_config import ApiSource, Limits, PagedSource
+from spark_jobs.sources.file_reading import ArchiveLimits, Described, Kind
+from spark_jobs.sources.file_source import FileSource
+from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, open_file
+from spark_jobs.sources.iceberg_source import IcebergSource
 from spark_jobs.sources.repositories.licences import spdx_expression
-
-Kind = Literal["code", "prose", "markup", "data"]
-KINDS: tuple[str, ...] = get_args(Kind)
-RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of", "stars", "topics", "dependencies"]
-FACTS_FILE = "repositories.jsonl"
-COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
-"""Readers of files of records with named columns, of which one holds the text."""
-ARCHIVE_READERS = ("archive", "package")
-"""Readers of files that hold files."""
-RECORD_READERS = (*COLUMN_READERS, "warc", "mbox", "xml", "log", "page", *ARCHIVE_READERS, "detect")
-"""Readers of files that hold any number of documents; what `detect` finds out by content may be one of the others."""
-RECODED_READERS = ("jsonl", "csv", "tsv", "log")
-"""Readers of records for which `encoding: detect` finds the encoding of the file from its beginning."""
-PAGED_READERS = ("pdf", "picture")
-"""Readers of files of pages, whose text may be recognised."""
-EXTRACTING_READERS = ("html", "docx", "mail", "notebook", *PAGED_READERS)
-"""Readers of files that are one document, whose text is extracted."""
+from spark_jobs.sources.stream_config import StreamSource
 
 
-class ArchiveLimits(BaseModel):
-    """How much of an archive is unpacked: what is above is refused as decompression_bomb, what is before it lands."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    max_ratio: int = Field(
-        200,
-        ge=1,
-        le=100_000,
-        description="most bytes that a packed byte may become, for each packed stream or member above 16 MB",
-    )
-    max_members: int = Field(
-        200_000, ge=1, le=1_000_000, description="most members, those of archives in the archive included"
-    )
-    max_depth: int = Field(3, ge=1, le=8, description="archives in archives; 1 refuses every archive in another")
-    max_unpacked_bytes: int = Field(
-        1 << 36, ge=1, le=1 << 44, description="most bytes unpacked of one archive, at all depths together"
-    )
-    max_temporary_bytes: int = Field(
-        1 << 30,
-        ge=1,
-        le=1 << 40,
-        description="largest zip or Parquet file inside of an archive, which is copied to a temporary file",
-    )
-
-
-class _Described(BaseModel):
-    """A source with an optional file of facts about its repositories."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    repositories: str | None = Field(
-        None,
-        min_length=1,
-        description="file with one JSON object about a repository on each line (repository, fork_of, stars, licence, "
-        "topics, ..); without it, repositories.jsonl in the root of the source where there is one",
-    )
-
-
-class _Repositories(_Described):
+class _Repositories(Described):
     """Installed Python distributions, or directories, each of them a repository."""
 
     distributions: tuple[str, ...] | None = Field(
@@ -197,39 +147,7 @@ class PackagesSource(BaseModel):
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
 
 
-class OcrRules(BaseModel):
-    """Which pages of PDF files and pictures have their text recognised, by what, and its limits; docs/ingest_ocr.md."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    engine: str = Field(
-        "none", description="what recognises text: none, rapidocr, or package.module:function of your own"
-    )
-    min_layer_score: float = Field(
-        0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised, and has the better text"
-    )
-    min_confidence: float = Field(
-        0.9, ge=0, le=1, description="what was recognised with less confidence, such as a foreign script, is not taken"
-    )
-    hidden_layers: Literal["keep", "replace"] = Field(
-        "keep", description="unpainted text over a scan, made by an earlier recogniser: believed, or recognised anew"
-    )
-    page_seconds: int = Field(60, ge=1, description="processor time for the recognition of one page")
-    max_pages: int = Field(500, ge=1, description="pages of one file that are recognised; the others are counted")
-    max_side_pixels: int = Field(2000, ge=200, le=10_000, description="longer side of the picture of a page, pixels")
-    memory_mb: int = Field(2560, ge=512, description="address space of the process that recognises, MB")
-
-    @field_validator("engine")
-    @classmethod
-    def _engine_is_known(cls, engine: str) -> str:
-        """Refuse what names neither an engine nor a function."""
-        if engine not in ("none", "rapidocr") and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", engine):
-            near = did_you_mean(engine, ("none", "rapidocr"))
-            raise ValueError(f"ocr: there is no engine {engine!r}{near}; or write package.module:function for your own")
-        return engine
-
-
-class FilesSource(_Described):
+class FilesSource(FileSource):
     """Files of records, web archives, pages, PDF, scans, Word, mails, texts and archives of them under one path."""
 
     kind: Literal["files"] = "files"
@@ -251,84 +169,6 @@ class FilesSource(_Described):
         description="longest wait for the next bytes of a web server; a file that stalls is refused (no_answer)",
         json_schema_extra={"affects_rows": False},
     )
-    format: Literal[
-        "auto",
-        "parquet",
-        "jsonl",
-        "csv",
-        "tsv",
-        "text",
-        "markdown",
-        "html",
-        "warc",
-        "pdf",
-        "picture",
-        "docx",
-        "mail",
-        "archive",
-        "mbox",
-        "notebook",
-        "xml",
-        "log",
-    ] = Field("auto", description="format of every file; auto tells it from the extension")
-    unknown: Literal["refuse", "detect"] = Field(
-        "refuse",
-        description="files whose extension says nothing: refuse them, or detect by their content what they are",
-    )
-    archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of .zip, .tar and .tar.* is unpacked")
-    encoding: str = Field(
-        "strict",
-        description="what becomes of text that is neither UTF-8 nor in the encoding it declares: strict refuses it, "
-        "detect looks for the encoding in its bytes, and the name of a Python codec (cp1252) says which it is in",
-    )
-    front_matter: Literal["keep", "metadata"] = Field(
-        "keep", description="YAML or TOML at the head of Markdown: it stays in the text, or goes to `metadata` instead"
-    )
-    xml_element: str | None = Field(
-        None,
-        min_length=1,
-        description="name of the elements of XML files that are a document each; columns are paths below it then "
-        "(revision/text, @id); without it, .xml is markup",
-    )
-    line_pattern: str | None = Field(
-        None,
-        min_length=1,
-        description="RE2 pattern that the lines of .log files begin with; its named groups are columns",
-    )
-    lines_by: str = Field(
-        "line",
-        min_length=1,
-        description="what makes a document of a log: a `line`, all up to a `blank_line`, or lines in a row that have "
-        "the same value in the group of this name",
-    )
-    unmatched_lines: Literal["continue", "refuse"] = Field(
-        "continue", description="lines of a log that the pattern does not match: they continue the line before, or not"
-    )
-    extractor: Literal["both", "resiliparse", "trafilatura", "none"] = Field(
-        "both",
-        description="what extracts the main text of HTML: resiliparse is fastest, both is nearest to what people take "
-        "for the text (docs/ingest.md); none leaves pages outside of archives as markup",
-    )
-    extract_seconds: int = Field(
-        20, ge=1, description="processor time for the text of one page; one that takes more is refused (too_complex)"
-    )
-    ocr: OcrRules = Field(OcrRules(), description="recognition of text in scans; an engine alone stands for its rules")
-    text_column: str | None = Field(None, description="column of the text; required where there are files of records")
-    id_column: str | None = Field(None, description="column of the record's id; without it, the hash of the text")
-    repository_column: str | None = Field(None, description="column of the repository that a record belongs to")
-    language_column: str | None = Field(
-        None, description="column of the language; without it, of code the one that the id tells as a path"
-    )
-    licence_column: str | None = Field(None, description="column of the licence, read as an SPDX expression")
-    fact_columns: dict[RepositoryFact, str] = Field(
-        default_factory=dict,
-        description="columns of what is known about the record's repository, by fact: {fork_of: parent, stars: stars}",
-    )
-    metadata_columns: tuple[str, ...] = Field((), description="columns kept in the map `metadata`, as text or JSON")
-    kind_column: str | None = Field(None, description="column of the kind: code, prose, markup or data")
-    record_kind: Kind = Field(
-        "prose", description="kind of the documents in files of records, where no kind_column says another"
-    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> FilesSource:
@@ -337,141 +177,41 @@ class FilesSource(_Described):
             raise ValueError("path is missing; write it, or urls" if not self.path else "name path or urls, not both")
         return self
 
-    @field_validator("ocr", mode="before")
-    @classmethod
-    def _engine_alone(cls, ocr: object) -> object:
-        """Take the name of an engine for rules that name it."""
-        return {"engine": ocr} if isinstance(ocr, str) else ocr
+    def entries(self) -> Iterator[FoundFile]:
+        """Files below the path whose names match."""
+        wanted = None if self.glob is None else glob_pattern(self.glob)
+        for file in find_files(absolute(self.path), self.stall_seconds):
+            if wanted is None or wanted.fullmatch(file.path) or file.path.endswith("/"):
+                yield file
 
-    @model_validator(mode="after")
-    def _facts_have_a_repository_and_one_origin(self) -> FilesSource:
-        """Refuse columns of facts without a column of the repository, or together with a file of facts."""
-        if self.fact_columns and self.repository_column is None:
-            raise ValueError(f"fact_columns names {sorted(self.fact_columns)}, repository_column is missing; add it")
-        if self.fact_columns and self.repositories is not None:
-            raise ValueError("facts come from fact_columns or from the file `repositories`, not from both; choose one")
-        return self
-
-    @field_validator("encoding")
-    @classmethod
-    def _encoding_is_known(cls, encoding: str) -> str:
-        """Refuse what is neither a policy nor a codec of texts."""
-        try:
-            "" if encoding in ("strict", "detect") else "".encode(encoding)
-        except (LookupError, UnicodeError) as error:
-            raise ValueError(
-                f"{encoding} is no codec; write strict, detect or one of Python's: cp1252, gb18030"
-            ) from error
-        return encoding
-
-    @model_validator(mode="after")
-    def _formats_have_what_they_need(self) -> FilesSource:
-        """Refuse formats that are read by a name or pattern which is missing."""
-        for wanted, field in (("xml", "xml_element"), ("log", "line_pattern")):
-            if self.format == wanted and getattr(self, field) is None:
-                raise ValueError(f"format is {wanted}, {field} is missing; add it")
-        return self
-
-    @property
-    def mapped_columns(self) -> tuple[str, ...]:
-        """Every column that is read from a file of records, each once."""
-        named = (*self.role_columns.values(), *self.fact_columns.values(), *self.metadata_columns)
-        return tuple(dict.fromkeys(named))
-
-    @property
-    def role_columns(self) -> dict[str, str]:
-        """The columns that are mapped to one property of a document each, by the field of this config."""
-        roles = ("text", "id", "repository", "language", "licence", "kind")
-        named = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
-        return {field: name for field, name in named.items() if name is not None}
+    def open(self, location: str) -> IO[bytes] | Any:
+        """The file at a path or URI."""
+        return open_file(location, self.stall_seconds)
 
 
-class KafkaLogin(BaseModel):
-    """Who a follower is, by SASL; the name and the password are those of environment variables."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(description="as the broker has it")
-    user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
-    password: str = Field(pattern=VARIABLE, description="environment variable of the password")
+TreeSource = PythonCodeSource | PythonDocsSource | FileSource
+_OWN = PythonCodeSource | PythonDocsSource | FilesSource | IcebergSource | PackagesSource | GitSource
+_OWN_KINDS = ("python_code", "python_docs", "files", "iceberg", "packages", "git", "api", "stream")
 
 
-class KafkaSecurity(BaseModel):
-    """How brokers are spoken with: TLS where the protocol says SSL, a login where it says SASL."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"] = Field(description="security.protocol of the client")
-    ca: str | None = Field(
-        None, min_length=1, description="PEM file of the authorities that are trusted; those of Java where left out"
-    )
-    certificate: str | None = Field(None, min_length=1, description="PEM file of the client's key and certificates")
-    key_password: str | None = Field(
-        None, pattern=VARIABLE, description="environment variable of the password of that key"
-    )
-    login: KafkaLogin | None = Field(None, description="who the follower is: {mechanism: .., user: .., password: ..}")
-
-    @model_validator(mode="after")
-    def _fits_the_protocol(self) -> KafkaSecurity:
-        """Refuse what the protocol would silently leave unused, or lacks."""
-        if self.protocol.startswith("SASL") != (self.login is not None):
-            mend = "declare login: {mechanism, user, password}" if self.login is None else "write SASL_SSL"
-            raise ValueError(f"security.protocol {self.protocol}: {mend}")
-        if self.protocol == "SASL_PLAINTEXT" and (self.ca or self.certificate):
-            raise ValueError("security.protocol SASL_PLAINTEXT uses no certificates; write SASL_SSL")
-        if self.key_password and not self.certificate:
-            raise ValueError("security.key_password is that of a key; name its file in certificate")
-        return self
+def _of_its_kind(value: Any, own: Any) -> Any:
+    """The source that a value declares: one of headrace's, or of the class that a package brings for its kind."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind in _OWN_KINDS:
+        return value if isinstance(value, FileSource) else own(value)
+    try:
+        found = load("sources", kind, FileSource, _OWN_KINDS)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    model: Any = found
+    if unknown := sorted(set(value) - set(model.model_fields)):
+        raise ValueError(f"{unknown[0]}: there is no such field{did_you_mean(unknown[0], model.model_fields)}")
+    return model.model_validate(value)
 
 
-class KafkaTopic(BaseModel):
-    """A topic of Kafka whose messages are JSON objects."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    servers: str = Field(min_length=1, description="bootstrap servers, host:port with commas between them")
-    topic: str = Field(min_length=1, description="the topic")
-    messages: int = Field(10_000, ge=1, description="most messages of a micro-batch")
-    security: KafkaSecurity | None = Field(
-        None,
-        description="TLS and SASL: {protocol: SASL_SSL, ca: FILE, login: {..}}",
-        json_schema_extra={"affects_rows": False},
-    )
-
-
-class StreamSource(PagedSource):
-    """Records that come one by one: a folder that grows, or a topic; docs/ingest_streams.md."""
-
-    kind: Literal["stream"] = "stream"
-    path: str | None = Field(None, min_length=1, description="folder to which files of JSON lines are moved when whole")
-    kafka: KafkaTopic | None = Field(None, description="instead of path: a topic")
-    seal_records: int = Field(
-        10_000,
-        ge=1,
-        description="records that make an increment",
-        json_schema_extra={"affects_rows": False},
-    )
-    seal_seconds: float = Field(
-        300, gt=0, description="age after which one is sealed", json_schema_extra={"affects_rows": False}
-    )
-    files: int = Field(100, ge=1, description="most files of a micro-batch", json_schema_extra={"affects_rows": False})
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> StreamSource:
-        """Refuse a stream without an origin, or with two."""
-        if (self.path is None) == (self.kafka is None):
-            raise ValueError("name path or kafka, one of them")
-        return self
-
-    def address(self, endpoint: str) -> str:
-        """The folder or the topic."""
-        return self.path if self.path is not None else f"kafka://{endpoint}"
-
-
-TreeSource = PythonCodeSource | PythonDocsSource | FilesSource
 Source = Annotated[
-    PythonCodeSource | PythonDocsSource | FilesSource | PackagesSource | GitSource | ApiSource | StreamSource,
-    Field(discriminator="kind"),
+    SerializeAsAny[Annotated[_OWN | ApiSource | StreamSource, Field(discriminator="kind")]],
+    WrapValidator(_of_its_kind),
 ]
 
 

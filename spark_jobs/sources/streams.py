@@ -30,7 +30,7 @@ from spark_jobs.sources.api.api_config import secret_of
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.file_trees import absolute
 from spark_jobs.sources.reading.plain_values import exact_number
-from spark_jobs.sources.source_config import KafkaTopic, StreamSource
+from spark_jobs.sources.stream_config import KafkaTopic, StreamSource
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -101,3 +101,22 @@ def test_outside_of_a_project_headrace_says_so(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "pyproject.toml").write_text("[tool.dg.project\n")
     assert run_command(["dataset", "list"]) == 2
     assert capfd.readouterr().err.endswith("; mend the file\n")
+
+
+def test_a_source_of_ones_own_comes_with_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`--source`: the test is green as written, and the dataset's documents are what the source opens."""
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["init", "mill", "--source"]) == 0
+    monkeypatch.chdir(tmp_path / "mill")
+    environment = os.environ | {"HEADRACE_ENGINE": "sail"}
+    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_sources.py"]
+    subprocess.run(tested, env=environment, check=True, capture_output=True, text=True)
+    command = "from dagster_project.command import main; main()"
+    for words in (["run", "letters.documents"], ["table", "show", "letters.documents", "--json", "--rows", "5"]):
+        done = subprocess.run(
+            [sys.executable, "-c", command, *words], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert {row["path"] for row in json.loads(done.stdout)} == {"to_the_miller.txt", "to_the_smith.txt"}

@@ -112,3 +112,12 @@ def test_torch_is_only_in_its_extra(project: dict[str, object]) -> None:
         for name, extra in {"": project["dependencies"], **project["optional-dependencies"]}.items()
     }
     assert {name for name, held in holders.items() if held} == {"torch", "frameworks"}
+
+
+def test_extras_of_readers_are_parts_of_ingest(project: dict[str, object]) -> None:
+    """Whoever installs one for a format gets what `ingest` has for it; each is named by the refusal of a file."""
+    from spark_jobs.sources.formats.extraction import EXTRA_OF
+
+    extras = project["optional-dependencies"]
+    for extra in {*EXTRA_OF.values(), "encodings"} - {"ocr"}:
+        assert set(extras[extra]) <= set(extras["ingest"]), extra

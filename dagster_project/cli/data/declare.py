@@ -11,7 +11,7 @@ from dagster_project.cli.declared import CORPUS, DATASET, complete_names, datase
 from dagster_project.cli.diagnosis import read_yaml, short_path
 from dagster_project.cli.project import project_folder
 from dagster_project.exceptions import CommandError, DefinitionError
-from spark_jobs.exceptions import did_you_mean
+from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
 
@@ -26,12 +26,14 @@ _ORIGINS = {  # the field of --from, and the page of the documentation, by kind 
     "web": ("urls", "docs/ingest.md"),
     "api": ("url", "docs/ingest_api.md"),
     "stream": ("path", "docs/ingest_streams.md"),
+    "iceberg": ("table", "docs/ingest.md"),
     "git": ("repositories", "docs/ingest_git.md"),
     "packages": ("path", "docs/ingest_archives.md"),
     "python_code": ("directories", "docs/reference/declarations.md"),
     "python_docs": ("directories", "docs/reference/declarations.md"),
 }
-_KINDS = "what --from is; web: a file with an address a line, api: the address of a list"
+_PATHS = {"path", "urls", "url", "directories", "repositories"}
+_KINDS = f"what --from is: {', '.join(_ORIGINS)}, one of an installed package, or package.module:Class of yours"
 
 
 @click.command("add")
@@ -55,7 +57,7 @@ _KINDS = "what --from is; web: a file with an address a line, api: the address o
 @click.option("--repositories", help="file of facts about repositories, one JSON object a line; see the documentation")
 @click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
-@click.option("--kind", default="files", show_default=True, type=click.Choice([*_ORIGINS]), help=_KINDS)
+@click.option("--kind", default="files", show_default=True, help=_KINDS)
 @click.option(
     "--set",
     "given",
@@ -82,14 +84,15 @@ def add_dataset(
         raise CommandError("--from is empty; name a file, a directory, s3://bucket/folder, or the address of an API")
     source: dict[str, Any] = {"kind": "files" if kind == "web" else kind}
     if path is not None:
-        field, _ = _ORIGINS[kind]
-        source[field] = [_located(path)] if field in ("directories", "repositories") else _located(path)
+        field, _ = _ORIGINS[kind] if kind in _ORIGINS else _origin_of_package(kind)
+        located = path if field not in _PATHS else _located(path)
+        source[field] = [located] if field in ("directories", "repositories") else located
     if columns["repositories"]:
         columns["repositories"] = _located(columns["repositories"])
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
     attributes = {"name": name, "samples": samples, "source": source}
     _set(attributes, given)
-    page = _ORIGINS.get("web" if source.get("urls") else str(source["kind"]), ("", ""))[1]
+    page = _ORIGINS.get("web" if source.get("urls") else str(source["kind"]), ("", "docs/extending.md"))[1]
     try:
         _require_usable(name, attributes, corpora)
     except DefinitionError as error:
@@ -131,6 +134,25 @@ def remove_dataset(name: str, tables: bool, yes: bool) -> None:
         click.echo(f"dropped {len(there)} tables; their files stay in the warehouse")
     elif there:
         click.echo(f"Its {len(there)} tables stay; to drop them: headrace table drop {' '.join(there)}")
+
+
+def _origin_of_package(kind: str) -> tuple[str, str]:
+    """The field of `--from` of a source that a package brings, the first that is required, and its documentation.
+
+    Raises:
+        CommandError: there is no such kind, or nothing that it requires.
+    """
+    from spark_jobs.plugins import load
+    from spark_jobs.sources.file_source import FileSource
+
+    try:
+        model: Any = load("sources", kind, FileSource, _ORIGINS)
+    except ConfigError as error:
+        raise CommandError(f"--kind: {error}") from error
+    required = [name for name, info in model.model_fields.items() if info.is_required()]
+    if not required:
+        raise CommandError(f"--from: a source of kind {kind} requires nothing; write --set source.FIELD=VALUE instead")
+    return required[0], ""
 
 
 def _located(path: str) -> str:
@@ -176,8 +198,9 @@ def _require_usable(name: str, attributes: dict[str, Any], corpora: tuple[str, .
     from spark_jobs.lake.declare.tables import check_identifier
     from spark_jobs.sources.api.api_config import PagedSource
     from spark_jobs.sources.documents import ARRIVALS
+    from spark_jobs.sources.file_reading import KINDS
     from spark_jobs.sources.listing import discover
-    from spark_jobs.sources.source_config import KINDS, DocumentsConfig
+    from spark_jobs.sources.source_config import DocumentsConfig
 
     datasets = {str(declared["name"]) for _, declared in declarations(DATASET)}
     check_identifier(f"{name}.documents")
@@ -212,17 +235,18 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     """Check that the first file of records has the columns that options name; metadata columns may be missing."""
     import pyarrow.compute as pc
 
+    from spark_jobs.sources.file_reading import COLUMN_READERS
+    from spark_jobs.sources.file_source import FileSource
     from spark_jobs.sources.reading.record_files import record_columns
-    from spark_jobs.sources.source_config import COLUMN_READERS, FilesSource
 
-    if listing is None or not isinstance(source, FilesSource):
+    if listing is None or not isinstance(source, FileSource):
         return
     records = listing.filter(pc.field("reader").isin(COLUMN_READERS)).slice(0, 1).to_pylist()
     if not records:
         return
     first = records[0]
     try:
-        columns = record_columns(first["location"], first["reader"])
+        columns = record_columns(first["location"], first["reader"], source)
     except OSError:
         return  # the run records in `arrivals` why the file was rejected
     for field, column in source.role_columns.items():

@@ -25,7 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from spark_jobs.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from spark_jobs.sources.source_config import FilesSource
+    from spark_jobs.sources.file_reading import FileReading
 
 PAGE_MARK = "#page:"
 """What stands in the location of a page between the address of its list and its number."""
@@ -239,14 +239,14 @@ class PagedSource(_Model):
         return endpoint
 
     @property
-    def mapping(self) -> FilesSource:
+    def mapping(self) -> FileReading:
         """The mapping of columns in the form that records of files have."""
-        from spark_jobs.sources.source_config import FilesSource
+        from spark_jobs.sources.file_reading import FileReading
 
         roles = ("text", "id", "repository", "language", "licence", "kind")
         columns = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
         others = {"metadata_columns": self.metadata_columns, "record_kind": self.record_kind}
-        return FilesSource.model_validate({"path": "pages", **columns, **others})
+        return FileReading.model_validate({**columns, **others})
 
 
 class ApiSource(PagedSource):

@@ -16,7 +16,7 @@ from spark_jobs.sources.formats.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:
-    from spark_jobs.sources.source_config import FilesSource
+    from spark_jobs.sources.file_reading import FileReading
 
 PACKAGES: Final = {
     "resiliparse": ("resiliparse",),
@@ -64,7 +64,7 @@ def call_extractor(module: str, function: str, *arguments: Any) -> Any:
     return (found.text.encode("utf-8", "surrogatepass"), *found[1:]) if isinstance(found, Extracted) else found
 
 
-def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Extracted | Refusal:
+def extract(reader: str, data: bytes, source: FileReading, *options: Any) -> Extracted | Refusal:
     """Extract the text of one document, in a process of its own.
 
     Args:
@@ -98,9 +98,22 @@ def cleaned_facts(said: Mapping[str, object]) -> dict[str, str]:
     return {name: line[:_SHOWN_FACT] for name, line in lines.items() if line}
 
 
-def missing_package(reader: str, source: FilesSource) -> str | None:
+EXTRA_OF: Final = {
+    "html": "html",
+    "warc": "warc",
+    "pdf": "pdf",
+    "picture": "ocr",
+    "docx": "office",
+    "mail": "mail",
+    "mbox": "mail",
+    "log": "logs",
+}
+"""The extra of headrace that brings what a reader needs; `ingest` brings all of them but `ocr`."""
+
+
+def missing_package(reader: str, source: FileReading) -> str | None:
     """A package that a reader needs and that is not installed, if there is one."""
-    from spark_jobs.sources.source_config import PAGED_READERS, RECODED_READERS
+    from spark_jobs.sources.file_reading import PAGED_READERS, RECODED_READERS
 
     needed = _EXTRACTORS[reader].packages if reader in _EXTRACTORS else ()
     if reader == "warc":

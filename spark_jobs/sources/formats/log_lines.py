@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.file_reading import FileReading
 from spark_jobs.sources.reading.records import LINE_SLACK_BYTES, Record, Refused, Stream, all_lines, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import FilesSource
 
 
 class _Document:
     """Entries that make one document."""
 
-    def __init__(self, source: FilesSource, max_bytes: int) -> None:
+    def __init__(self, source: FileReading, max_bytes: int) -> None:
         self._source, self._max_bytes = source, max_bytes
         self.number = 0
         self.size = 0
@@ -48,7 +48,7 @@ class _Document:
         self.size, self.lines, self.fields = 0, [], {}
 
 
-def compiled_pattern(source: FilesSource) -> Any:
+def compiled_pattern(source: FileReading) -> Any:
     """The pattern of lines, compiled.
 
     Raises:
@@ -72,13 +72,13 @@ def compiled_pattern(source: FilesSource) -> Any:
     return pattern
 
 
-def _groups(source: FilesSource) -> list[str]:
+def _groups(source: FileReading) -> list[str]:
     """The groups of the pattern that are used."""
     by_group = () if source.lines_by in ("line", "blank_line") else (source.lines_by,)
     return list(dict.fromkeys((*source.mapped_columns, *by_group)))
 
 
-def log_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
+def log_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
     """The documents of a log, each numbered by its first line, with the columns of its first entry.
 
     Args:

@@ -30,7 +30,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from spark_jobs.exceptions import InputError
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 MEMORY_BYTES = 704 << 20
@@ -78,10 +77,8 @@ def run_apart(function: Callable[..., Any], seconds: int, *arguments: Any, memor
 
     Returns:
         What it returned, as JSON has it with bytes and refusals besides: a tuple, named or not, is a list. Or a
-        refusal: `too_complex` where the child ended, `corrupt_file` where the function raised.
-
-    Raises:
-        InputError: a package that it needs is not installed on this machine.
+        refusal: `too_complex` where the child ended, `corrupt_file` where the function raised, `not_installed` where a
+        package that it needs is not there.
     """
     try:
         (answer,) = _answers(function, seconds, arguments, None, memory_bytes)
@@ -107,7 +104,6 @@ def read_apart(
 
     Raises:
         ChildEndedError: the child ended.
-        InputError: a package that it needs is not installed on this machine.
         OSError: the file cannot be read.
     """
     return _answers(function, seconds, arguments, file, memory_bytes)
@@ -125,10 +121,9 @@ def _answers(
         while (message := _receive(child.stdout, memory_bytes))[0] != "end":
             kind, value = message
             if kind == "missing":
-                is_kept = True
                 where = f"{value} on {platform.node()}"
-                raise InputError(f"{where}; pip install 'headrace[ingest,ocr]' wherever files are read")
-            if kind == "read" and file is not None:
+                yield Refusal(Reason.NOT_INSTALLED, f"{where}; pip install 'headrace[ingest,ocr]' where files are read")
+            elif kind == "read" and file is not None:
                 _give(child.stdin, file, value, memory_bytes)
             else:
                 yield value
@@ -181,7 +176,6 @@ def serve(memory_bytes: int) -> None:
                     signal.setitimer(signal.ITIMER_PROF, seconds)
         except ImportError as error:
             _answer(answers, "missing", str(error))
-            continue
         except BrokenPipeError:
             return  # nobody listens any more
         except BaseException as error:  # noqa: BLE001 - pyo3 raises its panics as BaseException

@@ -23,9 +23,9 @@ from xml.parsers import expat
 
 import pyarrow as pa
 
+from spark_jobs.sources.file_reading import FileReading
 from spark_jobs.sources.reading.records import Record, Refused, Stream, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
-from spark_jobs.sources.source_config import FilesSource
 
 _CHUNK_BYTES = 1 << 16
 _STANDALONE = re.compile(rb"""(<\?xml\s[^>]*?)standalone\s*=\s*(?:"yes"|'yes')""")
@@ -46,7 +46,7 @@ class _FileFaultError(Exception):
 class _Elements:
     """Handlers of the parser, and the records that they have completed."""
 
-    def __init__(self, source: FilesSource, max_bytes: int, parser: expat.XMLParserType) -> None:
+    def __init__(self, source: FileReading, max_bytes: int, parser: expat.XMLParserType) -> None:
         self._parser = parser
         self.done: list[Record | Refused] = []
         self.number = 0
@@ -173,7 +173,7 @@ class _Elements:
         return usable_record(self.number, "\n\n".join(found[self._text]), fields, self._source, self._max_bytes)
 
 
-def xml_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
+def xml_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
     """The elements `xml_element` of a file, numbered from 1; what is inside of one is no record of its own.
 
     Args:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.file_reading import COLUMN_READERS, FileReading
 from spark_jobs.sources.file_trees import LEFT_OUT, unreadable
 from spark_jobs.sources.formats.compressed.archives import Member, Unpacking, archive_members
 from spark_jobs.sources.formats.extraction import missing_package
@@ -20,7 +21,7 @@ from spark_jobs.sources.reading.readers import told_by_name
 from spark_jobs.sources.reading.rows import HashedFile, ReadingRules, Row, arrival, opened
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.packages import package_file
-from spark_jobs.sources.source_config import COLUMN_READERS, FilesSource, PackagesSource
+from spark_jobs.sources.source_config import PackagesSource
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -45,7 +46,7 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
         rules: of the dataset.
         read: gives the rows of one member.
     """
-    assert isinstance(rules.source, FilesSource | PackagesSource)  # no other source lists archives
+    assert isinstance(rules.source, FileReading | PackagesSource)  # no other source lists archives
     outer = file.get("outer") or _Outer(Unpacking(rules.source.archives), set(), 1)
     if outer.depth > rules.source.archives.max_depth:
         detail = f"an archive at depth {outer.depth}; max_depth is {rules.source.archives.max_depth}"
@@ -153,7 +154,7 @@ def _told(name: str, file: Row, rules: ReadingRules) -> Row | Refusal | None:
     source = rules.source
     if isinstance(source, PackagesSource):
         return package_file(name, file["location"], source)
-    assert isinstance(source, FilesSource)
+    assert isinstance(source, FileReading)
     reader, language = told_by_name(name, source, "auto")
     if reader is None:
         return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")

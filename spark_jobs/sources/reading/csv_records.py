@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from spark_jobs.sources.file_reading import FileReading
 from spark_jobs.sources.reading.records import (
     LINE_SLACK_BYTES,
     LONG_BYTES,
@@ -29,7 +30,6 @@ from spark_jobs.sources.reading.records import (
     usable_record,
 )
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
-from spark_jobs.sources.source_config import FilesSource
 
 _QUOTED_NAMES = re.compile(r'"[^"]*"(\t"[^"]*")*\r?')
 _HELD_LINES = 100_000  # of a row, to be read on their own where it is none; and no more than LONG_BYTES
@@ -43,7 +43,7 @@ class Fields(NamedTuple):
     fields: list[str]
 
 
-def csv_records(stream: Stream, delimiter: str, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
+def csv_records(stream: Stream, delimiter: str, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
     """Records of a file with a header and one record in each row, whose number is that of its first line.
 
     An empty field says nothing, but for the text, which is empty then. Blank lines are no records.

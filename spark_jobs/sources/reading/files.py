@@ -18,12 +18,20 @@ import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
 from spark_jobs.sources.deleted import DELETED
+from spark_jobs.sources.file_reading import (
+    ARCHIVE_READERS,
+    EXTRACTING_READERS,
+    ONE_DOCUMENT_READERS,
+    RECORD_READERS,
+    FileReading,
+)
 from spark_jobs.sources.file_trees import absolute, unreadable
 from spark_jobs.sources.formats.compressed.compression import CODECS, decompressed
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.notebooks import has_front_matter
 from spark_jobs.sources.git.listing import allowed_folders, find_repositories
 from spark_jobs.sources.git.store import BlobReaders
+from spark_jobs.sources.reader import read_foreign
 from spark_jobs.sources.reading.archive_files import read_archive
 from spark_jobs.sources.reading.decoding import TOLD_BYTES, Decoded, decode, decode_as
 from spark_jobs.sources.reading.identity import sha256_hex
@@ -48,14 +56,7 @@ from spark_jobs.sources.repositories.licences import header_licence
 from spark_jobs.sources.repositories.modules import long_description, module_docstring
 from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.repositories.stated_facts import facts_json
-from spark_jobs.sources.source_config import (
-    ARCHIVE_READERS,
-    EXTRACTING_READERS,
-    RECORD_READERS,
-    FilesSource,
-    GitSource,
-    Source,
-)
+from spark_jobs.sources.source_config import GitSource, Source
 
 _BATCH_ROWS = 10_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -157,7 +158,7 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
         head = source.head(_DETECTED_BYTES)
         if "stream" in file:
             file = {**file, "stream": source}
-    assert isinstance(rules.source, FilesSource)  # no other source lists such files
+    assert isinstance(rules.source, FileReading)  # no other source lists such files
     told = told_by_content(head, rules.source)
     return told if isinstance(told, Refusal) else {**file, **told}
 
@@ -232,6 +233,9 @@ def _read_text(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[R
     if file.get("blob") and data.startswith(_LFS_POINTER) and len(data) < _LFS_POINTER_BYTES:
         yield arrival(file, Refusal(Reason.LFS_POINTER, "a pointer of git LFS; its content is elsewhere"), file_sha256)
         return
+    if file["reader"] not in ONE_DOCUMENT_READERS:
+        yield from _foreign(file, data, file_sha256, rules)
+        return
     document = _text_document(file, data, rules)
     if isinstance(document, Refusal):
         yield arrival(file, document, file_sha256)
@@ -240,15 +244,38 @@ def _read_text(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[R
     yield arrival(file, None, file_sha256)
 
 
+def _foreign(file: Row, data: bytes, file_sha256: str, rules: ReadingRules) -> Iterator[Row]:
+    """The documents that a reader of a package finds in a file, what it refuses, and the file's arrival."""
+    assert isinstance(rules.source, FileReading)  # no other source lists such files
+    found = read_foreign(file["reader"], data, rules.source.extract_seconds)
+    seen, document_count = set[str](), 0
+    for part, one in () if isinstance(found, Refusal) else found:
+        path = f"{file['path']}#{part}" if part else file["path"]
+        made = one if isinstance(one, Refusal) else extracted_document({**file, "path": path}, rules, one)
+        if not isinstance(made, Refusal) and path in seen:
+            made = Refusal(Reason.LISTED_TWICE, f"the reader {file['reader']} gave two documents the name {part!r}")
+        if isinstance(made, Refusal):
+            yield arrival({"location": f"{file['location']}#{part or 'text'}"}, made)
+            continue
+        seen.add(path)
+        document_count += 1
+        yield made
+    if isinstance(found, Refusal):
+        yield arrival(file, found, file_sha256)
+    else:
+        every = Refusal(Reason.NO_USABLE_RECORD, f"all {len(found)} of its documents were refused")
+        yield arrival(file, None if document_count else every, file_sha256)
+
+
 def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal:
     """The document in a file: the whole text, or what is extracted from it, hashed as UTF-8 by itself."""
     reader, source = file["reader"], rules.source
     if reader in EXTRACTING_READERS:
-        assert isinstance(source, FilesSource)  # no other source lists such files
+        assert isinstance(source, FileReading)  # no other source lists such files
         extracted = extract(reader, data, source)
         return extracted if isinstance(extracted, Refusal) else extracted_document(file, rules, extracted)
     decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING or reader == "docstring")
-    if isinstance(source, FilesSource):
+    if isinstance(source, FileReading):
         return _whole_text(file, data, decoded, rules, source)
     if isinstance(decoded, Refusal):
         return decoded
@@ -267,7 +294,7 @@ def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal
 
 
 def _whole_text(
-    file: Row, data: bytes, decoded: Decoded | Refusal, rules: ReadingRules, source: FilesSource
+    file: Row, data: bytes, decoded: Decoded | Refusal, rules: ReadingRules, source: FileReading
 ) -> Row | Refusal:
     """The document of a text file: all of it, in the encoding that is found, or what stands below its front matter."""
     metadata: Mapping[str, str] = {}

@@ -16,11 +16,11 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
+from spark_jobs.sources.file_reading import FileReading
 from spark_jobs.sources.formats.parquet_batches import NO_FORM, PLAIN, batches, column_names
 from spark_jobs.sources.formats.parser_process import ChildEndedError, read_apart
 from spark_jobs.sources.reading.records import Record, Refused, names_refusal, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
-from spark_jobs.sources.source_config import FilesSource
 
 _MEMORY_BYTES = 1536 << 20
 """Address space of the child: a page of 400 MB packed, unpacked and as values."""
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     faults: dict[int, Refusal]
 
 
-def parquet_records(file: IO[bytes], source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
+def parquet_records(file: IO[bytes], source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
     """Records of a Parquet file; only the mapped columns are read.
 
     Args:

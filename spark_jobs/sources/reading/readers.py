@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 
+from spark_jobs.sources.file_reading import COLUMN_READERS, EXTRACTING_READERS, RECORD_READERS, FileReading
 from spark_jobs.sources.formats.compressed.compression import CODECS, ZIP_MAGIC
+from spark_jobs.sources.reader import reader_by_extension
 from spark_jobs.sources.reading.content_types import content_type
 from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, language_columns, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import COLUMN_READERS, EXTRACTING_READERS, RECORD_READERS, FilesSource
 
 _READERS = {
     ".parquet": "parquet",
@@ -34,8 +35,8 @@ _IS_PAGE = re.compile(rb"(?is)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doct
 _ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
 
-def told_by_name(path: str, source: FilesSource, stated: str) -> tuple[str | None, Language]:
-    """The reader of a file, by its stated format or its extension, and what its documents are; see `FilesSource`."""
+def told_by_name(path: str, source: FileReading, stated: str) -> tuple[str | None, Language]:
+    """The reader of a file, by its stated format or its extension, and what its documents are; see `FileReading`."""
     reader = _reader_of(path, source, stated)
     if reader is None and source.unknown == "detect":
         reader = "detect"
@@ -47,7 +48,7 @@ def told_by_name(path: str, source: FilesSource, stated: str) -> tuple[str | Non
     return reader, language or PLAIN_TEXT
 
 
-def told_by_content(head: bytes, source: FilesSource) -> dict[str, str | None] | Refusal:
+def told_by_content(head: bytes, source: FileReading) -> dict[str, str | None] | Refusal:
     """Columns of the listing of a file whose name says nothing, by its beginning, and what it was taken for.
 
     What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
@@ -79,7 +80,7 @@ def _unpacked(path: str) -> str:
     return stem if extension.lower() in (*CODECS, ".lz4") else path
 
 
-def _reader_of(path: str, source: FilesSource, stated: str) -> str | None:
+def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
     """The reader for a file: the stated format, else told by the extension."""
     stem, extension = os.path.splitext(path.lower())
     if stated == "html" or (stated == "auto" and extension in _PAGE_EXTENSIONS):
@@ -98,7 +99,7 @@ def _reader_of(path: str, source: FilesSource, stated: str) -> str | None:
     lacking = {".xml": source.xml_element is None, ".log": source.line_pattern is None}
     if not lacking.get(extension, False) and (reader := _READERS.get(extension)):
         return reader
-    return "text" if language_of(path) else None
+    return "text" if language_of(path) else reader_by_extension(extension)
 
 
 def is_picture(path: str) -> bool:

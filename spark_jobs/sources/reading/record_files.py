@@ -10,6 +10,7 @@ from functools import partial
 
 from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.api.page_records import page_records
+from spark_jobs.sources.file_reading import FileReading
 from spark_jobs.sources.file_trees import open_file, unreadable
 from spark_jobs.sources.formats.compressed.compression import CODECS, codec_of, decompressed
 from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
@@ -24,12 +25,21 @@ from spark_jobs.sources.reading.identity import sha256_hex
 from spark_jobs.sources.reading.languages import PAGE, language_of
 from spark_jobs.sources.reading.parquet_records import parquet_columns, parquet_records
 from spark_jobs.sources.reading.records import Record, Refused, Stream, jsonl_columns, jsonl_records
-from spark_jobs.sources.reading.rows import HashedFile, ReadingRules, Row, arrival, document_row, facts_row, opened
+from spark_jobs.sources.reading.rows import (
+    HashedFile,
+    ReadingRules,
+    Row,
+    arrival,
+    document_row,
+    facts_row,
+    open_at,
+    opened,
+)
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 from spark_jobs.sources.repositories.licences import spdx_expression
 from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.repositories.stated_facts import facts_json, stated_facts, stated_lines
-from spark_jobs.sources.source_config import FilesSource, Source
+from spark_jobs.sources.source_config import Source
 
 _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -115,7 +125,7 @@ def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Rec
         path = mapping.records_path(file["path"])
         yield from page_records(source.read(), path, mapping, file["path"], limit)
         return
-    assert isinstance(mapping, FilesSource)  # no other source lists files of records
+    assert isinstance(mapping, FileReading)  # no other source lists files of records
     if file["reader"] == "parquet":
         yield from parquet_records(source.random_access(mapping.archives.max_temporary_bytes), mapping, limit)
         return
@@ -139,7 +149,7 @@ def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Rec
         yield from _text_records(reader, stream, mapping, limit)
 
 
-def _text_records(reader: str, stream: Stream, mapping: FilesSource, limit: int) -> Iterator[Record | Refused]:
+def _text_records(reader: str, stream: Stream, mapping: FileReading, limit: int) -> Iterator[Record | Refused]:
     """The records of a file of text, decompressed."""
     if reader == "log":
         yield from log_records(stream, mapping, limit)
@@ -149,7 +159,7 @@ def _text_records(reader: str, stream: Stream, mapping: FilesSource, limit: int)
         yield from csv_records(stream, _DELIMITERS[reader], mapping, limit)
 
 
-def _archive_records(source: HashedFile, mapping: FilesSource, limit: int) -> Iterator[Record | Refused]:
+def _archive_records(source: HashedFile, mapping: FileReading, limit: int) -> Iterator[Record | Refused]:
     """The records of a web archive, which is decompressed by its first bytes: names of archives are often wrong."""
     codec = codec_of(source)
 
@@ -171,13 +181,13 @@ def decompressed_by_name(file: Stream, location: str) -> Stream:
     return file if codec is None else decompressed(file, codec)
 
 
-def record_columns(location: str, reader: str) -> list[str]:
+def record_columns(location: str, reader: str, source: Source) -> list[str]:
     """Names of the columns of a file of records: all of Parquet and CSV, those of the first 1,000 records of JSONL.
 
     Raises:
         OSError: it cannot be read.
     """
-    with open_file(location) as file:
+    with open_at(location, source) as file:
         if reader == "parquet":
             return parquet_columns(file)
         stream = decompressed_by_name(file, location)
@@ -235,7 +245,7 @@ def _path_hash(repository: str | None, path: str) -> bytes:
 
 def _record_language(record: Record, source: Source) -> str | None:
     """The language by the column that names it; without one, for code, markup and data, by the id as a path."""
-    if record.kind == "prose" or (isinstance(source, FilesSource) and source.language_column is not None):
+    if record.kind == "prose" or (isinstance(source, FileReading) and source.language_column is not None):
         return record.language
     told = language_of(record.record_id or "")
     return told and told.name

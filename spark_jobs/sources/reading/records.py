@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from spark_jobs.exceptions import did_you_mean
+from spark_jobs.sources.file_reading import KINDS, FileReading
 from spark_jobs.sources.reading.decoding import binary_refusal
 from spark_jobs.sources.reading.plain_values import WrittenNumber, exact_number, value_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line, reason_of
-from spark_jobs.sources.source_config import KINDS, FilesSource
 
 _CHUNK_BYTES = 1 << 16
 LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
@@ -66,7 +66,7 @@ class Line(NamedTuple):
     end: str = "\n"
 
 
-def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
+def jsonl_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
     """Records of a file with one JSON object on each line; blank lines are no records.
 
     Lines without the text column are held back until one has it: where none has, that is one fault of the file.
@@ -226,7 +226,7 @@ def _text_or_bytes(value: bytes | None) -> str | bytes | None:
 
 
 def usable_record(
-    number: int, text: object, fields: dict[str, Any], source: FilesSource, max_bytes: int
+    number: int, text: object, fields: dict[str, Any], source: FileReading, max_bytes: int
 ) -> Record | Refused:
     """The record, or what is wrong with its text."""
     text = _text_or_refusal(text, source.text_column)
@@ -270,7 +270,7 @@ def _text_or_refusal(value: object, column: str | None) -> str | Refusal:
     return binary_refusal(text) or text
 
 
-def names_refusal(names: list[str], source: FilesSource, where: str) -> Refusal | None:
+def names_refusal(names: list[str], source: FileReading, where: str) -> Refusal | None:
     """The refusal of a file in which a mapped column is missing, or is there more than once."""
     for name in source.mapped_columns:
         count = names.count(name)

@@ -17,12 +17,13 @@ from typing import IO, Any, NamedTuple, cast
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.file_trees import STALL_SECONDS, open_file
+from spark_jobs.sources.file_source import FileSource
+from spark_jobs.sources.file_trees import open_file
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.reading.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.reading.languages import DETECTED, EVIDENCE, PAST
 from spark_jobs.sources.reading.records import Stream
-from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line
 from spark_jobs.sources.source_config import GitSource, PackagesSource, PythonCodeSource, Source
 
 Row = dict[str, Any]
@@ -77,8 +78,24 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
         return contextlib.nullcontext(stream)
     kept = file.get("object")
     if kept is None or rules.objects is None:
-        return open_file(file["location"], getattr(rules.source, "stall_seconds", STALL_SECONDS))  # type: ignore[no-any-return]
+        return open_at(file["location"], rules.source)  # type: ignore[no-any-return]
     return rules.objects.open(kept)  # type: ignore[no-any-return]
+
+
+def open_at(location: str, source: Source) -> Any:
+    """The bytes at a location of a source.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    if not isinstance(source, FileSource):
+        return open_file(location)
+    try:
+        return source.open(location)
+    except OSError:
+        raise
+    except Exception as error:  # a class of somebody else's may fail in any way, for this file alone
+        raise OSError(f"its source failed: {type(error).__name__}: {first_line(error)}") from error
 
 
 def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:

@@ -23,6 +23,7 @@ from typing import IO, NamedTuple, cast
 
 import pyarrow as pa
 
+from spark_jobs.sources.file_reading import ArchiveLimits
 from spark_jobs.sources.formats.compressed.compression import ZIP_MAGIC, codec_of, decompressed
 from spark_jobs.sources.formats.compressed.zip_headers import (
     FREE_BYTES,
@@ -34,7 +35,6 @@ from spark_jobs.sources.formats.compressed.zip_headers import (
 from spark_jobs.sources.reading.records import Stream
 from spark_jobs.sources.reading.rows import HashedFile
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line
-from spark_jobs.sources.source_config import ArchiveLimits
 
 _CHUNK_BYTES = 1 << 18
 _BLOCK = 512

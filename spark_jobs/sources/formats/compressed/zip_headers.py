@@ -7,8 +7,8 @@ import zipfile
 import zlib
 from typing import IO
 
+from spark_jobs.sources.file_reading import ArchiveLimits
 from spark_jobs.sources.formats.compressed.compression import ZIP_MAGIC
-from spark_jobs.sources.source_config import ArchiveLimits
 
 FREE_BYTES = 16 << 20
 """What a stream may unpack to whatever its ratio, which says nothing about a small one."""

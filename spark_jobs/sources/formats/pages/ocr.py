@@ -27,8 +27,8 @@ from spark_jobs.sources.refusals import Reason, Refusal
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from spark_jobs.sources.file_reading import OcrRules
     from spark_jobs.sources.formats.pages.reading_order import Line
-    from spark_jobs.sources.source_config import OcrRules
 
 Engine = Callable[["NDArray[Any]"], Iterable[tuple[str, float, Any]]]
 

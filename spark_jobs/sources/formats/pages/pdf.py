@@ -32,7 +32,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spark_jobs.sources.source_config import OcrRules
+    from spark_jobs.sources.file_reading import OcrRules
 
 _BROKEN_WORD = re.compile("[\ufffe\x02](\r?\n)?")  # PDFium's mark of a hyphen that a line end made
 _ASKED_CHARACTERS = 200  # of a page, to tell which way it stands

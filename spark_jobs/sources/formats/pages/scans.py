@@ -19,7 +19,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spark_jobs.sources.source_config import OcrRules
+    from spark_jobs.sources.file_reading import OcrRules
 
 Image.MAX_IMAGE_PIXELS = None  # `picture` has a limit of its own
 _MAX_PIXELS = 150_000_000  # a page of A3 at 800 dots an inch; 450 MB decompressed

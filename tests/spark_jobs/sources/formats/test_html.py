@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("resiliparse")
 
-from spark_jobs.exceptions import InputError
 from spark_jobs.sources.formats import extraction
 from spark_jobs.sources.formats.parser_process import run_apart
-from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading.identity import sha256_hex
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import DocumentsConfig
+from tests.spark_jobs.sources.conftest import Landing
 
 Configs = Callable[..., DocumentsConfig]
 BODY = "A paragraph that says enough to be taken for the text of the page. " * 3
@@ -117,22 +116,34 @@ def _prints() -> str:
 
 
 def test_what_a_parser_does_harms_no_later_call() -> None:
-    """It may print, raise, end its process, and lack a package; the last ends the step."""
+    """It may print, raise, end its process, and lack a package."""
     assert run_apart(_prints, 5) == "answer"
     failed = run_apart(_raises, 5, RuntimeError)
     assert isinstance(failed, Refusal) and failed.reason == Reason.CORRUPT_FILE and "second" not in failed.detail
     ended = run_apart(os.abort, 5)
     assert isinstance(ended, Refusal) and ended.reason == Reason.TOO_COMPLEX and "status -6" in ended.detail
-    with pytest.raises(InputError, match=r"(?s)first line.* pip install 'headrace\[ingest,ocr\]'"):
-        run_apart(_raises, 5, ImportError)
+    lacking = run_apart(_raises, 5, ImportError)
+    assert isinstance(lacking, Refusal) and lacking.reason == Reason.NOT_INSTALLED
+    assert re.search(r"(?s)first line.* pip install 'headrace\[ingest,ocr\]'", lacking.detail)
     assert run_apart(_prints, 5) == "answer"
 
 
-def test_a_missing_package_is_told_before_anything_is_read(
-    files_config: Configs, data: Path, empty_arrivals: pa.Table, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_package_refuses_its_files_alone(
+    files_config: Configs, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the file that needs it and the mend."""
+    """With the extra that brings it; once it is there, the next run reads them."""
     (data / "a.html").write_text(PAGE)
-    monkeypatch.setattr(extraction.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"notes: a.html needs resiliparse, .* pip install 'headrace\[ingest,ocr\]'"):
-        discover(files_config(), empty_arrivals)
+    (data / "b.txt").write_text("a text")
+    landing = Landing()
+    with monkeypatch.context() as patch:
+        patch.setattr(extraction.importlib.util, "find_spec", lambda name: None)
+        documents, arrivals = landing.land(files_config()) or ([], [])
+        assert [row["path"] for row in documents] == ["b.txt"]
+        (refused,) = (row for row in arrivals if row["status"] == "rejected")
+        assert refused["reason"] == Reason.NOT_INSTALLED
+        assert refused["detail"].endswith(
+            "resiliparse, which is not installed; pip install 'headrace[html]' and run again"
+        )
+        assert landing.land(files_config()) is None
+    documents, _ = landing.land(files_config()) or ([], [])
+    assert [row["path"] for row in documents] == ["a.html"]

@@ -1,0 +1,91 @@
+"""What other packages bring: sources, readers, scorers and commands, found by the entry points that they declare.
+
+    [project.entry-points."headrace.sources"]
+    sql = "mill.sources:SqlSource"
+
+makes `source: {kind: sql, ..}` possible where the package is installed. Inside a project, which need not be installed,
+the reference alone does: `kind: mill.sources:SqlSource`.
+
+headrace's own are not declared so: looking through the metadata of some 300 installed packages takes .1 s, and happens
+only where a name is not one of its own. Their names cannot be taken by a package.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, TypeVar
+
+from spark_jobs.exceptions import ConfigError, did_you_mean
+
+GROUPS: Final = ("sources", "readers", "scorers", "commands")
+T = TypeVar("T")
+
+
+@functools.cache
+def declared(group: str) -> dict[str, str]:
+    """The references that installed packages declare in a group, by name.
+
+    Raises:
+        ConfigError: two packages declare one name.
+    """
+    found: dict[str, EntryPoint] = {}
+    for one in entry_points(group=f"headrace.{group}"):
+        other = found.setdefault(one.name, one)
+        if other.value != one.value:
+            raise ConfigError(
+                f"headrace.{group}: {_package(other)} and {_package(one)} both declare {one.name!r}; uninstall one"
+            )
+    return {name: one.value for name, one in sorted(found.items())}
+
+
+def _package(one: EntryPoint) -> str:
+    return one.dist.name if one.dist is not None else one.value
+
+
+def reference(group: str, name: str, own: Iterable[str]) -> str:
+    """The `package.module:attribute` that a name stands for; a reference stands for itself.
+
+    Args:
+        group: of GROUPS.
+        name: what a user wrote.
+        own: headrace's names in the group, for the suggestion.
+
+    Raises:
+        ConfigError: no package declares the name; the message suggests the nearest.
+    """
+    if ":" in name:
+        return name
+    known = declared(group)
+    if name not in known:
+        near = did_you_mean(name, [*own, *known])
+        raise ConfigError(
+            f"{group[:-1]} {name!r} is not known{near}; install the package that brings it, or write "
+            "package.module:name for one of yours"
+        )
+    return known[name]
+
+
+def load(group: str, name: str, of: type[T], own: Iterable[str] = ()) -> T:
+    """What a name or reference stands for.
+
+    Args:
+        group: of GROUPS.
+        name: what a user wrote.
+        of: its type, or the class that it must be a subclass of.
+        own: as of `reference`.
+
+    Raises:
+        ConfigError: there is none, its module cannot be imported, or it is something else.
+    """
+    module, _, attribute = reference(group, name, own).partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # somebody's module may fail in any way when it is imported
+        raise ConfigError(f"{group[:-1]} {name!r}: {error}; correct the name, or mend the module") from error
+    if not (isinstance(found, of) or (isinstance(found, type) and issubclass(found, of))):
+        kind = found.__name__ if isinstance(found, type) else type(found).__name__
+        raise ConfigError(f"{group[:-1]} {name!r} is a {kind}; it has to be a {of.__name__} (docs/extending.md)")
+    return found  # type: ignore[return-value]

@@ -22,7 +22,7 @@ from pydantic import Field, field_validator
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_source import FileSource
 from spark_jobs.sources.file_trees import FoundFile
-from spark_jobs.sources.refusals import first_line
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -39,15 +39,16 @@ class IcebergSource(FileSource):
         "PyIceberg has them (type, uri, ..), ${NAME} for a variable of the environment; empty: that of this lake",
         json_schema_extra={"affects_rows": False},
     )
+    format: str = Field("parquet", description="of the data files; there is no other")
     snapshot: int | None = Field(None, description="id of the snapshot that is read; without it the newest")
 
     @field_validator("format")
     @classmethod
     def _format_is_parquet(cls, name: str) -> str:
         """Refuse another format than that of the files of a table."""
-        if name not in ("auto", "parquet"):
-            raise ValueError(f"{name} is no format of a table's files; leave it out")
-        return "parquet"
+        if name != "parquet":
+            raise ValueError(f"{name} is no format of a table's files that is read; leave it out")
+        return name
 
     @property
     def lake_tables(self) -> tuple[str, ...]:
@@ -56,13 +57,18 @@ class IcebergSource(FileSource):
 
     def entries(self) -> Iterator[FoundFile]:
         """The data files of the snapshot; the size of one counts the files that delete rows of it."""
+        from pyiceberg.manifest import FileFormat
+
         _scanned.cache_clear()  # what was committed since the last run counts
         table, tasks = _scanned(self.model_dump_json())
         root = table.location().rstrip("/") + "/"
         for task in tasks.values():
             size = task.file.file_size_in_bytes + sum(file.file_size_in_bytes for file in task.delete_files)
             path = task.file.file_path.removeprefix(root).removeprefix("data/")
-            yield FoundFile(task.file.file_path, path.lstrip("/"), size, None)
+            kind = task.file.file_format
+            unread = Refusal(Reason.UNKNOWN_FORMAT, f"a data file in {kind.value}; only Parquet is read")
+            refusal = None if kind == FileFormat.PARQUET else unread
+            yield FoundFile(task.file.file_path, path.lstrip("/"), size, None, refusal)
 
     def open(self, location: str) -> IO[bytes] | Any:
         """A data file where it lies; where rows of it were deleted or columns renamed, a copy of what it is now.

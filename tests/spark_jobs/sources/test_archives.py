@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from spark_jobs.sources.file_reading import ArchiveLimits
 from spark_jobs.sources.formats.compressed.archives import Unpacking, archive_members
 from spark_jobs.sources.reading.rows import HashedFile, read_up_to
-from spark_jobs.sources.source_config import ArchiveLimits, DocumentsConfig
+from spark_jobs.sources.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
 Row = dict[str, Any]

@@ -353,9 +353,10 @@ def test_a_file_that_the_driver_can_read_and_an_executor_cannot_is_an_error(
     seen.write_text("x")
     ddl = "location string, path string, reason string, detail string"
     rows = [(str(gone), "gone.txt", "unreadable", "No such file"), (None, str(seen), "unreadable", "No such file")]
-    module._require_seen(spark.createDataFrame(rows[:1], ddl), "notes")
+    config = DocumentsConfig.model_validate({"dataset": "notes", "source": {"kind": "files", "path": str(tmp_path)}})
+    module._require_seen(spark.createDataFrame(rows[:1], ddl), config)
     with pytest.raises(InputError, match=rf"notes.documents: {seen}: an executor cannot read it \(No such file\)"):
-        module._require_seen(spark.createDataFrame(rows, ddl), "notes")
+        module._require_seen(spark.createDataFrame(rows, ddl), config)
 
 
 def test_archives_and_pages_land_beside_records(

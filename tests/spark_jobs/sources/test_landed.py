@@ -57,7 +57,10 @@ def test_every_document_is_found_in_its_file(
         assert row["content"] == document["content"]
         found = b"".join(landed_chunks(arrival, place, config, objects))
         if place.unit == "line" and ".jsonl" in document["path"]:
-            with contextlib.closing(BlobReaders("")) as blobs, open_landed(arrival, objects, blobs) as stream:
+            with (
+                contextlib.closing(BlobReaders("")) as blobs,
+                open_landed(arrival, objects, blobs, config.source) as stream,
+            ):
                 data_read = bytes(stream.read())
             whole = gzip.decompress(data_read) if document["path"].startswith("r.jsonl.gz") else data_read
             assert found == whole[place.start : place.end] and found in whole.split(b"\n")

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from spark_jobs.sources import source_config
 from spark_jobs.sources.file_trees import open_file
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading import rows
 from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.identity import document_id, sha256_hex
 from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
@@ -278,13 +278,13 @@ def test_a_file_that_may_not_be_read_is_told(
             raise PermissionError(13, "Permission denied", location)
         return real_open(location)
 
-    monkeypatch.setattr(rows, "open_file", refuse)
+    monkeypatch.setattr(source_config, "open_file", refuse)
     monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("secret.txt"))
     documents, arrivals = landing.land(files_config())
     assert [row["path"] for row in documents] == ["open.txt"]
     assert by_name(arrivals)["secret.txt"] == "rejected unreadable"
     assert landing.land(files_config()) is None
-    monkeypatch.setattr(rows, "open_file", real_open)
+    monkeypatch.setattr(source_config, "open_file", real_open)
     monkeypatch.setattr(os, "access", real_access)
     documents, arrivals = landing.land(files_config())
     assert [row["path"] for row in documents] == ["secret.txt"] and "open.txt" not in by_name(arrivals)

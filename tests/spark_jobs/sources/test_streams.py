@@ -17,7 +17,8 @@ from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.sources.documents import documents
-from spark_jobs.sources.source_config import DocumentsConfig, StreamSource
+from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.stream_config import StreamSource
 from spark_jobs.sources.streams import _Inbox, follow, kafka_options, pages_of
 
 if TYPE_CHECKING:

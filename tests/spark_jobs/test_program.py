@@ -88,6 +88,7 @@ def test_every_step_has_help_made_from_its_config(name: str, capsys: pytest.Capt
         assert field in output
 
 
+@pytest.mark.nightly
 def test_parquet_to_parquet(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No table is needed; the output has the table's columns, and takes the place of an older one."""
     write_documents(here / "documents.parquet", ["one\r\ntwo", "three"])
@@ -129,6 +130,7 @@ def test_increments_are_followed(here: Path, capsys: pytest.CaptureFixture[str])
     assert status == 0 and output.startswith("notes.signals: 2 rows, computed 1 in ")
 
 
+@pytest.mark.nightly
 def test_a_config_comes_from_a_file_and_from_the_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Values on the line win over those of the file, nested ones by points."""
     write_documents(here / "documents.parquet", ["some words here", "a"])

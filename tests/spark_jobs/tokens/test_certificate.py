@@ -104,6 +104,7 @@ def nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_blocks")
 def test_a_second_tokenizer_of_a_kind_is_probed_by_its_vocabulary(
     nothing_kept: Path, monkeypatch: pytest.MonkeyPatch

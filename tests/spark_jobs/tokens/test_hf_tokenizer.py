@@ -47,6 +47,7 @@ def changed(file_text: str, **parts: object) -> str:
     return json.dumps({**json.loads(file_text), **parts})
 
 
+@pytest.mark.nightly
 def test_training_gives_one_file_for_any_order_and_threads() -> None:
     """Processes with other thread settings and other orders of documents train the same bytes."""
     digests = set()

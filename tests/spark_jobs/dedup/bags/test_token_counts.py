@@ -35,6 +35,7 @@ from spark_jobs.lexing.machine import KEYWORD, TEXT
 from spark_jobs.lexing.word_characters import word_tables
 from spark_jobs.text.text_columns import utf8_buffer
 from tests.spark_jobs.dedup.near_corpus import numbered_words, words_or_runs
+from tests.tiers import tries
 
 G, BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
@@ -301,7 +302,7 @@ def test_long_texts_are_counted_in_blocks_without_a_seam(feature: int) -> None:
     assert count_all(pa.array(texts), feature=feature) == [expected(text, 0, feature) for text in texts]
 
 
-@settings(max_examples=30)
+@settings(max_examples=tries(30, 8))
 @given(st.lists(st.integers(1, 5), max_size=3), st.integers(1, 12), st.integers(0, 2**32))
 def test_a_text_of_few_words_counts_as_runs(lengths: list[int], words: int, seed: int) -> None:
     """From where its words are few for its length on, whatever blocks it is read in, and its neighbours as ever."""

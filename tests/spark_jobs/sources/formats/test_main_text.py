@@ -89,6 +89,7 @@ def test_the_article_says_where_the_text_begins_and_ends() -> None:
     assert article_lines(text * 5, "Readers say a lot of things. " * 99) == text * 5
 
 
+@pytest.mark.nightly
 def test_the_text_of_both_is_nearer_to_gold_texts_than_that_of_one(real_data: Path) -> None:
     """Mean token F1 over the gold pages; docs/ingest.md has more pages."""
     pages = list(gold_pages(real_data / "html_articles"))

@@ -39,7 +39,7 @@ from spark_jobs.code.order.file_graph import strong_components
 from spark_jobs.code.order.policy import Policy
 from spark_jobs.code.syntax.symbols import symbol_edges
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits, shared_child
-from spark_jobs.sources.reading.languages import language_of
+from spark_jobs.sources.languages import language_of
 
 Pairs = set[tuple[int, int]]
 _GO = ("github.com/prometheus/prometheus@v0.48.0", "k8s.io/client-go@v0.29.0")

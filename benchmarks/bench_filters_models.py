@@ -32,7 +32,7 @@ from spark_jobs.filters.languages.languages import (
     score_programming,
 )
 from spark_jobs.filters.models.classifier_training import train
-from spark_jobs.sources.reading.languages import language_of
+from spark_jobs.sources.languages import language_of
 
 PARTS = ("languages", "mixtures", "classifiers", "programming")
 

@@ -305,8 +305,8 @@ def location(number: int) -> str:
 def source_binding() -> Binding:
     """The step at the source of the simulated dataset."""
     from spark_jobs.lake.run.binding import Binding
+    from spark_jobs.sources.config.source_config import DocumentsConfig
     from spark_jobs.sources.documents import documents
-    from spark_jobs.sources.source_config import DocumentsConfig
 
     config = DocumentsConfig.model_validate({"dataset": "sim", "source": {"kind": "files", "path": "/data"}})
     return Binding(documents, "sim", {}, config, clock="sim.arrivals")
@@ -318,9 +318,9 @@ def look_at_source(folder: Path, files: int) -> None:
     from spark_jobs.lake.run.plan import tasks
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import settings_at
-    from spark_jobs.sources import listing
-    from spark_jobs.sources.file_trees import FoundFile
-    from spark_jobs.sources.listed_files import Listed
+    from spark_jobs.sources.listing import changes as listing
+    from spark_jobs.sources.listing.listed_files import Listed
+    from spark_jobs.sources.opening.file_trees import FoundFile
 
     def listed(number: int) -> Listed:
         return Listed(FoundFile(location(number), f"{number:07}.md", 1000, _MODIFIED), f"{number:07}.md", "text", None)

@@ -26,7 +26,7 @@ from spark_jobs.code.imports.javascript_statements import module_references
 from spark_jobs.code.imports.python_statements import import_statements
 from spark_jobs.code.imports.rust_source import read_rust
 from spark_jobs.code.syntax.definitions import GRAMMARS
-from spark_jobs.sources.reading.languages import language_of
+from spark_jobs.sources.languages import language_of
 
 Scan = Callable[[str], object]
 _MODULES = """(import_statement source: (_) @i) (export_statement source: (_) @i)

@@ -29,13 +29,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
 from spark_jobs.sources.formats.extraction import extract
-from spark_jobs.sources.formats.parser_process import stop
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.listing.changes import discover
+from spark_jobs.sources.opening.parser_process import stop
 from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.rows import ReadingRules
 from spark_jobs.sources.refusals import Refusal
-from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 from tests.spark_jobs.sources.formats.gold_pages import GoldPage, gold_pages, mean_scores
 

@@ -36,8 +36,8 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.api.fetch import fetch_source
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
-from spark_jobs.sources.source_config import DocumentsConfig
 
 PAGE = 20
 SYLLABLES = [first + last for first in "bcdfghklmnprstvw" for last in ("a", "e", "in", "or", "um", "ai")]

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.rows import ReadingRules
-from spark_jobs.sources.source_config import DocumentsConfig
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 
 

@@ -28,12 +28,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import ARRIVALS
 from spark_jobs.sources.git.store import BlobReaders
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.rows import ReadingRules
-from spark_jobs.sources.source_config import DocumentsConfig
 
 _PEERS = {
     "pygit2": "import pygit2; r = pygit2.Repository({root!r})\nread = lambda oid: r[oid].data",

@@ -28,10 +28,10 @@ import pyarrow.parquet as pq
 
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
-from spark_jobs.sources.source_config import DocumentsConfig
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 
 MB = 1_000_000

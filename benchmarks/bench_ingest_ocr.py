@@ -26,11 +26,11 @@ import numpy as np
 from bench_ingest import timed
 from PIL import Image
 
-from spark_jobs.sources.formats import parser_process
+from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.formats.pages.layer_score import layer_score
+from spark_jobs.sources.opening import parser_process
 from spark_jobs.sources.refusals import Refusal
-from spark_jobs.sources.source_config import FilesSource
 
 DATA = Path(__file__).parents[1].parent / "shared" / "data"
 FOLDED = str.maketrans("“”„’‘—–~", '"""\'\'---')

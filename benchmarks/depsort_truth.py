@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_jobs.code.imports.dependency import Repository
-from spark_jobs.sources.reading.languages import language_of
+from spark_jobs.sources.languages import language_of
 
 PYTHON = {
     "django": "django==5.1",

@@ -93,8 +93,8 @@ def _declarations() -> str:
     """What `defs.yaml` may say."""
     from dagster_project.assets.deduplication import Deduplication
     from dagster_project.components import Blend, Corpus, Dataset, Model
-    from spark_jobs.sources.iceberg_source import IcebergSource
-    from spark_jobs.sources.source_config import (
+    from spark_jobs.sources.config.iceberg_source import IcebergSource
+    from spark_jobs.sources.config.source_config import (
         ApiSource,
         FilesSource,
         GitSource,
@@ -102,7 +102,7 @@ def _declarations() -> str:
         PythonCodeSource,
         PythonDocsSource,
     )
-    from spark_jobs.sources.stream_config import StreamSource
+    from spark_jobs.sources.config.stream_config import StreamSource
     from spark_jobs.tokens.tokenizer import TokenizerConfig
 
     parts = [

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
     from spark_jobs.lake.declare.tables import Check, Column, Notice, Proof, Table
     from spark_jobs.sources.api import Page
-    from spark_jobs.sources.file_source import FileSource as Source
-    from spark_jobs.sources.file_trees import FoundFile
-    from spark_jobs.sources.reader import Document, reader
+    from spark_jobs.sources.config.file_source import FileSource as Source
+    from spark_jobs.sources.config.reader import Document, reader
+    from spark_jobs.sources.opening.file_trees import FoundFile
     from spark_jobs.sources.refusals import Reason, Refusal
 
 _NAMES = {
@@ -60,9 +60,9 @@ _NAMES = {
     "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
     "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",
     "spark_jobs.sources.api": "Page",
-    "spark_jobs.sources.file_source": "Source",
-    "spark_jobs.sources.file_trees": "FoundFile",
-    "spark_jobs.sources.reader": "Document reader",
+    "spark_jobs.sources.config.file_source": "Source",
+    "spark_jobs.sources.opening.file_trees": "FoundFile",
+    "spark_jobs.sources.config.reader": "Document reader",
     "spark_jobs.sources.refusals": "Reason Refusal",
 }
 _RENAMED = {  # what it is called here: there

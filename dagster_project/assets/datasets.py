@@ -63,7 +63,7 @@ class DatasetDeclaration:
 
     Attributes:
         name: its namespace.
-        source: where its documents come from (`spark_jobs.sources.source_config`), as plain values.
+        source: where its documents come from (`spark_jobs.sources.config.source_config`), as plain values.
         shards: parts that joins and packing plans work on, a power of two; 1 for small data.
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
         allow_empty: whether a source without files means that all were deleted; else it is an error.

@@ -39,7 +39,7 @@ from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import tables_in
 from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.streams import follower_state
+from spark_jobs.sources.api.streams import follower_state
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake

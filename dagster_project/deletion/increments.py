@@ -45,7 +45,7 @@ from spark_jobs.lake.run.excisions import record_excisions
 from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, remove_ref, tables_in
 from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.deleted import SEEN, Gone, tombstones
+from spark_jobs.sources.landing.deleted import SEEN, Gone, tombstones
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake

@@ -11,7 +11,7 @@ from spark_jobs.code.syntax.syntax_child import SyntaxLimits
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped, persist
-from spark_jobs.sources.reading.languages import MANIFEST, PAST
+from spark_jobs.sources.languages import MANIFEST, PAST
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 

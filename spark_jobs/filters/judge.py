@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.policy import LANGUAGES, PRESENT, Rule
-from spark_jobs.sources.file_reading import KINDS
-from spark_jobs.sources.reading.languages import EVIDENCE, LOCK_FILE, MANIFEST
+from spark_jobs.sources.config.file_reading import KINDS
+from spark_jobs.sources.languages import EVIDENCE, LOCK_FILE, MANIFEST
 
 MANIFEST_RULE: Final = Rule(rule="manifest", signal="manifest", equals=True)
 LOCK_FILE_RULE: Final = Rule(rule="lock_file", signal="lock_file", equals=True)

@@ -17,7 +17,7 @@ from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, resolve
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.reading.languages import EVIDENCE, LOCK_FILE, MANIFEST
+from spark_jobs.sources.languages import EVIDENCE, LOCK_FILE, MANIFEST
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 

@@ -1,16 +1,18 @@
 """Ingest: list the files of a source, read those that are new or changed once, and land them as documents.
 
-documents.py       the step: config, tables documents, repositories and arrivals; provenance.py its fourth table
-source_config.py   the kinds of sources a user declares
-listed_files.py    which files there are; listing.py which of them are new, changed or gone; listing_rows.py its columns
-file_trees.py      files below a path, here or elsewhere (remote_trees.py)
-git/               the same for git repositories, with the bytes of their objects
-api/               paged APIs and lists of addresses: fetched, then read like files; streams.py for what never ends
+A file's way, each room importing only those before it in this list:
+
+refusals.py        why a file is no document; languages.py, licences.py, identity.py: what names and texts tell
+opening/           bytes at a location: trees of files, the web, archives and compression, the child for hostile files
+config/            what users declare: a model for each kind of source, and the interfaces of sources and readers
+encodings/         bytes become text
+formats/           what has to be extracted or taken apart, a leaf for each format
 repositories/      what is known about repositories and packages
-reading/           the bytes of listed files become rows
-formats/           the formats whose text has to be extracted or taken apart
-revisions.py       which document is the latest at its path: what returned, what is gone
-landed.py          back from a document to the bytes that landed
+git/  api/         repositories of git; paged APIs, lists of addresses, streams: fetched, then read like files
+reading/           by its reader, a listed file becomes rows
+listing/           which files there are, and which of them are new, changed or gone
+landing/           where from, which revision is the latest, and back from a document to its bytes
+documents.py       the step: tables documents, repositories, arrivals, provenance
 released.py        the step that carries over what was in quarantine
-schema_changes.py, ocr_report.py   steps that tell of fields of an API, and of pages of scans
+schema_changes.py, ocr_report.py   steps about fields of an API, and pages of scans
 """

@@ -31,12 +31,12 @@ from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
 from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
-from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
-from spark_jobs.sources.listing import discover, fetch
+from spark_jobs.sources.config.api_config import PAGE_MARK, PagedSource
+from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource, PackagesSource, Source
+from spark_jobs.sources.landing.provenance import PROVENANCE, provenance
+from spark_jobs.sources.listing.changes import discover, fetch
 from spark_jobs.sources.listing_rows import without_superseded
-from spark_jobs.sources.provenance import PROVENANCE, provenance
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import DocumentsConfig, GitSource, PackagesSource, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -200,9 +200,9 @@ def documents(
     """
     from pyspark.sql import functions as F
 
+    from spark_jobs.sources.landing.revisions import history_events, reading_events
     from spark_jobs.sources.reading.files import read_files
     from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
-    from spark_jobs.sources.revisions import history_events, reading_events
 
     rules = ReadingRules(
         config.dataset, config.shards, config.max_document_bytes, config.source, objects, config.landing == "copy"

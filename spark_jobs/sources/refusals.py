@@ -121,6 +121,9 @@ class Refusal:
         return Refusal(self.reason, f"{self.detail}; {other.detail}")
 
 
+DELETED = Refusal(Reason.DELETED, "deleted by headrace dataset delete; the same bytes do not land here again")
+
+
 class RefusedError(OSError):
     """Bytes that cannot be read on, with the refusal that says why; readers take it like any fault of a file."""
 

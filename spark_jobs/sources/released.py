@@ -16,7 +16,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, REPOSITORIES
-from spark_jobs.sources.provenance import PROVENANCE
+from spark_jobs.sources.landing.provenance import PROVENANCE
 
 if TYPE_CHECKING:
     import pyarrow as pa

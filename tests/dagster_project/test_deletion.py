@@ -20,7 +20,7 @@ from dagster_project.restrictions import record_visibility
 from spark_jobs.lake.run.decisions import RELEASE, decide
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.sources.api.checkpoints import Checkpoints, Reading
-from spark_jobs.sources.streams import follower_state
+from spark_jobs.sources.api.streams import follower_state
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.dagster_project.waiting_lake import SEEN, carry, land, publish

@@ -26,8 +26,8 @@ from spark_jobs.lake.run.decisions import RELEASE, decide, increments_of, is_del
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue, tables_in
 from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import ARRIVALS, documents
-from spark_jobs.sources.source_config import DocumentsConfig
 from spark_jobs.text.texts import texts
 from tests.conftest import LakeAt
 from tests.dagster_project.waiting_lake import publish

@@ -46,8 +46,8 @@ from spark_jobs.lake.run.plan import tasks
 from spark_jobs.lake.run.reads import reads_of, refuse_quarantined_path
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
-from spark_jobs.sources.source_config import DocumentsConfig
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.waiting_lake import SEEN, TEXTS, carry, land, publish
 

@@ -88,7 +88,7 @@ from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.documents import documents
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
 
 settings = settings_at(Path(sys.argv[1]))
 catalogue = open_catalogue(settings)

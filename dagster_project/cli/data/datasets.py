@@ -131,9 +131,9 @@ def follow_dataset(name: str, once: bool) -> None:
     from spark_jobs.lake.files.objects import ObjectFolder
     from spark_jobs.lake.run.decisions import refuse_around_quarantine
     from spark_jobs.lake.session.session import start_session
-    from spark_jobs.sources.source_config import DocumentsConfig
-    from spark_jobs.sources.stream_config import StreamSource
-    from spark_jobs.sources.streams import follow, follower_state, session_settings
+    from spark_jobs.sources.api.streams import follow, follower_state, session_settings
+    from spark_jobs.sources.config.source_config import DocumentsConfig
+    from spark_jobs.sources.config.stream_config import StreamSource
 
     dataset_file(name)
     graph = load_definitions().resolve_asset_graph()

@@ -18,7 +18,7 @@ from spark_jobs.lake.session.settings import load_settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_jobs.sources.source_config import Source
+    from spark_jobs.sources.config.source_config import Source
 
 
 _ORIGINS = {  # the field of --from, and the page of the documentation, by kind of source
@@ -143,7 +143,7 @@ def _origin_of_package(kind: str) -> tuple[str, str]:
         CommandError: there is no such kind, or nothing that it requires.
     """
     from spark_jobs.plugins import load
-    from spark_jobs.sources.file_source import FileSource
+    from spark_jobs.sources.config.file_source import FileSource
 
     try:
         model: Any = load("sources", kind, FileSource, _ORIGINS)
@@ -196,11 +196,11 @@ def _require_usable(name: str, attributes: dict[str, Any], corpora: tuple[str, .
     """Check a declaration like the project does when it loads, and that its source has files, before writing it."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.declare.tables import check_identifier
-    from spark_jobs.sources.api.api_config import PagedSource
+    from spark_jobs.sources.config.api_config import PagedSource
+    from spark_jobs.sources.config.file_reading import KINDS
+    from spark_jobs.sources.config.source_config import DocumentsConfig
     from spark_jobs.sources.documents import ARRIVALS
-    from spark_jobs.sources.file_reading import KINDS
-    from spark_jobs.sources.listing import discover
-    from spark_jobs.sources.source_config import DocumentsConfig
+    from spark_jobs.sources.listing.changes import discover
 
     datasets = {str(declared["name"]) for _, declared in declarations(DATASET)}
     check_identifier(f"{name}.documents")
@@ -235,8 +235,8 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     """Check that the first file of records has the columns that options name; metadata columns may be missing."""
     import pyarrow.compute as pc
 
-    from spark_jobs.sources.file_reading import COLUMN_READERS
-    from spark_jobs.sources.file_source import FileSource
+    from spark_jobs.sources.config.file_reading import COLUMN_READERS
+    from spark_jobs.sources.config.file_source import FileSource
     from spark_jobs.sources.reading.record_files import record_columns
 
     if listing is None or not isinstance(source, FileSource):

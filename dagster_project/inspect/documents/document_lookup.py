@@ -14,8 +14,8 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.files.lookups import read_rows, read_wide_value
-from spark_jobs.sources.api.api_config import PAGE_MARK
-from spark_jobs.sources.reading.languages import EXTRACTED_BY, PAGE
+from spark_jobs.sources.config.api_config import PAGE_MARK
+from spark_jobs.sources.languages import EXTRACTED_BY, PAGE
 
 _DIGITS = re.compile(r"[0-9a-f]{6,32}")
 _SHOWN = 5

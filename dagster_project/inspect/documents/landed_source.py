@@ -15,8 +15,14 @@ from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.sources.landed import LandedPlace, find_document, landed_chunks, unlike_landed, unlike_provenance
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.landing.landed import (
+    LandedPlace,
+    find_document,
+    landed_chunks,
+    unlike_landed,
+    unlike_provenance,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -42,7 +42,7 @@ from pydantic import model_validator
 
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lexing.lexers import lexer_of
-from spark_jobs.sources.file_reading import KINDS
+from spark_jobs.sources.config.file_reading import KINDS
 
 WORDS: Final = 0
 WORD_PAIRS: Final = 1

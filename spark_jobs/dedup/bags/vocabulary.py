@@ -23,7 +23,7 @@ from spark_jobs.dedup.bags.features import Features
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import persist
-from spark_jobs.sources.file_reading import KINDS
+from spark_jobs.sources.config.file_reading import KINDS
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 

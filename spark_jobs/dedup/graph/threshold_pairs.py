@@ -28,7 +28,7 @@ from pydantic import AfterValidator, Field, model_serializer, model_validator
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.declare.step import ConfigModel
-from spark_jobs.sources.file_reading import KINDS
+from spark_jobs.sources.config.file_reading import KINDS
 from spark_jobs.spark_sql import Column, DataFrame, F
 
 _DECIMALS = 6

@@ -30,8 +30,8 @@ from spark_jobs.dedup.membership.repository_facts import stars, with_fork_depth
 from spark_jobs.dedup.membership.revisions import PATH, Policy
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.reading.languages import VENDORED
-from spark_jobs.sources.revisions import landings_and_events, newest
+from spark_jobs.sources.landing.revisions import landings_and_events, newest
+from spark_jobs.sources.languages import VENDORED
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 

@@ -1,7 +1,7 @@
 """Revisions: what becomes of members of a corpus when their path gets a newer document, an older one again, or none.
 
 A member has the standing `latest` from the increment that takes it in. The standing changes when its dataset says so
-(`spark_jobs.sources.revisions`), and every change is a row:
+(`spark_jobs.sources.landing.revisions`), and every change is a row:
 
     superseded  another document is the latest at its path now (only where the dataset's policy is `latest`)
     gone        its file, or its record, is not at the source any more
@@ -29,7 +29,7 @@ from pydantic import Field
 
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.revisions import latest_at_paths, same_path
+from spark_jobs.sources.landing.revisions import latest_at_paths, same_path
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 

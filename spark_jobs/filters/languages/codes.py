@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-from spark_jobs.sources.reading.languages import code_language_names
+from spark_jobs.sources.languages import code_language_names
 
 _TABLE: Final = """
 aa: aar, afar; ab: abk, abkhazian; ae: ave, avestan; af: afr, afrikaans; ak: aka, fat, twi, akan; am: amh, amharic;

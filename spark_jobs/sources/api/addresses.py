@@ -22,10 +22,9 @@ from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
 from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
 from spark_jobs.sources.api.endpoint import Fetched
 from spark_jobs.sources.api.rate import Pace
-from spark_jobs.sources.deleted import DELETED
-from spark_jobs.sources.file_trees import FoundFile, absolute, open_file
-from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import FilesSource
+from spark_jobs.sources.config.source_config import FilesSource
+from spark_jobs.sources.opening.file_trees import FoundFile, absolute, open_file
+from spark_jobs.sources.refusals import DELETED, Reason, Refusal
 
 _OWN = ("addresses", "get")  # endpoint and request of their rows
 _SILENT = 3  # addresses in a row that got no answer or 5xx, after which a host is not asked any more in a run

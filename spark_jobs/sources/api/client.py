@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
-from spark_jobs.sources.api.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth, secret_of
 from spark_jobs.sources.api.checkpoints import StoredPage
 from spark_jobs.sources.api.paging import stop
 from spark_jobs.sources.api.rate import Pace, retry_after
+from spark_jobs.sources.config.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth, secret_of
 from spark_jobs.sources.refusals import Reason, Refusal
 
 Got = TypeVar("Got")

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.step_key import canonical_json
-from spark_jobs.sources.api.api_config import ApiSource, CursorPages, NumberedPages, OffsetPages
 from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
 from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
 from spark_jobs.sources.api.connectors import called
@@ -38,6 +37,7 @@ from spark_jobs.sources.api.paging import (
     written_at,
 )
 from spark_jobs.sources.api.rate import Pace
+from spark_jobs.sources.config.api_config import ApiSource, CursorPages, NumberedPages, OffsetPages
 from spark_jobs.sources.refusals import Reason, Refusal
 
 WHOLE = "whole"

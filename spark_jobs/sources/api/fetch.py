@@ -14,13 +14,13 @@ from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.sources.api.addresses import fetch_addresses
-from spark_jobs.sources.api.api_config import ApiSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.client import ApiClient
 from spark_jobs.sources.api.connectors import imported
 from spark_jobs.sources.api.endpoint import EndpointFetch, Fetched
 from spark_jobs.sources.api.rate import Pace
-from spark_jobs.sources.source_config import FilesSource
+from spark_jobs.sources.config.api_config import ApiSource
+from spark_jobs.sources.config.source_config import FilesSource
 
 _log = logging.getLogger(__name__)
 

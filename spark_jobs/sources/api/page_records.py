@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.paging import value_at
-from spark_jobs.sources.reading.plain_values import exact_number, value_text
-from spark_jobs.sources.reading.records import JsonFields, Record, Refused, usable_record
+from spark_jobs.sources.config.api_config import PagedSource
+from spark_jobs.sources.formats.plain_values import exact_number, value_text
+from spark_jobs.sources.formats.records import JsonFields, Record, Refused, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _SHOWN_FIELDS = 12

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.api_config import PAGE_MARK, ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.api.endpoint import WHOLE, request_digest
 from spark_jobs.sources.api.page_records import page_records
+from spark_jobs.sources.config.api_config import PAGE_MARK, ApiSource, PagedSource
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.formats.records import Record
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
-from spark_jobs.sources.reading.records import Record
-from spark_jobs.sources.source_config import DocumentsConfig
 
 
 def discover_pages(

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from spark_jobs.sources.api.api_config import (
+from spark_jobs.sources.config.api_config import (
     CursorPages,
     LinkHeaderPages,
     NextUrlPages,

@@ -12,11 +12,11 @@ import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spark_jobs.sources.formats.parser_process import run_apart
+from spark_jobs.sources.opening.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:
-    from spark_jobs.sources.file_reading import FileReading
+    from spark_jobs.sources.config.file_reading import FileReading
 
 PACKAGES: Final = {
     "resiliparse": ("resiliparse",),
@@ -45,13 +45,13 @@ class _Extractor(NamedTuple):
 
 
 _EXTRACTORS: Final = {
-    "html": _Extractor("html", "extract_page", ("resiliparse",)),
-    "web_text": _Extractor("html", "extract_text", ("resiliparse",)),
-    "docx": _Extractor("office", "extract_docx", ("docx",)),
-    "mail": _Extractor("office", "extract_mail", ("resiliparse",)),
-    "notebook": _Extractor("notebooks", "extract_notebook", ()),
-    "front_matter": _Extractor("notebooks", "extract_front_matter", ()),
-    "legacy": _Extractor("legacy_encoding", "tell_encoding", ("resiliparse", "charset_normalizer")),
+    "html": _Extractor("formats.html", "extract_page", ("resiliparse",)),
+    "web_text": _Extractor("formats.html", "extract_text", ("resiliparse",)),
+    "docx": _Extractor("formats.office", "extract_docx", ("docx",)),
+    "mail": _Extractor("formats.office", "extract_mail", ("resiliparse",)),
+    "notebook": _Extractor("formats.notebooks", "extract_notebook", ()),
+    "front_matter": _Extractor("formats.notebooks", "extract_front_matter", ()),
+    "legacy": _Extractor("formats.legacy_encoding", "tell_encoding", ("resiliparse", "charset_normalizer")),
 }
 
 
@@ -60,7 +60,7 @@ def call_extractor(module: str, function: str, *arguments: Any) -> Any:
 
     An extracted text goes to the other process as UTF-8: up to four bytes a character are not held in both at once.
     """
-    found = getattr(importlib.import_module(f"{__package__}.{module}"), function)(*arguments)
+    found = getattr(importlib.import_module(f"spark_jobs.sources.{module}"), function)(*arguments)
     return (found.text.encode("utf-8", "surrogatepass"), *found[1:]) if isinstance(found, Extracted) else found
 
 
@@ -113,7 +113,7 @@ EXTRA_OF: Final = {
 
 def missing_package(reader: str, source: FileReading) -> str | None:
     """A package that a reader needs and that is not installed, if there is one."""
-    from spark_jobs.sources.file_reading import PAGED_READERS, RECODED_READERS
+    from spark_jobs.sources.config.file_reading import PAGED_READERS, RECODED_READERS
 
     needed = _EXTRACTORS[reader].packages if reader in _EXTRACTORS else ()
     if reader == "warc":

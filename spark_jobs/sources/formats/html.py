@@ -15,10 +15,10 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 from resiliparse.parse.html.exception import HTMLParserException
 
+from spark_jobs.sources.encodings.page_encoding import decode_page
 from spark_jobs.sources.formats.extraction import PACKAGES, Extracted, cleaned_facts
 from spark_jobs.sources.formats.main_text import text_by_both, text_by_resiliparse, text_by_trafilatura
-from spark_jobs.sources.formats.page_encoding import decode_page
-from spark_jobs.sources.reading.languages import EXTRACTED_BY
+from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _FALLBACK = re.compile(r"<no(?:frames|embed)\b", re.IGNORECASE)

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_reading import FileReading
-from spark_jobs.sources.reading.records import LINE_SLACK_BYTES, Record, Refused, Stream, all_lines, usable_record
+from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.formats.records import LINE_SLACK_BYTES, Record, Refused, all_lines, usable_record
+from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.refusals import Reason, Refusal
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from spark_jobs.sources.formats.extraction import Extracted
-from spark_jobs.sources.reading.records import Record, Refused, Stream, all_lines
+from spark_jobs.sources.formats.records import Record, Refused, all_lines
+from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _DATE = rb"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b|\b\d{4}-\d\d-\d\d"

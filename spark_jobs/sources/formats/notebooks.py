@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
-from spark_jobs.sources.reading.languages import EXTRACTED_BY, language_named
-from spark_jobs.sources.reading.plain_values import value_text
+from spark_jobs.sources.formats.plain_values import value_text
+from spark_jobs.sources.languages import EXTRACTED_BY, language_named
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _FRONT_MATTER: Final = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(.*?)(?:(?<=\n)|^)\1[ \t]*(?:\r?\n|\Z)", re.S)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from spark_jobs.sources.encodings.decoding import Decoded, decode
 from spark_jobs.sources.formats.extraction import Extracted
-from spark_jobs.sources.formats.http_bodies import content_type_of, decoded_body, parse_response
+from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.formats.warc_records import Archive, WarcRecord, warc_records
-from spark_jobs.sources.reading.decoding import Decoded, decode
-from spark_jobs.sources.reading.records import Record, Refused
+from spark_jobs.sources.opening.http_bodies import content_type_of, decoded_body, parse_response
 from spark_jobs.sources.refusals import Reason, Refusal
 
 Extract = Callable[[str, bytes, str | None, bool], Extracted | Refusal]

@@ -23,8 +23,9 @@ from xml.parsers import expat
 
 import pyarrow as pa
 
-from spark_jobs.sources.file_reading import FileReading
-from spark_jobs.sources.reading.records import Record, Refused, Stream, usable_record
+from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.formats.records import Record, Refused, usable_record
+from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _CHUNK_BYTES = 1 << 16

@@ -6,10 +6,11 @@ import contextlib
 import datetime
 import re
 
+from spark_jobs.sources.config.source_config import RepositorySelection
 from spark_jobs.sources.git.history import Commit
 from spark_jobs.sources.git.store import IsolatedGit
-from spark_jobs.sources.reading.languages import VENDORED
-from spark_jobs.sources.repositories.licences import (
+from spark_jobs.sources.languages import VENDORED
+from spark_jobs.sources.licences import (
     LICENCE_FILE,
     MAX_LICENCE_BYTES,
     allows,
@@ -17,7 +18,6 @@ from spark_jobs.sources.repositories.licences import (
     licence_of_texts,
 )
 from spark_jobs.sources.repositories.repositories import Facts
-from spark_jobs.sources.source_config import RepositorySelection
 
 _TESTS = re.compile(
     r"(?i)(^|/)(tests?|specs?|__tests__|testing|testdata)/|(^|/)(test_[^/]*|[^/]*[._-](test|spec))\.[^./]+$"

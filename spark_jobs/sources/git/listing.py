@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_trees import LEFT_OUT, absolute
+from spark_jobs.sources.config.source_config import DocumentsConfig, EveryNth, GitSource
 from spark_jobs.sources.git.facts import described_licence, failed_rule, original_of, quality_facts
 from spark_jobs.sources.git.history import (
     LINK,
@@ -41,13 +41,13 @@ from spark_jobs.sources.git.history import (
     tree_files,
 )
 from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
+from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.languages import Language, is_manifest, language_of
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
-from spark_jobs.sources.reading.identity import sha256_hex
-from spark_jobs.sources.reading.languages import Language, is_manifest, language_of
+from spark_jobs.sources.opening.file_trees import LEFT_OUT, absolute
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.repositories.stated_facts import facts_json
-from spark_jobs.sources.source_config import DocumentsConfig, EveryNth, GitSource
 
 Row = dict[str, Any]
 

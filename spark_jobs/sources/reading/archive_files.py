@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_reading import COLUMN_READERS, FileReading
-from spark_jobs.sources.file_trees import LEFT_OUT, unreadable
-from spark_jobs.sources.formats.compressed.archives import Member, Unpacking, archive_members
+from spark_jobs.sources.config.file_reading import COLUMN_READERS, FileReading
+from spark_jobs.sources.config.source_config import PackagesSource
 from spark_jobs.sources.formats.extraction import missing_package
-from spark_jobs.sources.reading.languages import EXTRACTED_BY, language_columns
+from spark_jobs.sources.languages import EXTRACTED_BY, language_columns
+from spark_jobs.sources.opening.archives import Member, Unpacking, archive_members
+from spark_jobs.sources.opening.file_trees import LEFT_OUT, unreadable
+from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.reading.readers import told_by_name
-from spark_jobs.sources.reading.rows import HashedFile, ReadingRules, Row, arrival, opened
+from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, opened
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.packages import package_file
-from spark_jobs.sources.source_config import PackagesSource
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:")

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.sources.reading.languages import Language, language_of
+from spark_jobs.sources.languages import Language, language_of
 
 
 class ContentType(NamedTuple):

@@ -17,31 +17,31 @@ from functools import cache, partial
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
-from spark_jobs.sources.deleted import DELETED
-from spark_jobs.sources.file_reading import (
+from spark_jobs.sources.config.file_reading import (
     ARCHIVE_READERS,
     EXTRACTING_READERS,
     ONE_DOCUMENT_READERS,
     RECORD_READERS,
     FileReading,
 )
-from spark_jobs.sources.file_trees import absolute, unreadable
-from spark_jobs.sources.formats.compressed.compression import CODECS, decompressed
+from spark_jobs.sources.config.source_config import GitSource, Source
+from spark_jobs.sources.encodings.decoding import TOLD_BYTES, Decoded, decode, decode_as
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.notebooks import has_front_matter
 from spark_jobs.sources.git.listing import allowed_folders, find_repositories
 from spark_jobs.sources.git.store import BlobReaders
-from spark_jobs.sources.reader import read_foreign
+from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
+from spark_jobs.sources.licences import header_licence
+from spark_jobs.sources.opening.compression import CODECS, decompressed
+from spark_jobs.sources.opening.file_trees import absolute, unreadable
+from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_to
 from spark_jobs.sources.reading.archive_files import read_archive
-from spark_jobs.sources.reading.decoding import TOLD_BYTES, Decoded, decode, decode_as
-from spark_jobs.sources.reading.identity import sha256_hex
-from spark_jobs.sources.reading.languages import DECLARES_ENCODING, EXTRACTED_BY
+from spark_jobs.sources.reading.foreign import read_foreign
 from spark_jobs.sources.reading.readers import told_by_content
 from spark_jobs.sources.reading.record_files import read_facts, read_records
 from spark_jobs.sources.reading.rows import (
-    BATCH_BYTES,
     READ_ROWS,
-    HashedFile,
     ReadingRules,
     Row,
     arrival,
@@ -49,14 +49,11 @@ from spark_jobs.sources.reading.rows import (
     extracted_document,
     facts_row,
     opened,
-    read_up_to,
 )
-from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line, reason_of
-from spark_jobs.sources.repositories.licences import header_licence
+from spark_jobs.sources.refusals import DELETED, Reason, Refusal, RefusedError, first_line, reason_of
 from spark_jobs.sources.repositories.modules import long_description, module_docstring
 from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.repositories.stated_facts import facts_json
-from spark_jobs.sources.source_config import GitSource, Source
 
 _BATCH_ROWS = 10_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"

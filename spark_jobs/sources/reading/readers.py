@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 
-from spark_jobs.sources.file_reading import COLUMN_READERS, EXTRACTING_READERS, RECORD_READERS, FileReading
-from spark_jobs.sources.formats.compressed.compression import CODECS, ZIP_MAGIC
-from spark_jobs.sources.reader import reader_by_extension
+from spark_jobs.sources.config.file_reading import COLUMN_READERS, EXTRACTING_READERS, RECORD_READERS, FileReading
+from spark_jobs.sources.config.reader import reader_by_extension
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns, language_of
+from spark_jobs.sources.opening.compression import CODECS, ZIP_MAGIC
 from spark_jobs.sources.reading.content_types import content_type
-from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, language_columns, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _READERS = {

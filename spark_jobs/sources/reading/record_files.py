@@ -8,38 +8,30 @@ import os
 from collections.abc import Iterator
 from functools import partial
 
-from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.api.page_records import page_records
-from spark_jobs.sources.file_reading import FileReading
-from spark_jobs.sources.file_trees import open_file, unreadable
-from spark_jobs.sources.formats.compressed.compression import CODECS, codec_of, decompressed
-from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
+from spark_jobs.sources.config.api_config import PAGE_MARK, PagedSource
+from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.config.source_config import Source
+from spark_jobs.sources.encodings.decoding import Recoded
+from spark_jobs.sources.formats.csv_records import csv_columns, csv_records
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.log_lines import log_records
 from spark_jobs.sources.formats.mailboxes import mail_records
+from spark_jobs.sources.formats.parquet_records import parquet_columns, parquet_records
+from spark_jobs.sources.formats.records import Record, Refused, jsonl_columns, jsonl_records
 from spark_jobs.sources.formats.web_archives import archive_records
 from spark_jobs.sources.formats.xml_elements import xml_records
-from spark_jobs.sources.reading.csv_records import csv_columns, csv_records
-from spark_jobs.sources.reading.decoding import Recoded
-from spark_jobs.sources.reading.identity import sha256_hex
-from spark_jobs.sources.reading.languages import PAGE, language_of
-from spark_jobs.sources.reading.parquet_records import parquet_columns, parquet_records
-from spark_jobs.sources.reading.records import Record, Refused, Stream, jsonl_columns, jsonl_records
-from spark_jobs.sources.reading.rows import (
-    HashedFile,
-    ReadingRules,
-    Row,
-    arrival,
-    document_row,
-    facts_row,
-    open_at,
-    opened,
-)
+from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.languages import PAGE, language_of
+from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.opening.compression import CODECS, codec_of, decompressed
+from spark_jobs.sources.opening.file_trees import open_file, unreadable
+from spark_jobs.sources.opening.gzip_members import GzipMembers
+from spark_jobs.sources.opening.streams import HashedFile, Stream
+from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, document_row, facts_row, open_at, opened
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
-from spark_jobs.sources.repositories.licences import spdx_expression
 from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.repositories.stated_facts import facts_json, stated_facts, stated_lines
-from spark_jobs.sources.source_config import Source
 
 _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
 _DELIMITERS = {"csv": ",", "tsv": "\t"}

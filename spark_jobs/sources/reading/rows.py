@@ -8,27 +8,21 @@ is set, as JSON), or an arrival (neither is): one for each file, and one for eac
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
-import tempfile
 from contextlib import AbstractContextManager
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.file_source import FileSource
-from spark_jobs.sources.file_trees import open_file
+from spark_jobs.sources.config.file_source import FileSource
+from spark_jobs.sources.config.source_config import GitSource, PackagesSource, PythonCodeSource, Source
 from spark_jobs.sources.formats.extraction import Extracted
-from spark_jobs.sources.reading.identity import document_id, sha256_hex, shard_of
-from spark_jobs.sources.reading.languages import DETECTED, EVIDENCE, PAST
-from spark_jobs.sources.reading.records import Stream
-from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line
-from spark_jobs.sources.source_config import GitSource, PackagesSource, PythonCodeSource, Source
+from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
+from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
+from spark_jobs.sources.opening.file_trees import open_file
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 Row = dict[str, Any]
-
-BATCH_BYTES = 16 << 20
 
 READ_ROWS = pa.schema(
     [
@@ -162,84 +156,3 @@ def arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = Non
 def facts_row(facts: str, location: str | None = None) -> Row:
     """A row with facts about a repository."""
     return {"doc_id": None, "location": location, "byte_count": None, "facts": facts}
-
-
-class HashedFile(io.RawIOBase):
-    """A file, or a member of an archive, that is hashed while it is read from start to end."""
-
-    def __init__(self, file: Stream) -> None:
-        super().__init__()
-        self.file = file
-        self._hash = hashlib.sha256()
-        self._given = 0
-        self._head = b""
-        self._copy: IO[bytes] | None = None
-
-    def close(self) -> None:
-        """Remove the temporary file, where there is one; the file itself stays open."""
-        if self._copy is not None:
-            self._copy.close()
-        super().close()
-
-    def readable(self) -> bool:
-        """Always true; the base class requires it."""
-        return True
-
-    def head(self, size: int) -> bytes:
-        """The first bytes, which stay to be read."""
-        self._head += read_up_to(self.file, size - len(self._head))
-        return self._head[:size]
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes, fewer than asked for only where they come in pieces or at the end; without a size all."""
-        if size < 0:
-            return b"".join(iter(lambda: self.read(BATCH_BYTES), b""))
-        data, self._head = self._head[:size], self._head[size:]
-        data = data or bytes(self.file.read(size))
-        self._hash.update(data)
-        self._given += len(data)
-        return data
-
-    def tell(self) -> int:
-        """How many bytes were read."""
-        return self._given
-
-    def random_access(self, most_bytes: int) -> IO[bytes]:
-        """The same bytes, to be read at any offset: of a file itself, of a member in a temporary file.
-
-        Raises:
-            OSError: the member is damaged, or larger than such a file may be.
-        """
-        if (file := _seekable(self.file)) is not None:
-            file.seek(0)
-            self._head = b""
-            return file
-        self._copy = tempfile.TemporaryFile()  # noqa: SIM115 - `close` ends it
-        while data := self.read(BATCH_BYTES):
-            if self._given > most_bytes:
-                raise RefusedError(Reason.TOO_LARGE, f"more than {most_bytes} bytes, the max_temporary_bytes")
-            self._copy.write(data)
-        self._copy.seek(0)
-        return self._copy
-
-    def sha256_to_end(self) -> str:
-        """SHA-256 of the whole file, reading what is left; what was read at random offsets is read once more."""
-        if not self._given and (file := _seekable(self.file)) is not None:
-            file.seek(0)
-        while self.read(BATCH_BYTES):
-            pass
-        return self._hash.hexdigest()
-
-
-def _seekable(file: Stream) -> IO[bytes] | None:
-    """The same file where any place of it can be gone to."""
-    return cast("IO[bytes]", file) if getattr(file, "seekable", bool)() else None
-
-
-def read_up_to(stream: Stream, size: int) -> bytes:
-    """The next bytes of a stream that may give them in pieces; fewer only at its end."""
-    pieces, left = list[bytes](), size
-    while left > 0 and (piece := stream.read(min(left, BATCH_BYTES))):
-        pieces.append(bytes(piece))
-        left -= len(piece)
-    return b"".join(pieces)

@@ -20,15 +20,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, open_file, same_file, unreadable
-from spark_jobs.sources.formats.compressed.archives import Unpacking, archive_members
-from spark_jobs.sources.reading.languages import Language, is_manifest, language_columns, language_of
-from spark_jobs.sources.reading.rows import HashedFile, read_up_to
+from spark_jobs.sources.config.source_config import PackagesSource
+from spark_jobs.sources.languages import Language, is_manifest, language_columns, language_of
+from spark_jobs.sources.licences import LICENCE_FILE, MAX_LICENCE_BYTES, declared_licence, licence_of_texts
+from spark_jobs.sources.opening.archives import Unpacking, archive_members
+from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, open_file, same_file, unreadable
+from spark_jobs.sources.opening.streams import HashedFile, read_up_to
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.licences import LICENCE_FILE, MAX_LICENCE_BYTES, declared_licence, licence_of_texts
 from spark_jobs.sources.repositories.repositories import Facts, distribution_facts, normalised_name
 from spark_jobs.sources.repositories.stated_facts import facts_json
-from spark_jobs.sources.source_config import PackagesSource
 
 _METADATA: Final = {
     ".whl": ("wheel", re.compile(r"[^/]+\.dist-info/METADATA")),

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, stat_file
+from spark_jobs.sources.licences import spdx_licence
+from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, stat_file
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.licences import spdx_licence
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
 _NAME = re.compile(r"^Name:[ \t]*(\S.*)$", re.MULTILINE)

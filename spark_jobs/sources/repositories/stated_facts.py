@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.sources.reading.plain_values import value_text
-from spark_jobs.sources.reading.records import Refused, json_object, numbered_lines
+from spark_jobs.sources.formats.plain_values import value_text
+from spark_jobs.sources.formats.records import Refused, json_object, numbered_lines
+from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.licences import spdx_expression
 from spark_jobs.sources.repositories.repositories import Facts
 
 _MAX_LINE_BYTES = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
-from spark_jobs.sources.reading.languages import language_of
+from spark_jobs.sources.languages import language_of
 
 
 def repository_of(files: Mapping[str, str]) -> Repository:

@@ -13,7 +13,7 @@ from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.code.imports.dependency import Dependency, Repository
 from spark_jobs.code.repository_edges import RESOLVERS, found_batches, merged, method_of
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits
-from spark_jobs.sources.reading.languages import PAST
+from spark_jobs.sources.languages import PAST
 from tests.spark_jobs.code.made_repository import repository_of
 
 if TYPE_CHECKING:

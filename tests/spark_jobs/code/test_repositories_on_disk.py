@@ -17,10 +17,10 @@ from spark_jobs.code.dependencies import DependenciesConfig, dependencies
 from spark_jobs.code.ordered import OrderedConfig, ordered
 from spark_jobs.filters.verdicts import VerdictsConfig, verdicts
 from spark_jobs.lake.session.cluster import checkpointed
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, documents
-from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading.languages import is_manifest
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.languages import is_manifest
+from spark_jobs.sources.listing.changes import discover
 from spark_jobs.text.signals import SignalsConfig, signals
 from spark_jobs.text.texts import TextsConfig, texts
 

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.spark_jobs.sources.conftest import Landing
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.deleted import Gone, tombstones
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.landing.deleted import Gone, tombstones
+from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.files import read_file
 from spark_jobs.sources.reading.rows import ReadingRules
-from spark_jobs.sources.source_config import DocumentsConfig
 
 Row = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.sources.listing import discover
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.listing.changes import discover
 from tests.spark_jobs.sources.repositories.test_packages import config as packages_config
 from tests.spark_jobs.sources.repositories.test_packages import sdist
 from tests.spark_jobs.sources.test_archives import zipped

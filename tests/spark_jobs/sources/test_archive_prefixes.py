@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.spark_jobs.sources.test_archives import FILES, faults, members, tar, zipped
 from tests.tiers import tries
 

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from spark_jobs.sources.file_reading import ArchiveLimits
-from spark_jobs.sources.formats.compressed.archives import Unpacking, archive_members
-from spark_jobs.sources.reading.rows import HashedFile, read_up_to
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.opening.archives import Unpacking, archive_members
+from spark_jobs.sources.opening.limits import ArchiveLimits
+from spark_jobs.sources.opening.streams import HashedFile, read_up_to
 
 Configs = Callable[..., DocumentsConfig]
 Row = dict[str, Any]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.reading.decoding import Decoded, decode
+from spark_jobs.sources.encodings.decoding import Decoded, decode
 from spark_jobs.sources.refusals import Reason, Refusal
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

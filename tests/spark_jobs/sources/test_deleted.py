@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.deleted import tombstones
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.landing.deleted import tombstones
 
 Configs = Callable[..., DocumentsConfig]
 

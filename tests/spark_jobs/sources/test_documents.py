@@ -17,9 +17,9 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output
 from spark_jobs.sources import documents as module
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, PROVENANCE, REPOSITORIES
-from spark_jobs.sources.listing import discover
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.listing.changes import discover
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

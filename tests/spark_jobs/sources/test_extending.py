@@ -23,8 +23,8 @@ from spark_jobs import plugins
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.registry import find_scorer
-from spark_jobs.sources import reader as readers
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config import reader as readers
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.spark_jobs.sources.conftest import Landing
 
 _PAGE = Path(__file__).parents[3] / "docs" / "extending.md"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_trees import FoundFile, find_files, glob_pattern, open_file
+from spark_jobs.sources.opening.file_trees import FoundFile, find_files, glob_pattern, open_file
 from spark_jobs.sources.refusals import Reason
 
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource
 from spark_jobs.sources.git.store import BlobReaders, RefusedRepositoryError, open_store
-from spark_jobs.sources.listing import discover
-from spark_jobs.sources.repositories.licences import licence_of_text
-from spark_jobs.sources.source_config import DocumentsConfig, GitSource
+from spark_jobs.sources.licences import licence_of_text
+from spark_jobs.sources.listing.changes import discover
 
 from .conftest import ARRIVAL_ROWS
 from .git_repositories import Repository, random_history

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.reading.files import open_blobs
-from spark_jobs.sources.source_config import DocumentsConfig
 from tests.tiers import tries
 
 from .git_repositories import Repository

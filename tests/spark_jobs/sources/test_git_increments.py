@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.sources import documents as module
-from spark_jobs.sources.listing import discover
-from spark_jobs.sources.revisions import PATH, latest_at_paths
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.landing.revisions import PATH, latest_at_paths
+from spark_jobs.sources.listing.changes import discover
 
 from .conftest import ARRIVAL_ROWS
 from .git_repositories import Repository, random_history

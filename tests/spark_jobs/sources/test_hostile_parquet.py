@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
-from spark_jobs.sources.formats import parquet_batches, parser_process
-from spark_jobs.sources.formats.parser_process import ChildEndedError, read_apart, run_apart
-from spark_jobs.sources.reading import parquet_records as reader
-from spark_jobs.sources.reading.parquet_records import parquet_columns, parquet_records
-from spark_jobs.sources.reading.records import Record, Refused
+from spark_jobs.sources.config.source_config import FilesSource
+from spark_jobs.sources.formats import parquet_batches
+from spark_jobs.sources.formats import parquet_records as reader
+from spark_jobs.sources.formats.parquet_records import parquet_columns, parquet_records
+from spark_jobs.sources.formats.records import Record, Refused
+from spark_jobs.sources.opening import parser_process
+from spark_jobs.sources.opening.parser_process import ChildEndedError, read_apart, run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import FilesSource
 from tests.tiers import tries
 
 MAPPING = FilesSource(path="x", text_column="text", id_column="id", metadata_columns=("tags", "day", "price"))

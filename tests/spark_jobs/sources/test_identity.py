@@ -8,7 +8,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.reading.identity import document_id, sha256_hex, shard_of
+from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 HASHES = st.binary(max_size=8).map(sha256_hex)

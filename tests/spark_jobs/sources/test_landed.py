@@ -18,9 +18,9 @@ import pytest
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.git.store import BlobReaders
-from spark_jobs.sources.landed import find_document, landed_chunks, open_landed, unlike_landed
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.landing.landed import find_document, landed_chunks, open_landed, unlike_landed
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 
 if TYPE_CHECKING:

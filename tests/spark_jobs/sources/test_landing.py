@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
 

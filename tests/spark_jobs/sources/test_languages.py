@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spark_jobs.sources.reading.languages import LOCK_FILE, Language, is_manifest, language_of
+from spark_jobs.sources.languages import LOCK_FILE, Language, is_manifest, language_of
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.filters.contamination.eval_set import read_eval_set
+from spark_jobs.sources.config.source_config import FilesSource
+from spark_jobs.sources.formats.csv_records import csv_columns, csv_records
 from spark_jobs.sources.formats.log_lines import log_records
-from spark_jobs.sources.reading.csv_records import csv_columns, csv_records
-from spark_jobs.sources.reading.records import Record, Refused, jsonl_records
-from spark_jobs.sources.source_config import FilesSource
+from spark_jobs.sources.formats.records import Record, Refused, jsonl_records
 from tests.tiers import tries
 
 MAPPING = FilesSource(path="x", text_column="body", id_column="id")
@@ -116,7 +116,7 @@ def test_an_open_quote_swallows_no_row() -> None:
 
 def test_many_open_quotes_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file in which every row would be read again to its end is no CSV, and that is told."""
-    monkeypatch.setattr("spark_jobs.sources.reading.csv_records.LONG_BYTES", 1000)
+    monkeypatch.setattr("spark_jobs.sources.formats.csv_records.LONG_BYTES", 1000)
     found = list(read_csv(b"id,body\n" + b'a","b\n' * 20_000))
     assert len(found) < 20_000 and all(isinstance(one, Refused) for one in found)
     assert "not CSV in lines" in found[-1].refusal.detail  # type: ignore[union-attr]

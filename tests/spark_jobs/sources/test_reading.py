@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from spark_jobs.sources import source_config
-from spark_jobs.sources.file_trees import open_file
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.config import source_config
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.identity import document_id, sha256_hex
+from spark_jobs.sources.listing.changes import discover
+from spark_jobs.sources.opening.file_trees import open_file
 from spark_jobs.sources.reading.files import read_files
-from spark_jobs.sources.reading.identity import document_id, sha256_hex
 from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
-from spark_jobs.sources.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
 LINES = b'{"body": "one", "id": "1"}\n{"body": "two", "id": "2"}\n'

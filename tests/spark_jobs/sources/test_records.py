@@ -21,24 +21,18 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.api.api_config import ApiSource
 from spark_jobs.sources.api.page_records import page_records
-from spark_jobs.sources.formats.compressed.compression import decompressed
-from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
-from spark_jobs.sources.reading.csv_records import csv_records
-from spark_jobs.sources.reading.decoding import Decoded, decode
-from spark_jobs.sources.reading.parquet_records import parquet_records
-from spark_jobs.sources.reading.plain_values import exact_number
-from spark_jobs.sources.reading.records import (
-    Line,
-    Record,
-    Refused,
-    jsonl_records,
-    numbered_lines,
-)
+from spark_jobs.sources.api.streams import pages_of
+from spark_jobs.sources.config.api_config import ApiSource
+from spark_jobs.sources.config.source_config import FilesSource
+from spark_jobs.sources.encodings.decoding import Decoded, decode
+from spark_jobs.sources.formats.csv_records import csv_records
+from spark_jobs.sources.formats.parquet_records import parquet_records
+from spark_jobs.sources.formats.plain_values import exact_number
+from spark_jobs.sources.formats.records import Line, Record, Refused, jsonl_records, numbered_lines
+from spark_jobs.sources.opening.compression import decompressed
+from spark_jobs.sources.opening.gzip_members import GzipMembers
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import FilesSource
-from spark_jobs.sources.streams import pages_of
 from tests.tiers import tries
 
 MAPPING = FilesSource(
@@ -319,7 +313,7 @@ def test_a_null_character_near_the_start_is_refused_in_every_format() -> None:
 def test_what_would_not_fit_into_memory_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of very many values, a row of CSV over many lines; what stands before or beside them is read."""
     for name in ("LONG_BYTES", "_MOST_BYTES"):
-        monkeypatch.setattr(f"spark_jobs.sources.reading.records.{name}", 1000)
+        monkeypatch.setattr(f"spark_jobs.sources.formats.records.{name}", 1000)
     lines = b'{"body": "a"}\n{"body": "b", "x": [' + b"[]," * 400 + b"1]}\n" + b'{"body": "c"}\n'
     assert texts(found := read_jsonl(lines, max_bytes=3000)) == ["a", "c"]
     assert reasons(found) == [(2, "too_complex")]

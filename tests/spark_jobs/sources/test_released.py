@@ -13,9 +13,9 @@ from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.decisions import RELEASE, decide, increments_of
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import load_table
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.released import released
-from spark_jobs.sources.source_config import DocumentsConfig
 from tests.conftest import LakeAt
 
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

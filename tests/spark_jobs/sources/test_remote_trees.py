@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_trees import find_files, open_file
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.opening.file_trees import find_files, open_file
 
 pytest.importorskip("aiohttp", reason="aiohttp is in the extra ingest")
 # aiohttp's connections belong to a loop of fsspec's that lives as long as the process.

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.config.api_config import ApiSource
+from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.reading.files import read_file
 from spark_jobs.sources.reading.rows import ReadingRules
-from spark_jobs.sources.source_config import FilesSource
 
 Texts = list[str]
 

@@ -16,10 +16,10 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.sources.api.streams import _Inbox, follow, kafka_options, pages_of
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.config.stream_config import StreamSource
 from spark_jobs.sources.documents import documents
-from spark_jobs.sources.source_config import DocumentsConfig
-from spark_jobs.sources.stream_config import StreamSource
-from spark_jobs.sources.streams import _Inbox, follow, kafka_options, pages_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,14 +20,14 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_jobs.sources.formats.extraction import Extracted, call_extractor
-from spark_jobs.sources.formats.parser_process import run_apart
-from spark_jobs.sources.reading.languages import EXTRACTED_BY
+from spark_jobs.sources.languages import EXTRACTED_BY
+from spark_jobs.sources.opening.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spark_jobs.sources.file_reading import OcrRules
+    from spark_jobs.sources.config.file_reading import OcrRules
     from spark_jobs.sources.formats.pages.reading_order import Line
 
 Engine = Callable[["NDArray[Any]"], Iterable[tuple[str, float, Any]]]
@@ -38,7 +38,7 @@ _BLANK_CONTRAST = 24  # of 255: a page whose pixels differ by less has nothing o
 _ONE_THREAD = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
 _TOO_MANY = "max_pages"
 _UNSURE = "min_confidence"
-_MODULES = {"pdf": "pages.pdf", "picture": "pages.scans"}  # below `formats`
+_MODULES = {"pdf": "formats.pages.pdf", "picture": "formats.pages.scans"}
 
 
 class Layer(NamedTuple):
@@ -101,7 +101,7 @@ def recognise(reader: str, data: bytes, number: int, rules: OcrRules) -> Recogni
     from spark_jobs.sources.formats.pages.layer_score import layer_score
     from spark_jobs.sources.formats.pages.reading_order import Line, text_in_order
 
-    module = importlib.import_module(f"spark_jobs.sources.formats.{_MODULES[reader]}")
+    module = importlib.import_module(f"spark_jobs.sources.{_MODULES[reader]}")
     picture = module.picture(data, number, rules.max_side_pixels)
     if picture is None:
         return Refusal(Reason.TOO_LARGE, "more pixels than are decompressed")
@@ -140,7 +140,7 @@ def _rapidocr() -> Engine:
 
 def _read_page(reader: str, data: bytes, number: int, rules: OcrRules) -> Recognised | Refusal:
     """The text of one page, by the engine in its child."""
-    arguments = ("pages.ocr", "recognise", reader, data, number, rules)
+    arguments = ("formats.pages.ocr", "recognise", reader, data, number, rules)
     found = run_apart(call_extractor, rules.page_seconds, *arguments, memory_bytes=rules.memory_mb << 20)
     return found if isinstance(found, Refusal) else Recognised(*found)
 

@@ -26,13 +26,13 @@ from spark_jobs.sources.formats.extraction import cleaned_facts
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.formats.pages.line_hyphens import MARK, join_lines, words_of
 from spark_jobs.sources.formats.pages.ocr import Layer
-from spark_jobs.sources.reading.languages import EXTRACTED_BY
+from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spark_jobs.sources.file_reading import OcrRules
+    from spark_jobs.sources.config.file_reading import OcrRules
 
 _BROKEN_WORD = re.compile("[\ufffe\x02](\r?\n)?")  # PDFium's mark of a hyphen that a line end made
 _ASKED_CHARACTERS = 200  # of a page, to tell which way it stands

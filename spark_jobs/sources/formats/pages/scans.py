@@ -13,13 +13,13 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from spark_jobs.sources.formats.pages.ocr import Layer
-from spark_jobs.sources.reading.languages import EXTRACTED_BY
+from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spark_jobs.sources.file_reading import OcrRules
+    from spark_jobs.sources.config.file_reading import OcrRules
 
 Image.MAX_IMAGE_PIXELS = None  # `picture` has a limit of its own
 _MAX_PIXELS = 150_000_000  # a page of A3 at 800 dots an inch; 450 MB decompressed

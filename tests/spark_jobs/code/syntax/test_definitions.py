@@ -6,7 +6,7 @@ import pytest
 
 from spark_jobs.code.syntax.definitions import GRAMMARS, read_definitions
 from spark_jobs.lexing.blank import BLANKED_LANGUAGES
-from spark_jobs.sources.reading.languages import language_of
+from spark_jobs.sources.languages import language_of
 
 _SAMPLES = {
     "Python": (

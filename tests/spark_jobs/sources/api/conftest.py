@@ -13,12 +13,12 @@ from pyiceberg.catalog import Catalog
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.sources.api.api_config import ApiSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.fetch import Fetched, fetch_pages
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.config.api_config import ApiSource
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.files import ReadingRules, read_file
-from spark_jobs.sources.source_config import DocumentsConfig
 from tests.spark_jobs.sources.api.api_server import Api
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 

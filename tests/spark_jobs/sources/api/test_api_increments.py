@@ -14,7 +14,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.sources.documents import documents
-from spark_jobs.sources.revisions import PATH, latest_at_paths
+from spark_jobs.sources.landing.revisions import PATH, latest_at_paths
 from spark_jobs.sources.schema_changes import schema_changes
 from tests.spark_jobs.sources.api.api_server import Api, records, serving
 from tests.spark_jobs.sources.api.conftest import api_config

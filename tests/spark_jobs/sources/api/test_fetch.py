@@ -14,7 +14,7 @@ from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api import Page
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
-from spark_jobs.sources.landed import find_document
+from spark_jobs.sources.landing.landed import find_document
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.spark_jobs.sources.api.api_server import MOVES, TRANSIENT, Api, records, serving
 from tests.spark_jobs.sources.api.conftest import PAGINATORS, Inbox, api_config, texts_of

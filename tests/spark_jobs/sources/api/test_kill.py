@@ -23,7 +23,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.api.fetch import fetch_source
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
 config = DocumentsConfig.model_validate_json(sys.argv[2])
 catalogue = open_catalogue(settings_at(Path(sys.argv[1])))
 fetch_source("items", config.source, catalogue, ObjectFolder.of(catalogue, "items"), 30)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_jobs.sources.formats import parser_process
+from spark_jobs.sources.opening import parser_process
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
+from spark_jobs.sources.opening.gzip_members import GzipMembers
 
 PARTS = [b"first" * 50, b"", random.Random(1).randbytes(3000), b"last"]
 

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("resiliparse")
 
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.formats import extraction
-from spark_jobs.sources.formats.parser_process import run_apart
-from spark_jobs.sources.reading.identity import sha256_hex
+from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.opening.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import DocumentsConfig
 from tests.spark_jobs.sources.conftest import Landing
 
 Configs = Callable[..., DocumentsConfig]

@@ -12,7 +12,7 @@ import zstandard
 
 pytest.importorskip("fastwarc")
 
-from spark_jobs.sources.formats.http_bodies import Response, content_type_of, decoded_body, parse_response
+from spark_jobs.sources.opening.http_bodies import Response, content_type_of, decoded_body, parse_response
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.tiers import tries
 

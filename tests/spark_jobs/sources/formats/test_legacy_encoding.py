@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("resiliparse")
 pytest.importorskip("charset_normalizer")
 
+from spark_jobs.sources.encodings.decoding import Recoded
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.formats.legacy_encoding import tell_encoding
-from spark_jobs.sources.reading.decoding import Recoded
 from spark_jobs.sources.refusals import Reason, Refusal
 
 TEXTS = {

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("re2")
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.log_lines import log_records
-from spark_jobs.sources.reading.records import Record, Refused
+from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import FilesSource
 
 PATTERN = r"(?P<time>\d\d:\d\d) (?P<job>\w+) (?P<message>.*)"
 LOG = """  at nothing

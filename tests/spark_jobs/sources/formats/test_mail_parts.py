@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("docx")
 pytest.importorskip("resiliparse")
 
+from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.formats.mailboxes import mail_records
 from spark_jobs.sources.formats.office import extract_mail
-from spark_jobs.sources.formats.page_encoding import DecodedPage, decode_page
-from spark_jobs.sources.reading.records import Record
+from spark_jobs.sources.formats.records import Record
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.tiers import tries
 

@@ -13,11 +13,11 @@ import pytest
 
 pytest.importorskip("resiliparse")
 
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.formats.mailboxes import mail_records
-from spark_jobs.sources.reading.records import Record, Refused
+from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import DocumentsConfig
 
 OPENING = b"From ada@example.org Thu Nov 12 09:00:00 2026\n"
 
@@ -82,7 +82,7 @@ def test_a_cut_archive_keeps_the_mails_before_the_damage() -> None:
     """The mail that the cut goes through is refused, and the damage is told."""
     import random
 
-    from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
+    from spark_jobs.sources.opening.gzip_members import GzipMembers
 
     noise = random.Random(1).randbytes(200_000).hex().encode()
     whole = gzip.compress(OPENING + b"A: b\n\none\n" + OPENING + b"C: d\n\n" + noise)

@@ -20,12 +20,12 @@ pytest.importorskip("PIL")
 from PIL import Image, ImageDraw
 from pydantic import ValidationError
 
-from spark_jobs.sources.formats import parser_process
+from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.formats.pages.reading_order import Line, text_in_order
+from spark_jobs.sources.opening import parser_process
 from spark_jobs.sources.refusals import Refusal
-from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
 from tests.spark_jobs.sources.formats.made_pdf import pdf
 
 Configs = Callable[..., DocumentsConfig]

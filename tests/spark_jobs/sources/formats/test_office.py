@@ -16,7 +16,7 @@ pytest.importorskip("docx")
 pytest.importorskip("pypdfium2")
 pytest.importorskip("resiliparse")
 
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.spark_jobs.sources.formats.made_pdf import pdf
 
 Configs = Callable[..., DocumentsConfig]

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("resiliparse")
 
-from spark_jobs.sources.formats.page_encoding import DecodedPage, decode_page
-from spark_jobs.sources.formats.prescan import declared_codec
+from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
+from spark_jobs.sources.encodings.prescan import declared_codec
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.tiers import tries
 

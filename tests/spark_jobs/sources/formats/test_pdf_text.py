@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pypdfium2")
 
-from spark_jobs.sources.file_reading import OcrRules
+from spark_jobs.sources.config.file_reading import OcrRules
 from spark_jobs.sources.formats.pages.line_hyphens import MARK, join_lines, words_of
 from spark_jobs.sources.formats.pages.pdf import layers
 from spark_jobs.sources.refusals import Reason, Refusal

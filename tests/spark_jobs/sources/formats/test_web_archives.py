@@ -15,9 +15,9 @@ import zstandard
 pytest.importorskip("fastwarc")
 pytest.importorskip("resiliparse")
 
-from spark_jobs.sources.formats.http_bodies import Response, decoded_body, parse_response
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.opening.http_bodies import Response, decoded_body, parse_response
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
 HTML = "<html><title>T</title><body><article><p>{} " + "and a sentence that is long enough to be content. " * 4

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
+from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.formats.xml_elements import xml_records
-from spark_jobs.sources.reading.records import Record, Refused
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
 from tests.tiers import tries
 
 WIKI = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xmlns:dc="urn:dc">

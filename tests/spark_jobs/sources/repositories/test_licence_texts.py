@@ -9,7 +9,7 @@ import textwrap
 import pytest
 from identify.vendor.licenses import LICENSES
 
-from spark_jobs.sources.repositories.licence_texts import known_text
+from spark_jobs.sources.licence_texts import known_text
 from tests.tiers import tries
 
 TEXTS = dict(LICENSES)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.repositories.licences import header_licence, spdx_expression, spdx_licence
+from spark_jobs.sources.licences import header_licence, spdx_expression, spdx_licence
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.repositories.packages import version_key
-from spark_jobs.sources.source_config import DocumentsConfig
 
 LICENCE = (Path(__file__).parents[4] / "LICENSE").read_bytes()
 CORE = "Metadata-Version: 2.1\nName: {}\nVersion: {}\nHome-page: https://example.org\nRequires-Dist: rich>=1\n"

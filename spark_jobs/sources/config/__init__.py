@@ -1,0 +1,1 @@
+"""What users declare of a source: one model for each kind, and the two interfaces that packages implement."""

@@ -1,0 +1,325 @@
+"""The config of a source behind a paged API.
+
+source:
+  kind: api
+  url: https://host.example/v1/items
+  auth: {kind: bearer, token: ITEMS_TOKEN}          # the name of an environment variable, never a secret
+  paginator: {kind: cursor, path: meta.next, param: cursor}
+  records: data
+  text_column: body
+  id_column: id
+
+Values inside of an answer or a record are named by a path of keys with dots between them: `meta.next`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from spark_jobs.sources.config.file_reading import FileReading
+
+PAGE_MARK = "#page:"
+"""What stands in the location of a page between the address of its list and its number."""
+
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_SECRETIVE = re.compile(
+    r"authorization|cookie|token|secret|passw|passphrase|pwd|credential|(api|access|private|subscription)_?key"
+)
+# Names of tokens that are counted, or that say where a list goes on.
+_NO_SECRET = re.compile(
+    r"(?<![a-z])(max|min|num|count|total|limit|page|paging|pagination|next|prev|previous|cursor|continuation|continue"
+    r"|skip|delta|sync|start|resume|resumption|restart|scroll)(_?(new|page|input|output|prompt|completion))?_?tokens?"
+    r"(?![a-z])|(?<![a-z])tokens?_?(count|limit|budget|type|per|max|min|izer)|tokeni[sz]"
+)
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class _Model(BaseModel):
+    # Dagster's components read "100" as a number, quoted or not.
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
+
+
+def secret_of(setting: str, variable: str) -> str:
+    """The value of the environment variable that a setting names.
+
+    Raises:
+        ConfigError: it is not set.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        raise ConfigError(f"{setting}: the environment variable {variable} is not set; set it, and run again")
+    return value
+
+
+def _is_secretive(name: str) -> bool:
+    """Whether a header or a parameter of this name is likely to hold a secret: `api_token`, not `page_token`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower()
+    return _SECRETIVE.search(_NO_SECRET.sub("", words)) is not None
+
+
+def _no_secrets(names: Iterable[str]) -> None:
+    """Refuse names of secrets: the config stands in tables.
+
+    Raises:
+        ValueError: names the first.
+    """
+    for name in filter(_is_secretive, names):
+        raise ValueError(f"{name} looks like a secret, and the config is kept in tables; use auth")
+
+
+def _without_secrets(given: dict[str, str]) -> dict[str, str]:
+    _no_secrets(given)
+    return given
+
+
+def _public(url: str | None) -> str | None:
+    """An address without secrets; see `_no_secrets`."""
+    parts = urlsplit(url or "")
+    if "@" in parts.netloc:
+        raise ValueError("holds a user or a password, and the config is kept in tables; use auth: {kind: basic, ..}")
+    _no_secrets(name for name, _ in parse_qsl(parts.query))
+    return url
+
+
+Public = Annotated[dict[str, str], AfterValidator(_without_secrets)]
+Address = Annotated[str | None, AfterValidator(_public)]
+
+
+class BearerAuth(_Model):
+    """A token in the header Authorization."""
+
+    kind: Literal["bearer"] = "bearer"
+    token: str = Field(pattern=VARIABLE, description="environment variable of the token")
+
+
+class KeyAuth(_Model):
+    """A key in a header or a parameter."""
+
+    kind: Literal["key"] = "key"
+    key: str = Field(pattern=VARIABLE, description="environment variable of the key")
+    name: str = Field("X-Api-Key", min_length=1, description="header or parameter that carries it")
+    place: Literal["header", "query"] = Field("header", description="where it goes")
+
+
+class BasicAuth(_Model):
+    """A user and a password."""
+
+    kind: Literal["basic"] = "basic"
+    user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
+    password: str = Field(pattern=VARIABLE, description="environment variable of the password")
+
+
+class OAuth2Auth(_Model):
+    """OAuth 2 client credentials (RFC 6749, section 4.4): a token is asked for, and again when it is refused."""
+
+    kind: Literal["oauth2"] = "oauth2"
+    token_url: str = Field(pattern=r"^https?://", description="where tokens are given out")
+    client_id: str = Field(pattern=VARIABLE, description="environment variable of the client's id")
+    client_secret: str = Field(pattern=VARIABLE, description="environment variable of the client's secret")
+    scope: str | None = Field(None, min_length=1, description="scope that is asked for")
+
+
+Auth = Annotated[BearerAuth | KeyAuth | BasicAuth | OAuth2Auth, Field(discriminator="kind")]
+
+
+class SinglePage(_Model):
+    """All records are in one answer."""
+
+    kind: Literal["single"] = "single"
+
+
+class CursorPages(_Model):
+    """Each answer holds the cursor of the next page; without one it is the last."""
+
+    kind: Literal["cursor"] = "cursor"
+    path: str = Field(min_length=1, description="where the next cursor stands in the answer")
+    param: str = Field("cursor", min_length=1, description="parameter that it goes into")
+    more: str | None = Field(None, min_length=1, description="where the answer says whether there are more pages")
+
+
+class NextUrlPages(_Model):
+    """Each answer holds the address of the next page."""
+
+    kind: Literal["next_url"] = "next_url"
+    path: str = Field("next", min_length=1, description="where the address stands in the answer")
+
+
+class LinkHeaderPages(_Model):
+    """Each answer has a header Link with rel="next" (RFC 8288)."""
+
+    kind: Literal["link_header"] = "link_header"
+
+
+class NumberedPages(_Model):
+    """Pages are numbered; the first without records, or that is not there, is the end. Read in parallel."""
+
+    kind: Literal["page_number"] = "page_number"
+    param: str = Field("page", min_length=1, description="parameter of the number")
+    first: int = Field(1, ge=0, description="number of the first page")
+
+
+class OffsetPages(_Model):
+    """A page is asked for by the number of records before it. Read in parallel."""
+
+    kind: Literal["offset"] = "offset"
+    param: str = Field("offset", min_length=1, description="parameter of that number")
+    limit_param: str = Field("limit", min_length=1, description="parameter of the size of a page")
+    limit: int = Field(100, ge=1, description="size of a page that is asked for")
+
+
+Paginator = Annotated[
+    SinglePage | CursorPages | NextUrlPages | LinkHeaderPages | NumberedPages | OffsetPages,
+    Field(discriminator="kind"),
+]
+
+
+class Since(_Model):
+    """Ask for what is new only: from the largest value seen, in a whole reading of the endpoint, less a lag."""
+
+    param: str = Field(min_length=1, description="parameter that the value goes into")
+    column: str = Field(min_length=1, description="column of records that holds it: a number, or a time in ISO 8601")
+    first: str | None = Field(None, min_length=1, description="value at the first reading; without it none is sent")
+    lag: float = Field(0, ge=0, description="what is taken off, in seconds or, of numbers, in their unit")
+
+
+class Limits(_Model):
+    """How hard the server is asked; the rate goes up by one a second each second, and is halved at 429 or 5xx."""
+
+    start_per_second: float = Field(2, gt=0, description="requests a second at first")
+    min_per_second: float = Field(0.05, gt=0, description="rate that is never gone below")
+    max_per_second: float = Field(20, gt=0, description="rate that is never gone above")
+    connections: int = Field(4, ge=1, le=64, description="requests at a time")
+    tries: int = Field(6, ge=1, description="tries of a page before it is refused")
+    backoff_seconds: float = Field(1, gt=0, description="longest wait after the first fault; twice that after the next")
+    max_wait_seconds: float = Field(300, gt=0, description="longest wait; a longer Retry-After ends the fetch")
+    timeout_seconds: float = Field(60, gt=0, description="for a whole answer, to its last byte")
+    max_page_bytes: int = Field(64_000_000, ge=1, description="larger answers are cut off")
+    fetch_seconds: float = Field(3600, gt=0, description="of a run, after which what came lands; the next one goes on")
+    readings: int = Field(3, ge=1, description="readings of an endpoint whose pages move while it is read")
+
+
+class Endpoint(_Model):
+    """One list of an API, with what differs from the others."""
+
+    url: Address = Field(None, pattern=r"^https?://", description="its address")
+    params: Public = Field(default_factory=dict, description="its parameters, beside those of the source")
+    records: str | None = Field(None, description="as of the source")
+
+
+class PagedSource(_Model):
+    """What sources have in common whose records are kept page by page: which fields mean what."""
+
+    text_column: str = Field(min_length=1, description="column of the text; one without it is refused")
+    id_column: str = Field(min_length=1, description="column of the record's id; one without it is refused")
+    repository_column: str | None = Field(None, description="as for files")
+    language_column: str | None = Field(None, description="as for files")
+    licence_column: str | None = Field(None, description="as for files")
+    kind_column: str | None = Field(None, description="as for files")
+    metadata_columns: tuple[str, ...] = Field((), description="columns kept in the map `metadata`, as text or JSON")
+    record_kind: Literal["code", "prose", "markup", "data"] = Field("prose", description="as for files")
+    unknown_fields: Literal["ignore", "metadata"] = Field(
+        "ignore", description="what becomes of a record's fields that no column names"
+    )
+
+    def records_path(self, endpoint: str) -> str:
+        """Where the records of an endpoint stand in its pages; empty where a page is their list."""
+        return ""
+
+    def address(self, endpoint: str) -> str:
+        """What the locations of an endpoint's pages begin with."""
+        return endpoint
+
+    @property
+    def mapping(self) -> FileReading:
+        """The mapping of columns in the form that records of files have."""
+        from spark_jobs.sources.config.file_reading import FileReading
+
+        roles = ("text", "id", "repository", "language", "licence", "kind")
+        columns = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
+        others = {"metadata_columns": self.metadata_columns, "record_kind": self.record_kind}
+        return FileReading.model_validate({**columns, **others})
+
+
+class ApiSource(PagedSource):
+    """Records that an API gives page by page; docs/ingest_api.md."""
+
+    kind: Literal["api"] = "api"
+    url: Address = Field(None, pattern=r"^https?://", description="address of the list")
+    endpoints: dict[str, Endpoint] = Field(
+        default_factory=dict, description="several lists by name, which is the first part of their documents' paths"
+    )
+    pages: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="instead of url: package.module:function, called with a cursor, at first None, returns a Page",
+    )
+    params: Public = Field(default_factory=dict, description="parameters of each request")
+    headers: Public = Field(default_factory=dict, description="headers of each request; no secrets")
+    auth: Auth | None = Field(None, description="how requests are authenticated")
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="other hosts, with :port where it is not the usual one, that the address of a next page may lead "
+        "to; credentials do not go there",
+        json_schema_extra={"affects_rows": False},
+    )
+    paginator: Paginator = Field(SinglePage(), description="how the next page is asked for")
+    records: str = Field("", description="where the records stand in an answer; empty: the answer is their list")
+    total: str | None = Field(None, description="where the answer says how many records there are in all")
+    error: str | None = Field(None, description="where an answer with status 200 has an error, if it has one")
+    since: Since | None = Field(None, description="how to ask for what is new only")
+    lists_all: bool = Field(
+        False, description="whether a record that a whole reading of its list does not have any more is gone"
+    )
+    limits: Limits = Field(
+        Limits(), description="how hard the server is asked", json_schema_extra={"affects_rows": False}
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> ApiSource:
+        """Refuse a source without an address or with two kinds of them."""
+        stated = [name for name, value in (("url", self.url), ("pages", self.pages)) if value is not None]
+        lacking = [name for name, one in self.endpoints.items() if one.url is None and self.url is None]
+        if self.pages is not None and (self.url is not None or self.endpoints):
+            raise ValueError("pages stands instead of url and endpoints; leave them out, or leave out pages")
+        if self.lists_all and self.since is not None:
+            raise ValueError("lists_all and since: what is asked for since a time is not all; take one of them out")
+        if lacking:
+            raise ValueError(f"endpoints.{lacking[0]}: url is missing; write its address, or url of the source")
+        if not stated and not self.endpoints:
+            raise ValueError("url is missing; write the address of the list, endpoints, or pages")
+        if self.endpoints and not all(map(_NAME.fullmatch, self.endpoints)):
+            raise ValueError("names of endpoints are of letters, digits, _, . and -; rename the others")
+        return self
+
+    @property
+    def lists(self) -> dict[str, Endpoint]:
+        """All lists by name, each with its address; a single one is named after the last part of its path."""
+        if self.endpoints:
+            return {
+                name: Endpoint(url=one.url or self.url, params=one.params, records=one.records)
+                for name, one in self.endpoints.items()
+            }
+        if self.pages is not None:
+            return {self.pages.rpartition(":")[2]: Endpoint()}
+        parts = urlsplit(self.url or "")
+        last = re.sub(r"[^A-Za-z0-9_.-]", "_", parts.path.rstrip("/").rpartition("/")[2])
+        return {last or parts.hostname or "records": Endpoint(url=self.url)}
+
+    def records_path(self, endpoint: str) -> str:
+        """Where an endpoint's records stand in its kept answers; those of Python connectors are kept as a list."""
+        own = self.lists.get(endpoint, Endpoint()).records
+        return "" if self.pages is not None else self.records if own is None else own
+
+    def address(self, endpoint: str) -> str:
+        """The address of the list, or the connector that gives its pages."""
+        asked = self.lists.get(endpoint)
+        return (asked.url if asked is not None else None) or self.pages or endpoint

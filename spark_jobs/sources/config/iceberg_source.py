@@ -1,0 +1,150 @@
+"""An Iceberg table as a source: the data files of its newest snapshot, or of one that is named, read where they lie.
+
+source: {kind: iceberg, table: web.pages, catalogue: {type: rest, uri: https://..}, text_column: body, id_column: url}
+
+What a snapshot adds to the one before is an increment: its new files are read, the records of files that it removed
+are gone. A file from which rows were deleted since is read again, without them. Rows that another engine's compaction
+moves to new files come again under the names of those.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.config.file_source import FileSource
+from spark_jobs.sources.opening.file_trees import FoundFile
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask, Table
+
+
+class IcebergSource(FileSource):
+    """Records of an Iceberg table of this or another catalogue, read where they lie; docs/ingest.md."""
+
+    kind: Literal["iceberg"] = "iceberg"
+    table: str = Field(pattern=r".+\..+", description="the table, with its namespace")
+    catalogue: dict[str, str] = Field(
+        default_factory=dict,
+        description="its catalogue: name, of one in .pyiceberg.yaml or in a database of several, and properties as "
+        "PyIceberg has them (type, uri, ..), ${NAME} for a variable of the environment; empty: that of this lake",
+        json_schema_extra={"affects_rows": False},
+    )
+    format: str = Field("parquet", description="of the data files; there is no other")
+    snapshot: int | None = Field(None, description="id of the snapshot that is read; without it the newest")
+
+    @field_validator("format")
+    @classmethod
+    def _format_is_parquet(cls, name: str) -> str:
+        """Refuse another format than that of the files of a table."""
+        if name != "parquet":
+            raise ValueError(f"{name} is no format of a table's files that is read; leave it out")
+        return name
+
+    @property
+    def lake_tables(self) -> tuple[str, ...]:
+        """The table, where it is one of this lake."""
+        return () if self.catalogue else (self.table,)
+
+    def entries(self) -> Iterator[FoundFile]:
+        """The data files of the snapshot; the size of one counts the files that delete rows of it."""
+        from pyiceberg.manifest import FileFormat
+
+        _scanned.cache_clear()  # what was committed since the last run counts
+        table, tasks = _scanned(self.model_dump_json())
+        root = table.location().rstrip("/") + "/"
+        for task in tasks.values():
+            size = task.file.file_size_in_bytes + sum(file.file_size_in_bytes for file in task.delete_files)
+            path = task.file.file_path.removeprefix(root).removeprefix("data/")
+            kind = task.file.file_format
+            unread = Refusal(Reason.UNKNOWN_FORMAT, f"a data file in {kind.value}; only Parquet is read")
+            refusal = None if kind == FileFormat.PARQUET else unread
+            yield FoundFile(task.file.file_path, path.lstrip("/"), size, None, refusal)
+
+    def open(self, location: str) -> IO[bytes] | Any:
+        """A data file where it lies; where rows of it were deleted or columns renamed, a copy of what it is now.
+
+        Raises:
+            OSError: it is no file of the snapshot any more, or cannot be read.
+        """
+        table, tasks = _scanned(self.model_dump_json())
+        if location not in tasks:  # a worker that has read an earlier snapshot
+            _scanned.cache_clear()
+            table, tasks = _scanned(self.model_dump_json())
+        if (task := tasks.get(location)) is None:
+            raise OSError(f"{self.table} has no such file any more; run again")
+        if not task.delete_files and len(table.schemas()) == 1:
+            return table.io.new_input(location).open()
+        return _as_it_is(table, task)
+
+
+@functools.lru_cache(maxsize=4)
+def _scanned(source: str) -> tuple[Table, dict[str, FileScanTask]]:
+    """The table of a source, and the scan of each of its data files, by location.
+
+    Raises:
+        InputError: the catalogue cannot be reached, or has no such table or snapshot.
+    """
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import load_settings
+
+    config = IcebergSource.model_validate(json.loads(source))
+    try:
+        if config.catalogue:
+            properties = _filled(config.catalogue)
+            catalogue = load_catalog(properties.pop("name", None), **properties)
+        else:
+            catalogue = open_catalogue(load_settings())
+        table = catalogue.load_table(config.table)
+        if config.snapshot is not None and table.snapshot_by_id(config.snapshot) is None:
+            known = ", ".join(str(one.snapshot_id) for one in table.snapshots()[-3:])
+            raise InputError(f"{config.table} has no snapshot {config.snapshot}; the last are {known}")
+        tasks = table.scan(snapshot_id=config.snapshot).plan_files()
+        return table, {task.file.file_path: task for task in tasks}
+    except NoSuchTableError as error:
+        raise InputError(f"{config.table}: the catalogue has no such table; correct `table` or `catalogue`") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{config.table}: {first_line(error)}; check `catalogue` and the credentials") from error
+
+
+def _filled(properties: dict[str, str]) -> dict[str, str]:
+    """Properties with the values of variables of the environment in place of `${NAME}`.
+
+    Raises:
+        InputError: one is not set.
+    """
+
+    def value(name: re.Match[str]) -> str:
+        if name[1] not in os.environ:
+            raise InputError(f"catalogue: the environment variable {name[1]} is not set; set it, and run again")
+        return os.environ[name[1]]
+
+    return {key: re.sub(r"\$\{(\w+)\}", value, text) for key, text in properties.items()}
+
+
+def _as_it_is(table: Table, task: FileScanTask) -> IO[bytes]:
+    """The rows of a data file that were not deleted, with the columns that the table has now, as a temporary file."""
+    import pyarrow.parquet as pq
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    file = tempfile.TemporaryFile()  # noqa: SIM115  whoever reads it closes it
+    schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in scan.to_record_batches([task]):
+            writer.write_batch(batch.cast(schema))
+    file.seek(0)
+    return file

@@ -1,0 +1,105 @@
+"""Readers of formats that headrace does not know: from the bytes of a file to its documents.
+
+    @reader(extensions=(".srt",), version="1")
+    def subtitles(data: bytes) -> Iterator[Document | Refusal]:
+        yield Document(" ".join(line for line in data.decode().splitlines() if line.strip() and not is_time(line)))
+
+A package declares it as an entry point of the group `headrace.readers`, and takes files with these extensions from then
+on; inside a project `format: mill.readers:subtitles` does for one source. It runs in a process of its own, which ends
+where a file takes too much time (`extract_seconds`) or memory; an error that it raises refuses that file alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from spark_jobs.exceptions import StepDeclarationError
+from spark_jobs.plugins import declared, load
+from spark_jobs.sources.refusals import Refusal
+
+OWN_FORMATS: Final = (
+    *("parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "picture"),
+    *("docx", "mail", "archive", "mbox", "notebook", "xml", "log"),
+)
+"""What `format` may name beside `auto` and readers of packages."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document that a reader found in a file.
+
+    Attributes:
+        text: of it.
+        name: of the part of the file that it is, which follows `#` in its path; empty where the file is one document.
+        metadata: what the file says about it, kept in the map `metadata`.
+        kind: code, prose, markup or data.
+        language: of code as Linguist names it, of prose as a code such as `en`.
+        media_type: without parameters.
+    """
+
+    text: str
+    name: str = ""
+    metadata: Mapping[str, str] | None = None
+    kind: str = "prose"
+    language: str | None = None
+    media_type: str = "text/plain"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A function that reads a format.
+
+    Attributes:
+        function: from the bytes of a file, decompressed, to its documents and what of it cannot be read.
+        extensions: of the files that it takes, with their dot, in lower case.
+        version: stands in the metadata of its documents.
+    """
+
+    function: Callable[[bytes], Iterable[Document | Refusal]]
+    extensions: tuple[str, ...]
+    version: str
+
+    def __call__(self, data: bytes) -> Iterable[Document | Refusal]:
+        """Call the function."""
+        return self.function(data)
+
+
+def reader(
+    *, extensions: Sequence[str], version: str
+) -> Callable[[Callable[[bytes], Iterable[Document | Refusal]]], Reader]:
+    """Declare a function that reads a format.
+
+    Args:
+        extensions: of its files, such as `.srt`.
+        version: changed whenever its documents change.
+
+    Raises:
+        StepDeclarationError: an extension has no dot or an upper-case letter.
+    """
+    if wrong := next((one for one in extensions if not one.startswith(".") or one != one.lower()), None):
+        raise StepDeclarationError(f"reader: extension {wrong!r} is not one; write it as .{wrong.strip('.').lower()}")
+    return lambda function: Reader(function, tuple(extensions), version)
+
+
+def require_reader(name: str) -> str:
+    """The name or reference of a reader that can be imported.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    load("readers", name, Reader, OWN_FORMATS)
+    return name
+
+
+def reader_by_extension(extension: str) -> str | None:
+    """The name of the reader that an installed package brings for an extension; of several the first by name."""
+    return _by_extension().get(extension)
+
+
+@functools.cache
+def _by_extension() -> dict[str, str]:
+    names = sorted(declared("readers"), reverse=True)
+    return {extension: name for name in names for extension in load("readers", name, Reader).extensions}

@@ -1,0 +1,274 @@
+"""The config of a dataset, and of sources: one model for each kind of source that a user can declare.
+
+source: {kind: python_code, distributions: [attrs, rich]}
+source: {kind: python_docs, directories: [~/src/*]}
+source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
+source: {kind: git, repositories: [~/mirrors/*.git], revisions: tags, select: {min_commits: 10}}
+source: {kind: packages, path: ~/wheels}
+source: {kind: api, url: https://host.example/v1/items, records: data, text_column: body, id_column: id}
+source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
+
+Facts about repositories may also be in a file of their own (see `stated_facts`): the one that `repositories` names,
+else `repositories.jsonl` in the root of the source, which is `path` or the folder of the directories.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import IO, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, WrapValidator, field_validator, model_validator
+
+from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.plugins import load
+from spark_jobs.sources.config.api_config import ApiSource, Limits, PagedSource
+from spark_jobs.sources.config.file_reading import Described, Kind
+from spark_jobs.sources.config.file_source import FileSource
+from spark_jobs.sources.config.iceberg_source import IcebergSource
+from spark_jobs.sources.config.stream_config import StreamSource
+from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, glob_pattern, open_file
+from spark_jobs.sources.opening.limits import ArchiveLimits
+
+
+class _Repositories(Described):
+    """Installed Python distributions, or directories, each of them a repository."""
+
+    distributions: tuple[str, ...] | None = Field(
+        None, description="names of installed distributions; without it and without directories: all that are installed"
+    )
+    directories: tuple[str, ...] = Field(
+        (), description="directories, each one repository named after it; PATH/* makes every subdirectory of PATH one"
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> _Repositories:
+        """Refuse distributions together with directories: two repositories could have one name."""
+        if self.distributions is not None and self.directories:
+            raise ValueError("name distributions or directories, not both; declare a dataset for each")
+        if self.distributions is not None and not self.distributions:
+            raise ValueError("distributions is empty; leave it out to take every installed one")
+        return self
+
+
+class PythonCodeSource(_Repositories):
+    """Source files of repositories."""
+
+    kind: Literal["python_code"] = "python_code"
+    kinds: tuple[Kind, ...] = Field(
+        ("code", "markup", "data"),
+        min_length=1,
+        description="kinds of files taken, told by their extension; manifests (go.mod, package.json, ..) of other "
+        "kinds land too, for `dependencies` alone",
+    )
+
+
+class PythonDocsSource(_Repositories):
+    """READMEs, long descriptions, change logs, licence texts and module docstrings of repositories, as prose."""
+
+    kind: Literal["python_docs"] = "python_docs"
+    docstrings: bool = Field(True, description="whether each module's docstring is a document of its own")
+
+
+class RepositorySelection(BaseModel):
+    """What a git repository must be like to be taken; one that is not is an arrival with the reason."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_commits: int = Field(0, ge=0, description="fewest commits in its history")
+    min_authors: int = Field(0, ge=0, description="fewest authors in its history, by e-mail address")
+    min_files: int = Field(0, ge=0, description="fewest files in its newest revision")
+    min_tests_share: float = Field(0, ge=0, le=1, description="least share of bytes that are tests, by their paths")
+    max_vendored_share: float = Field(1, ge=0, le=1, description="largest share of bytes that are other people's code")
+    active_since: datetime.date | None = Field(None, description="day on or after which its last commit was made")
+    licences: tuple[str, ...] = Field(
+        (), description="SPDX ids, one of which its licence allows to choose; without them any licence or none will do"
+    )
+    forks: bool = Field(True, description="whether forks of other repositories of the dataset are taken")
+
+    @field_validator("licences")
+    @classmethod
+    def _licences_are_ids(cls, licences: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse what is no SPDX id; letters are made canonical."""
+        known = tuple(spdx_expression(licence) or "" for licence in licences)
+        for said, licence in zip(licences, known, strict=True):
+            if not licence or " " in licence:
+                raise ValueError(f"{said} is no SPDX id that headrace knows; write one such as MIT or Apache-2.0")
+        return known
+
+
+class EveryNth(BaseModel):
+    """Every Nth commit of the line of first parents, counted from the root, and the newest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: int = Field(ge=1, description="1 takes each commit of that line")
+
+
+class GitSource(BaseModel):
+    """Source files of git repositories, in one revision or in many; docs/ingest_git.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["git"] = "git"
+    repositories: tuple[str, ...] = Field(
+        min_length=1, description="bare repositories, work trees and .bundle files; PATH/*.git takes each that matches"
+    )
+    revisions: Literal["latest", "tags", "all"] | EveryNth = Field(
+        "latest",
+        description="which commits are read: that of HEAD, those of tags, all behind HEAD, or {every: N} on its line "
+        "of first parents",
+    )
+    kinds: tuple[Kind, ...] = Field(
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, as for python_code"
+    )
+    marked: Literal["leave_out", "take"] = Field(
+        "leave_out", description="files that .gitattributes calls linguist-generated, linguist-vendored or -diff"
+    )
+    select: RepositorySelection = Field(RepositorySelection(), description="which repositories are taken")
+    cache: str = Field(
+        "~/.cache/headrace/git",
+        min_length=1,
+        description="folder on each machine where bundles are unpacked",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
+class PackagesSource(BaseModel):
+    """Source files of packages as registries give them: sdist, wheel, npm, crate; docs/ingest_archives.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["packages"] = "packages"
+    path: str = Field(min_length=1, description="package or directory of packages, or a URI that PyArrow opens")
+    kinds: tuple[Kind, ...] = Field(
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, as for python_code"
+    )
+    archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
+
+
+class FilesSource(FileSource):
+    """Files of records, web archives, pages, PDF, scans, Word, mails, texts and archives of them under one path."""
+
+    kind: Literal["files"] = "files"
+    path: str = Field("", description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
+    urls: str | None = Field(
+        None, min_length=1, description="instead of path: file of web addresses, one a line; docs/ingest.md"
+    )
+    limits: Limits = Field(
+        Limits(start_per_second=1, max_per_second=4),
+        description="how hard the hosts of `urls` are asked, each by itself",
+        json_schema_extra={"affects_rows": False},
+    )
+    glob: str | None = Field(
+        None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
+    )
+    stall_seconds: float = Field(
+        60,
+        gt=0,
+        description="longest wait for the next bytes of a web server; a file that stalls is refused (no_answer)",
+        json_schema_extra={"affects_rows": False},
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> FilesSource:
+        """Refuse a source without files, or with two kinds of them."""
+        if bool(self.path) == bool(self.urls):
+            raise ValueError("path is missing; write it, or urls" if not self.path else "name path or urls, not both")
+        return self
+
+    def entries(self) -> Iterator[FoundFile]:
+        """Files below the path whose names match."""
+        wanted = None if self.glob is None else glob_pattern(self.glob)
+        for file in find_files(absolute(self.path), self.stall_seconds):
+            if wanted is None or wanted.fullmatch(file.path) or file.path.endswith("/"):
+                yield file
+
+    def open(self, location: str) -> IO[bytes] | Any:
+        """The file at a path or URI."""
+        return open_file(location, self.stall_seconds)
+
+
+TreeSource = PythonCodeSource | PythonDocsSource | FileSource
+_OWN = PythonCodeSource | PythonDocsSource | FilesSource | IcebergSource | PackagesSource | GitSource
+_OWN_KINDS = ("python_code", "python_docs", "files", "iceberg", "packages", "git", "api", "stream")
+
+
+def _of_its_kind(value: Any, own: Any) -> Any:
+    """The source that a value declares: one of headrace's, or of the class that a package brings for its kind."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind in _OWN_KINDS:
+        return value if isinstance(value, FileSource) else own(value)
+    try:
+        found = load("sources", kind, FileSource, _OWN_KINDS)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    model: Any = found
+    if unknown := sorted(set(value) - set(model.model_fields)):
+        raise ValueError(f"{unknown[0]}: there is no such field{did_you_mean(unknown[0], model.model_fields)}")
+    return model.model_validate(value)
+
+
+Source = Annotated[
+    SerializeAsAny[Annotated[_OWN | ApiSource | StreamSource, Field(discriminator="kind")]],
+    WrapValidator(_of_its_kind),
+]
+
+
+class Provenance(BaseModel):
+    """What people say of where a dataset is from; it stands in the table `provenance`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    licence: str | None = Field(None, min_length=1, description="licence of the whole, in SPDX or in words")
+    licence_evidence: str | None = Field(None, min_length=1, description="where that is written, e.g. an address")
+    collected_by: str | None = Field(None, min_length=1, description="person or team who answers for it")
+
+
+class DocumentsConfig(BaseModel):
+    """A dataset: its name, its source, and how it is laid out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="name of the dataset; part of every doc_id")
+    source: Source = Field(description="where the documents come from")
+    landing: Literal["reference", "copy"] = Field(
+        "reference",
+        description="copy keeps the bytes of every file that is read, named by their SHA-256, and reads those; "
+        "reference notes the hash and leaves the file where it is",
+    )
+    provenance: Provenance = Field(
+        Provenance(), description="where it is from", json_schema_extra={"affects_rows": False}
+    )
+    shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
+    max_document_bytes: int = Field(
+        100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
+    )
+    allow_empty: bool = Field(
+        False,
+        description="take a source without any file for one whose files were all deleted; else it is an error",
+        json_schema_extra={"affects_rows": False},
+    )
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether a run asks the source for what is new before it can list it."""
+        return isinstance(self.source, ApiSource) or bool(isinstance(self.source, FilesSource) and self.source.urls)
+
+    @model_validator(mode="after")
+    def _can_be_copied(self) -> DocumentsConfig:
+        """Refuse copies of what git keeps by hash already."""
+        if self.landing == "copy" and isinstance(self.source, PagedSource):
+            raise ValueError("landing: copy is what APIs and streams always do; leave it out")
+        if self.landing == "copy" and isinstance(self.source, GitSource):
+            raise ValueError("landing: copy has no use for git, which names files by their hash; leave it out")
+        return self
+
+    @field_validator("shards")
+    @classmethod
+    def _power_of_two(cls, shards: int) -> int:
+        """Only powers of two can be doubled by splitting every shard in two."""
+        if shards & (shards - 1):
+            raise ValueError(f"{shards} is no power of two")
+        return shards

@@ -1,0 +1,91 @@
+"""The config of streams: a folder that grows, or a topic of Kafka."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.sources.config.api_config import VARIABLE, PagedSource
+
+
+class KafkaLogin(BaseModel):
+    """Who a follower is, by SASL; the name and the password are those of environment variables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(description="as the broker has it")
+    user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
+    password: str = Field(pattern=VARIABLE, description="environment variable of the password")
+
+
+class KafkaSecurity(BaseModel):
+    """How brokers are spoken with: TLS where the protocol says SSL, a login where it says SASL."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"] = Field(description="security.protocol of the client")
+    ca: str | None = Field(
+        None, min_length=1, description="PEM file of the authorities that are trusted; those of Java where left out"
+    )
+    certificate: str | None = Field(None, min_length=1, description="PEM file of the client's key and certificates")
+    key_password: str | None = Field(
+        None, pattern=VARIABLE, description="environment variable of the password of that key"
+    )
+    login: KafkaLogin | None = Field(None, description="who the follower is: {mechanism: .., user: .., password: ..}")
+
+    @model_validator(mode="after")
+    def _fits_the_protocol(self) -> KafkaSecurity:
+        """Refuse what the protocol would silently leave unused, or lacks."""
+        if self.protocol.startswith("SASL") != (self.login is not None):
+            mend = "declare login: {mechanism, user, password}" if self.login is None else "write SASL_SSL"
+            raise ValueError(f"security.protocol {self.protocol}: {mend}")
+        if self.protocol == "SASL_PLAINTEXT" and (self.ca or self.certificate):
+            raise ValueError("security.protocol SASL_PLAINTEXT uses no certificates; write SASL_SSL")
+        if self.key_password and not self.certificate:
+            raise ValueError("security.key_password is that of a key; name its file in certificate")
+        return self
+
+
+class KafkaTopic(BaseModel):
+    """A topic of Kafka whose messages are JSON objects."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    servers: str = Field(min_length=1, description="bootstrap servers, host:port with commas between them")
+    topic: str = Field(min_length=1, description="the topic")
+    messages: int = Field(10_000, ge=1, description="most messages of a micro-batch")
+    security: KafkaSecurity | None = Field(
+        None,
+        description="TLS and SASL: {protocol: SASL_SSL, ca: FILE, login: {..}}",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
+class StreamSource(PagedSource):
+    """Records that come one by one: a folder that grows, or a topic; docs/ingest_streams.md."""
+
+    kind: Literal["stream"] = "stream"
+    path: str | None = Field(None, min_length=1, description="folder to which files of JSON lines are moved when whole")
+    kafka: KafkaTopic | None = Field(None, description="instead of path: a topic")
+    seal_records: int = Field(
+        10_000,
+        ge=1,
+        description="records that make an increment",
+        json_schema_extra={"affects_rows": False},
+    )
+    seal_seconds: float = Field(
+        300, gt=0, description="age after which one is sealed", json_schema_extra={"affects_rows": False}
+    )
+    files: int = Field(100, ge=1, description="most files of a micro-batch", json_schema_extra={"affects_rows": False})
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> StreamSource:
+        """Refuse a stream without an origin, or with two."""
+        if (self.path is None) == (self.kafka is None):
+            raise ValueError("name path or kafka, one of them")
+        return self
+
+    def address(self, endpoint: str) -> str:
+        """The folder or the topic."""
+        return self.path if self.path is not None else f"kafka://{endpoint}"

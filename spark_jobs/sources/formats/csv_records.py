@@ -1,0 +1,191 @@
+"""Read records from CSV and TSV files one by one, in bounded memory; records.py says what records are.
+
+    CSV   a field may stand in double quotes, and then holds delimiters, line ends and quotes written twice (RFC 4180)
+    TSV   a line is a row and a tab a delimiter, whatever stands between them; quotes are characters (IANA's
+          text/tab-separated-values). But where all names in the header stand in quotes, a program wrote CSV with tabs.
+
+A quote that is not closed, or closed in the midst of a field, costs the line in which its row begins and no other: the
+lines after that one are read on their own.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.formats.records import (
+    LINE_SLACK_BYTES,
+    LONG_BYTES,
+    Line,
+    Record,
+    Refused,
+    all_lines,
+    names_refusal,
+    usable_record,
+)
+from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
+
+_QUOTED_NAMES = re.compile(r'"[^"]*"(\t"[^"]*")*\r?')
+_HELD_LINES = 100_000  # of a row, to be read on their own where it is none; and no more than LONG_BYTES
+_READ_AGAIN = 4  # times the bytes of the file; one that wants more is no CSV
+
+
+class Fields(NamedTuple):
+    """A row: the number of its first line, and its fields."""
+
+    number: int
+    fields: list[str]
+
+
+def csv_records(stream: Stream, delimiter: str, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
+    """Records of a file with a header and one record in each row, whose number is that of its first line.
+
+    An empty field says nothing, but for the text, which is empty then. Blank lines are no records.
+
+    Args:
+        stream: the file, decompressed.
+        delimiter: what stands between fields; a tab means TSV, all else CSV.
+        source: the column mapping; every column it names must be in the header.
+        max_bytes: as for `jsonl_records`.
+    """
+    names: list[str] = []
+    for row in rows_of(stream, delimiter, max_bytes + LINE_SLACK_BYTES):
+        if not names:
+            if isinstance(row, Refused):
+                yield Refused(None, Refusal(row.refusal.reason, f"the header: {row.refusal.detail}"))
+                return
+            names = row.fields
+            null = Refusal(Reason.BINARY, "null byte in the header; save the file as UTF-8")
+            if refusal := null if "\0" in "".join(names) else names_refusal(names, source, "header"):
+                yield Refused(None, refusal)
+                return
+        elif isinstance(row, Refused):
+            yield row
+        elif len(row.fields) != len(names):
+            detail = f"{len(row.fields)} fields, the header has {len(names)}"
+            yield Refused(row.number, Refusal(Reason.BAD_RECORD, detail))
+        else:
+            fields = dict(zip(names, row.fields, strict=True))
+            said = {name: value or None for name, value in fields.items()}
+            yield usable_record(row.number, fields[source.text_column or ""], said, source, max_bytes)
+
+
+def rows_of(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[Fields | Refused]:
+    """Rows that are not blank, of CSV or TSV by the delimiter; bytes that are not UTF-8 are lone surrogates.
+
+    Args:
+        stream: the file, decompressed.
+        delimiter: as for `csv_records`.
+        max_bytes: longest row.
+    """
+    lines, is_tsv = all_lines(stream, max_bytes), delimiter == "\t"
+    if is_tsv and (first := next(lines, None)) is not None:
+        lines = chain([first], lines)
+        is_tsv = isinstance(first, Refused) or not _QUOTED_NAMES.fullmatch(_text(first))
+    yield from _tsv_rows(lines) if is_tsv else _CsvRows(lines, delimiter, max_bytes)
+
+
+def csv_columns(stream: Stream, delimiter: str, max_bytes: int) -> list[str]:
+    """Names in the header of a file; none where it has none."""
+    first = next(rows_of(stream, delimiter, max_bytes), None)
+    return first.fields if isinstance(first, Fields) else []
+
+
+def _tsv_rows(lines: Iterator[Line | Refused]) -> Iterator[Fields | Refused]:
+    """A row for each line."""
+    for line in lines:
+        if isinstance(line, Refused):
+            yield line
+        elif b"\t" in line.data or line.data.strip():
+            yield Fields(line.number, _text(line).removesuffix("\r").split("\t"))
+
+
+def _text(line: Line) -> str:
+    """A line as text, without a byte order mark."""
+    data = line.data.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.data
+    return data.decode(errors="surrogateescape")
+
+
+class _CsvRows:
+    """Rows of CSV, one after the other, and the lines that are in no row."""
+
+    def __init__(self, lines: Iterator[Line | Refused], delimiter: str, max_bytes: int) -> None:
+        self._lines = lines
+        self._delimiter, self._max_bytes = delimiter, max_bytes
+        self._again = deque[Line]()  # of refused rows, the lines behind the first, to be read on their own
+        self._fresh_bytes = self._again_bytes = 0
+        self._begin_row()
+        csv.field_size_limit(max_bytes)
+
+    def _begin_row(self) -> None:
+        self._first = self._last = self._bytes = 0
+        self._is_blank = True
+        self._tail: list[Line] | None = []  # its lines after the first; none where they are too many
+        self._refused = list[Refused]()
+
+    def __iter__(self) -> Iterator[Fields | Refused]:
+        """The rows in order."""
+        rows = self._reader()
+        while True:
+            self._begin_row()
+            try:
+                fields = next(rows, None)
+            except RefusedError as error:
+                yield Refused(None, error.refusal)
+                return
+            except csv.Error as error:
+                rows = self._reader()
+                yield self._not_csv(error)
+                yield from self._refused
+                continue
+            if self._bytes > LONG_BYTES:
+                rows = self._reader()  # a reader keeps the memory of its largest field
+            yield from self._refused
+            if fields is None:
+                return
+            lacks_line = any((line.number or 0) > self._first for line in self._refused)
+            if not lacks_line and not (self._is_blank and len(fields) < 2):
+                yield Fields(self._first, fields)
+
+    def _reader(self) -> Iterator[list[str]]:
+        return csv.reader(self._given(), delimiter=self._delimiter, strict=True)
+
+    def _given(self) -> Iterator[str]:
+        """Lines as text, for the reader; what is refused is not given."""
+        while line := self._again.popleft() if self._again else next(self._lines, None):
+            if isinstance(line, Refused):
+                self._refused.append(line)
+                self._tail = None if self._first else self._tail
+                continue
+            size = len(line.data) + 1
+            self._bytes += size
+            self._last = line.number
+            self._is_blank = self._is_blank and not line.data.strip()
+            if not self._first:
+                self._first = line.number
+            elif self._bytes > self._max_bytes:
+                detail = f"the row that begins in line {self._first} is longer than {self._max_bytes} bytes"
+                raise RefusedError(Reason.TOO_LARGE, f"{detail}; the rows before it are read")
+            elif self._tail is not None:
+                self._tail.append(line)
+                if self._bytes > LONG_BYTES or len(self._tail) > _HELD_LINES:
+                    self._tail = None
+            self._fresh_bytes += size
+            yield _text(line) + line.end
+
+    def _not_csv(self, error: csv.Error) -> Refused:
+        """Refuse a row that is not CSV: its first line alone, where the others are held to be read on their own."""
+        fault = "a quote is not closed" if str(error) == "unexpected end of data" else error
+        if self._tail is not None and self._again_bytes <= _READ_AGAIN * self._fresh_bytes + LONG_BYTES:
+            self._again.extendleft(reversed(self._tail))
+            self._again_bytes += self._bytes
+            where = "; the lines after it are read on their own" if self._tail else ""
+            return Refused(self._first, Refusal(Reason.BAD_RECORD, f"not CSV: {fault}{where}"))
+        detail = f"not CSV in lines {self._first} to {self._last}: {fault}"
+        return Refused(self._first, Refusal(Reason.BAD_RECORD, detail))

@@ -1,0 +1,144 @@
+"""Read records from Parquet files, which another process parses; records.py says what records are.
+
+    worker                      child (formats/parquet_batches.py)
+    file, columns          ->   opens the file, asks for the bytes that it wants
+    records  <-  values    <-   batches of about 8 MB in plain types
+
+A file that ends the child is refused at the row that it was at, and no other file with it. Where the child ended for
+want of memory, a smaller batch may do: it is tried.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, NamedTuple
+
+import pyarrow as pa
+
+from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.formats.parquet_batches import NO_FORM, PLAIN, batches, column_names
+from spark_jobs.sources.formats.records import Record, Refused, names_refusal, usable_record
+from spark_jobs.sources.opening.parser_process import ChildEndedError, read_apart
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
+
+_MEMORY_BYTES = 1536 << 20
+"""Address space of the child: a page of 400 MB packed, unpacked and as values."""
+_BATCH_ROWS = (10_000, 32, 1)  # at most, of each try
+_FOOTER_SECONDS = 20
+
+
+class Rows(NamedTuple):
+    """Rows of a file: the number of the first, from 1, their values by column, and what is wrong with some of them."""
+
+    number: int
+    row_count: int
+    values: dict[str, list[Any]]
+    faults: dict[int, Refusal]
+
+
+def parquet_records(file: IO[bytes], source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
+    """Records of a Parquet file; only the mapped columns are read.
+
+    Args:
+        file: the file, seekable.
+        source: the column mapping; every column it names must be in the file.
+        max_bytes: longest text in UTF-8.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for found in parquet_rows(file, source.mapped_columns, source.text_column, source.extract_seconds):
+        if isinstance(found, Refused):
+            yield found
+        elif isinstance(found, Rows):
+            texts = found.values[source.text_column or ""]
+            for row, number in enumerate(range(found.number, found.number + found.row_count)):
+                if number in found.faults:
+                    yield Refused(number, found.faults[number])
+                else:
+                    fields = {name: column[row] for name, column in found.values.items()}
+                    yield usable_record(number, texts[row], fields, source, max_bytes)
+        elif refusal := names_refusal(found, source, "file"):
+            yield Refused(None, refusal)
+
+
+def parquet_rows(
+    file: IO[bytes], columns: Sequence[str], text_column: str | None, seconds: int
+) -> Iterator[list[str] | Rows | Refused]:
+    """Names of all columns, then the rows; a refusal without a number ends them.
+
+    Args:
+        file: the file, seekable.
+        columns: what is read; where one of them is not there exactly once, there are no rows.
+        text_column: the one that must hold text, if there is one.
+        seconds: processor time for a batch.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    row, names = 0, list[str]()
+    for most_rows in _BATCH_ROWS:
+        call = (batches, seconds, file, list(columns), text_column, row, most_rows)
+        try:
+            for answer in read_apart(*call, memory_bytes=_MEMORY_BYTES):
+                if not isinstance(answer, dict) or not isinstance(answer.get("names"), list):
+                    found = _rows(answer, columns)
+                    yield found
+                    row = row if found.number is None else found.number - 1 + int(answer["rows"])
+                elif not names:
+                    names = list(map(str, answer["names"]))
+                    yield names
+        except ChildEndedError as error:
+            if not names or error.out_of_time or most_rows == _BATCH_ROWS[-1]:
+                where = f"after row {row}" if names else "no Parquet file"
+                detail = f"{where}: {error.refusal.detail}; encrypted columns are not read"
+                yield Refused(None, Refusal(error.refusal.reason, detail))
+                return
+        else:
+            return
+
+
+def parquet_columns(file: IO[bytes]) -> list[str]:
+    """Names of the columns of a Parquet file, of which only the footer is read; none where it is damaged."""
+    try:
+        (names,) = read_apart(column_names, _FOOTER_SECONDS, file, memory_bytes=_MEMORY_BYTES)
+    except ChildEndedError:
+        return []
+    return [] if isinstance(names, Refusal) else list(map(str, names))
+
+
+def _rows(answer: Any, columns: Sequence[str]) -> Rows | Refused:
+    """What the child answers, checked: it may be the file that speaks."""
+    if isinstance(answer, Refusal):
+        return Refused(None, answer)
+    try:
+        number, count = int(answer["row"]) + 1, int(answer["rows"])
+        if isinstance(answer.get("refusal"), Refusal):
+            return Refused(number, answer["refusal"])
+        values, faults = dict[str, list[Any]](), dict[int, Refusal]()
+        for name, (kind, is_json, buffers) in zip(columns, answer["columns"], strict=True):
+            values[name] = _values(PLAIN[kind], count, buffers)
+            if is_json:
+                for row, value in enumerate(values[name]):
+                    if value is not None and value.startswith(NO_FORM):
+                        detail = f"column {name!r}: {value.removeprefix(NO_FORM)}"
+                        faults[number + row] = Refusal(Reason.BAD_RECORD, detail)
+                    elif value is not None:
+                        values[name][row] = json.loads(value)
+    except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        detail = f"what its parser answered are no rows of it: {first_line(error)}"
+        return Refused(None, Refusal(Reason.CORRUPT_FILE, detail))
+    return Rows(number, count, values, faults)
+
+
+def _values(kind: pa.DataType, count: int, buffers: list[bytes | None]) -> list[Any]:
+    """Python values of a column; where one of its strings is not UTF-8, all of them as bytes."""
+    held = [None if data is None else pa.py_buffer(data) for data in buffers]
+    checked = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
+    column = pa.Array.from_buffers(checked, count, held)
+    column.validate(full=True)  # that offsets lie inside of the buffers, above all
+    try:
+        return list(pa.Array.from_buffers(kind, count, held).to_pylist())
+    except UnicodeDecodeError:
+        return list(column.to_pylist())

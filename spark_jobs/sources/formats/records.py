@@ -1,0 +1,281 @@
+"""Read records from JSONL files one by one, in bounded memory, each with its number in the file.
+
+A record that cannot be used is refused with its number, and the others are read. A fault of the file itself (damage, a
+missing column) ends the reading and is a refusal with number None; the records before it are used.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from spark_jobs.exceptions import did_you_mean
+from spark_jobs.sources.config.file_reading import KINDS, FileReading
+from spark_jobs.sources.encodings.decoding import binary_refusal
+from spark_jobs.sources.formats.plain_values import WrittenNumber, exact_number, value_text
+from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.refusals import Reason, Refusal, first_line, reason_of
+
+_CHUNK_BYTES = 1 << 16
+LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
+_SHOWN_COLUMNS = 20
+LONG_BYTES = 16 << 20
+_MOST_BYTES = 850 << 20
+_VALUE_BYTES = {b"{": 120, b"[": 64, b",": 40, b":": 100}  # what Python needs for one more object, list, value or key
+_WIDE = re.compile(rb"[\xf0-\xf4]")  # begins a character for which Python holds a text in four bytes a character
+
+
+class Record(NamedTuple):
+    """One usable record: its number from 1 (line or row), its text, and the values of the mapped columns."""
+
+    number: int
+    text: str
+    record_id: str | None
+    repository: str | None
+    language: str | None
+    licence: str | None
+    kind: str
+    metadata: dict[str, str]
+    facts: Mapping[str, Any]
+
+
+class Refused(NamedTuple):
+    """A record that cannot be used, or (number None) a fault of the file that ended its reading."""
+
+    number: int | None
+    refusal: Refusal
+
+
+class Line(NamedTuple):
+    """A line of a file: its number from 1, its bytes, and what ends it."""
+
+    number: int
+    data: bytes
+    end: str = "\n"
+
+
+def jsonl_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
+    """Records of a file with one JSON object on each line; blank lines are no records.
+
+    Lines without the text column are held back until one has it: where none has, that is one fault of the file.
+
+    Args:
+        stream: the file, decompressed.
+        source: the column mapping.
+        max_bytes: longest text in UTF-8; lines of a megabyte more are skipped without being held.
+    """
+    lacking, columns, complete = array("q"), "", False
+    for line in numbered_lines(stream, max_bytes + LINE_SLACK_BYTES):
+        if isinstance(line, Refused):
+            yield line
+            continue
+        number, text = line.number, _json_text(line.data)
+        del line  # a hundred megabytes, which nothing else holds
+        fields = text if isinstance(text, Refusal) else _json_fields(text, source.mapped_columns)
+        del text
+        if isinstance(fields, Refusal):
+            yield Refused(number, fields)
+        elif source.text_column not in fields:
+            columns = columns or _shown(fields)
+            lacking.append(number)
+        else:
+            complete = True
+            yield usable_record(number, fields[source.text_column], fields, source, max_bytes)
+        if complete and lacking:
+            none = Refusal(Reason.MISSING_COLUMN, f"no column {source.text_column!r} in this record")
+            yield from (Refused(number, none) for number in lacking)
+            del lacking[:]
+    if lacking:
+        detail = f"no column {source.text_column!r} in any of {len(lacking)} records; the first has {columns}"
+        yield Refused(None, Refusal(Reason.MISSING_COLUMN, detail))
+
+
+def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+    """Lines that are not blank, without white space around them; see `all_lines`."""
+    stripped = map(_stripped, all_lines(stream, max_bytes))  # unlike a loop, holds no line while it is used
+    return filter(lambda line: isinstance(line, Refused) or line.data, stripped)
+
+
+def _stripped(line: Line | Refused) -> Line | Refused:
+    """A line without white space around it."""
+    return line if isinstance(line, Refused) else line._replace(data=line.data.strip())
+
+
+def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+    """Lines without their end; one of more than `max_bytes` is refused, and so is the rest of a damaged stream.
+
+    A line ends with LF (and keeps a CR before it), but in a file whose first 64 kB have CR and no LF with CR alone.
+    """
+    number, pieces, held, skipped, end, ended = 1, list[bytes](), 0, False, b"\n", "\n"
+    try:
+        for chunk in _chunks(stream):
+            if number == 1 and not pieces and not skipped and b"\r" in chunk and b"\n" not in chunk:
+                end, ended = b"\r", "\r"
+            *whole, rest = chunk.split(end)
+            del chunk
+            for piece in whole:
+                if skipped or held + len(piece) > max_bytes:
+                    yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
+                else:
+                    pieces = [b"".join([*pieces, piece])]
+                    yield Line(number, pieces.pop(), ended)
+                number, pieces, held, skipped = number + 1, [], 0, False
+            held += len(rest)
+            skipped = skipped or held > max_bytes
+            pieces = [] if skipped else [*pieces, rest]
+    except (OSError, pa.ArrowException) as error:
+        detail = f"breaks off in line {number}: {first_line(error)}; the lines before it are read"
+        yield Refused(None, Refusal(reason_of(error, Reason.CORRUPT_ARCHIVE), detail))
+        return
+    if skipped:
+        yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
+    elif pieces:
+        pieces = [b"".join(pieces)]
+        yield Line(number, pieces.pop(), ended)
+
+
+def _chunks(stream: Stream) -> Iterator[bytes]:
+    """The bytes of a stream, the first 64 kB together; a fault comes after what was read before it.
+
+    Raises:
+        OSError, ArrowException: of the stream.
+    """
+    head, fault = bytearray(), None
+    try:
+        while len(head) < _CHUNK_BYTES and (chunk := stream.read(_CHUNK_BYTES)):
+            head += chunk
+    except (OSError, pa.ArrowException) as error:
+        fault = error
+    yield bytes(head)
+    if fault is not None:
+        raise fault
+    del head
+    while chunk := stream.read(_CHUNK_BYTES):
+        yield chunk
+
+
+def json_object(line: bytes) -> dict[str, Any] | Refusal:
+    """The JSON object on a line, or why there is none."""
+    text = _json_text(line)
+    return text if isinstance(text, Refusal) else _json_fields(text)
+
+
+def _json_text(line: bytes) -> str | Refusal:
+    """A line decoded, or why it is not read: it is not UTF-8, or what is on it would not fit into memory."""
+    if len(line) > LONG_BYTES:
+        values = sum(cost * line.count(mark) for mark, cost in _VALUE_BYTES.items())
+        needed = values + len(line) * (8 if _WIDE.search(line) else 2)  # decoded, and once more as values
+        if needed > _MOST_BYTES:
+            detail = f"its values would take about {needed >> 20} MB of memory, of {_MOST_BYTES >> 20} MB for a line"
+            return Refusal(Reason.TOO_COMPLEX, detail)
+    try:
+        return line.removeprefix(b"\xef\xbb\xbf").decode()
+    except UnicodeDecodeError as error:
+        return Refusal(Reason.UNDECODABLE, f"byte 0x{line[error.start]:02x} at {error.start} of the line is not UTF-8")
+
+
+def _json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Refusal:
+    """The JSON object in a text, or why there is none; these columns have one value each, or are refused."""
+    may_repeat = any(text.count(f'"{name}"') > 1 for name in columns)
+    try:
+        fields = json.loads(text, object_pairs_hook=JsonFields if may_repeat else None, parse_float=exact_number)
+    except (ValueError, RecursionError) as error:
+        return Refusal(Reason.BAD_RECORD, f"not JSON: {first_line(error)}")
+    if not isinstance(fields, dict):
+        return Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
+    twice = set(columns).intersection(fields.repeated) if isinstance(fields, JsonFields) else ()
+    if twice:
+        return Refusal(Reason.BAD_RECORD, f"column {min(twice)!r} is there twice, with different values")
+    return fields
+
+
+class JsonFields(dict[str, Any]):
+    """An object of JSON, and the names that it has for several values, of which `json` keeps the last."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        repeats = len(self) < len(pairs)
+        self.repeated = {name for name, value in pairs if value != self[name]} if repeats else frozenset[str]()
+
+
+def jsonl_columns(stream: Stream, record_count: int, max_bytes: int) -> list[str]:
+    """Names of the fields of the first records of a file, in the order in which they first occur."""
+    lines = (line for line in numbered_lines(stream, max_bytes) if isinstance(line, Line))
+    objects = (json_object(line.data) for line in islice(lines, record_count))
+    return list(dict.fromkeys(name for fields in objects if isinstance(fields, dict) for name in fields))
+
+
+def _text_or_bytes(value: bytes | None) -> str | bytes | None:
+    """The text in UTF-8 bytes; other bytes as they are."""
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def usable_record(
+    number: int, text: object, fields: dict[str, Any], source: FileReading, max_bytes: int
+) -> Record | Refused:
+    """The record, or what is wrong with its text."""
+    text = _text_or_refusal(text, source.text_column)
+    if isinstance(text, Refusal):
+        return Refused(number, text)
+    identity = (source.id_column, source.repository_column, source.language_column, source.licence_column)
+    try:
+        record_id, repository, language, licence = (
+            (name and value_text(fields.get(name))) or None for name in identity
+        )
+        metadata = {
+            name: value for name in source.metadata_columns if (value := value_text(fields.get(name))) is not None
+        }
+        facts = {str(fact): fields[name] for fact, name in source.fact_columns.items() if name in fields}
+        size = len(text) if text.isascii() else len(text.encode())
+        stated = map(value_text, facts.values())
+        "".join(filter(None, (record_id, repository, language, licence, *metadata.values(), *stated))).encode()
+    except UnicodeEncodeError as error:
+        return Refused(number, Refusal(Reason.UNDECODABLE, f"no Unicode (UTF-8) at character {error.start}"))
+    except RecursionError:
+        return Refused(number, Refusal(Reason.BAD_RECORD, "a mapped column is nested too deeply"))
+    if size > max_bytes:
+        return Refused(number, Refusal(Reason.TOO_LARGE, f"{size} bytes; max_document_bytes is {max_bytes}"))
+    kind = fields.get(source.kind_column) if source.kind_column else None
+    if kind is not None and kind not in KINDS:
+        detail = f"column {source.kind_column!r} is {kind!r:.80}, no kind{did_you_mean(str(kind), KINDS)}"
+        return Refused(number, Refusal(Reason.UNKNOWN_KIND, detail))
+    kind = kind or source.record_kind
+    return Record(number, text, record_id, repository, language, licence, kind, metadata, facts)
+
+
+def _text_or_refusal(value: object, column: str | None) -> str | Refusal:
+    """The text that a column holds, or why it is none."""
+    text = _text_or_bytes(value) if isinstance(value, bytes) else value
+    if text is None:
+        return Refusal(Reason.NULL_TEXT, f"column {column!r} is null")
+    if isinstance(text, bytes):
+        return Refusal(Reason.UNDECODABLE, f"column {column!r} is not UTF-8")
+    if not isinstance(text, str) or isinstance(text, WrittenNumber):
+        return Refusal(Reason.WRONG_TYPE, f"column {column!r} holds {type(text).__name__}, not text")
+    return binary_refusal(text) or text
+
+
+def names_refusal(names: list[str], source: FileReading, where: str) -> Refusal | None:
+    """The refusal of a file in which a mapped column is missing, or is there more than once."""
+    for name in source.mapped_columns:
+        count = names.count(name)
+        if count != 1:
+            what = "no column" if count == 0 else f"{count} columns are named"
+            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {where}; it has {_shown(names)}")
+    return None
+
+
+def _shown(names: Iterable[str]) -> str:
+    """Names of columns for a message, the first twenty."""
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN_COLUMNS} more" if len(listed) > _SHOWN_COLUMNS else ""
+    return ", ".join(map(repr, listed[:_SHOWN_COLUMNS])) + more

@@ -1,0 +1,227 @@
+"""Go back to the bytes that landed: which file a document is from, where in it, and whether the bytes are the same.
+
+    arrivals -> find_document    the reader reads each file once more, until the document comes out of one
+    arrivals -> unlike_landed    every file that landed is hashed once more, on the executors
+
+What is kept (`arrivals.object`) is named by its hash, so it can only be missing or damaged. A file that is referenced
+may have been changed since; then it is named with both hashes, and its bytes are never taken for those that landed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
+from spark_jobs.sources.config.source_config import DocumentsConfig, Source
+from spark_jobs.sources.git.store import BlobReaders
+from spark_jobs.sources.landing.provenance import landed_digest
+from spark_jobs.sources.listing.changes import listed_again
+from spark_jobs.sources.opening.file_trees import unreadable
+from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.reading.files import open_blobs, read_file
+from spark_jobs.sources.reading.record_files import decompressed_by_name
+from spark_jobs.sources.reading.rows import ReadingRules, Row, open_at, opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BLOB = re.compile(r"(.+)@([0-9a-f]{40}|[0-9a-f]{64}):.*", re.DOTALL)
+_BLOB_BYTES = 1 << 31
+_CHUNK_BYTES = 1 << 20
+_UNLIKE = pa.schema([("location", pa.string()), ("fault", pa.string())])
+
+
+class LandedPlace(NamedTuple):
+    """Where a document stands in the bytes that landed.
+
+    Attributes:
+        unit: what `number` counts: line or row from 1, or the offset of a web archive's record, decompressed; None
+            where the document is the file, or was made of all of it.
+        number: of the record.
+        start: first byte of the record, in the decompressed file for a line, in the file itself for a web archive's;
+            None where the format has no such place (a row of Parquet) or the file as a whole is meant.
+        end: byte after it; None where only the start is known.
+        member: of the archive, in which `number` counts then; None where the file is no archive.
+    """
+
+    unit: str | None
+    number: int | None
+    start: int | None = None
+    end: int | None = None
+    member: str | None = None
+
+
+def find_document(
+    arrivals: Iterable[Mapping[str, Any]], doc_id: str, config: DocumentsConfig, objects: ObjectFolder
+) -> tuple[Mapping[str, Any], Row, LandedPlace]:
+    """Read files that landed once more, until a document comes out of one.
+
+    Args:
+        arrivals: rows of `arrivals` of the files that it may be from, in the order in which they are tried.
+        doc_id: the document.
+        config: as it was when the files landed.
+        objects: of the dataset.
+
+    Returns:
+        The arrival of its file, its row (`reading.READ_ROWS`), and where it stands in the file.
+
+    Raises:
+        InputError: the document is in none of them; a file that cannot be read, or has other bytes, is named first.
+    """
+    faults, tried = list[str](), list[str]()
+    rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source, objects)
+    with contextlib.closing(open_blobs(config.source)) as blobs:
+        for arrival in arrivals:
+            tried.append(arrival["location"])
+            if fault := _fault(arrival, objects, blobs, config.source):
+                faults.append(f"{arrival['location']}: {fault}")
+                continue
+            file = listed_again(config, arrival)
+            for row in read_file(file, rules, blobs):
+                if row["doc_id"] == doc_id:
+                    return arrival, row, _place(file, row, rules)
+    others = f" and {len(tried) - 1} others" if len(tried) > 1 else ""
+    changed = f"{tried[0]}{others}: document {doc_id} does not come out of it again; its reader has changed since"
+    raise InputError(faults[0] if faults else changed)
+
+
+def landed_chunks(
+    arrival: Mapping[str, Any], place: LandedPlace, config: DocumentsConfig, objects: ObjectFolder
+) -> Iterator[bytes]:
+    """The bytes of a document's record in pieces, or of its whole file where the record has no first and last byte.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    with (
+        contextlib.closing(open_blobs(config.source)) as blobs,
+        open_landed(arrival, objects, blobs, config.source) as stream,
+    ):
+        if place.start is None or place.end is None:
+            yield from iter(lambda: bytes(stream.read(_CHUNK_BYTES)), b"")
+            return
+        position, plain = 0, decompressed_by_name(stream, arrival["location"])
+        while position < place.end and (chunk := bytes(plain.read(_CHUNK_BYTES))):
+            yield chunk[max(place.start - position, 0) : max(place.end - position, 0)]
+            position += len(chunk)
+
+
+@contextlib.contextmanager
+def open_landed(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders, source: Source) -> Iterator[Any]:
+    """Open a file that landed: what is kept of it, else what is at its location.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    blob = BLOB.fullmatch(arrival["location"])
+    if arrival["object"] is not None:
+        with objects.open(arrival["object"]) as stream:
+            yield stream
+    elif blob is not None:
+        yield io.BytesIO(blobs.read(blob[1], blob[2], _BLOB_BYTES))
+    else:
+        with open_at(arrival["location"], source) as stream:
+            yield stream
+
+
+def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders, source: Source) -> str | None:
+    """What is wrong with the bytes of a file that landed; None where they are as they were."""
+    try:
+        with open_landed(arrival, objects, blobs, source) as stream:
+            found = sha256_of(stream)
+    except OSError as error:
+        kept = f"its copy {arrival['object']} " if arrival["object"] else ""
+        return f"{kept}cannot be read: {unreadable(error).detail}"
+    if found == arrival["content_sha256"]:
+        return None
+    if arrival["object"] is not None:
+        return f"its copy {arrival['object']} is damaged: its SHA-256 is {found}"
+    return (
+        f"was changed since it landed: its SHA-256 is {found}, {arrival['content_sha256']} landed; run the dataset to "
+        "land what is there now, and declare `landing: copy` to keep the bytes of what lands"
+    )
+
+
+def _place(file: Row, row: Row, rules: ReadingRules) -> LandedPlace:
+    """Where a document stands in its file, from what its reader says of it."""
+    unit, number = row.get("unit"), row.get("number")
+    if unit == "line" and file["reader"] == "jsonl" and number:
+        with opened(file, rules) as stream:
+            return LandedPlace(unit, number, *_line_bytes(decompressed_by_name(stream, file["location"]), number))
+    offset = row["metadata"].get("offset") if unit == "offset" else None
+    return LandedPlace(unit, number, int(offset) if offset is not None else None, None, row.get("member"))
+
+
+def _line_bytes(stream: Stream, number: int) -> tuple[int, int]:
+    """First byte of a line, counted from 1, and the byte after its last one."""
+    line, start, position = 1, 0, 0
+    while chunk := stream.read(_CHUNK_BYTES):
+        at = -1
+        while (at := chunk.find(b"\n", at + 1)) >= 0:
+            if line == number:
+                return start, position + at
+            line, start = line + 1, position + at + 1
+        position += len(chunk)
+    return start, position
+
+
+def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) -> DataFrame:
+    """Read what landed once more, on the executors; one row is a file whose bytes are missing or others.
+
+    Of a file that is referenced only its newest version can be there still; copies of all versions are read. The row of
+    a git repository itself is not of a file: its hash is that of its refs.
+
+    Args:
+        arrivals: of the dataset, with `increment`.
+        objects: of the dataset.
+        source: of the dataset.
+
+    Returns:
+        `location`, and `fault` in a sentence.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = ("location", "object", "content_sha256")
+    kept = arrivals.where("object IS NOT NULL AND content_sha256 IS NOT NULL").select(*columns).distinct()
+    said = F.struct("status", "reason", *columns[1:])
+    files = arrivals.where("path IS NOT NULL OR repository IS NULL")
+    latest = files.groupBy("location").agg(F.max_by(said, "increment").alias("last"))
+    there = latest.select("location", "last.*").where(
+        "status IN ('landed', 'unchanged', 'returned') AND object IS NULL AND content_sha256 IS NOT NULL "
+        "AND NOT reason <=> 'deleted'"
+    )
+    return kept.unionByName(there.select(*columns)).mapInArrow(
+        partial(_check_files, objects=objects, source=source), from_arrow_schema(_UNLIKE)
+    )
+
+
+def unlike_provenance(arrivals: DataFrame, provenance: DataFrame) -> DataFrame:
+    """Compare `provenance` with `arrivals`; one row is an increment of which they say different things.
+
+    Returns:
+        As of `unlike_landed`.
+    """
+    from pyspark.sql import functions as F
+
+    made = arrivals.groupBy("increment").agg(landed_digest().alias("made"))
+    other = provenance.join(made, "increment", "left").where("NOT digest <=> made")
+    where, said = F.format_string("provenance of increment %d", "increment"), F.lit("is not that of its arrivals")
+    return other.select(where.alias("location"), said.alias("fault"))
+
+
+def _check_files(batches: Iterator[pa.RecordBatch], objects: ObjectFolder, source: Source) -> Iterator[pa.RecordBatch]:
+    with contextlib.closing(open_blobs(source)) as blobs:
+        for batch in batches:
+            rows = [
+                {"location": row["location"], "fault": _fault(row, objects, blobs, source)} for row in batch.to_pylist()
+            ]
+            yield pa.RecordBatch.from_pylist([row for row in rows if row["fault"]], _UNLIKE)

@@ -1,0 +1,217 @@
+"""Revisions: which document is the latest at its path, and which events of a new reading of the source change that.
+
+The latest document of a path is the one that landed or returned there last, unless it is gone since. A reading that
+lands no document at a path can change the latest one there in two ways, each an event:
+
+    returned    the documents read at a path are all known, and the latest one is not among them (or the path was gone)
+    gone        the latest document's file is not listed any more, or its file of records was read to the end without it
+
+Only paths of files that are read or gone are looked at, by the part of the path before the first `#`; of
+packages, which stand for their repositories, all paths of those.
+
+A source with histories lands several versions of a path at once; then a third event says which of them is the latest:
+
+    landed      the last version of a path, where it landed with older ones
+
+A document that was deleted for good is still the latest at its path until another one lands there: a deletion takes
+away, and never brings an older version back.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spark_jobs.sources.config.file_reading import ONE_DOCUMENT_READERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PATH = ("repository", "path")
+
+
+def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> DataFrame:
+    """All rows that decide which document is the latest at a path, with the columns `gone`, `landed` and `is_event`.
+
+    Args:
+        documents: documents that landed.
+        arrivals: rows of `arrivals` with `status` and columns of the documents; those without a doc_id are ignored.
+            None where there are none.
+
+    Returns:
+        The documents (landed, not gone, no event), and the events, which lack columns that arrivals have not; landed
+        where the event names the latest of several documents that landed with it, or one that landed and was deleted.
+    """
+    from pyspark.sql import functions as F
+
+    landed = documents.withColumns({"gone": F.lit(False), "landed": F.lit(True), "is_event": F.lit(False)})
+    if arrivals is None:
+        return landed
+    there = [name for name in documents.columns if name in arrivals.columns]
+    events = arrivals.where("doc_id IS NOT NULL").select(
+        *there,
+        (F.col("status") == "gone").alias("gone"),
+        F.col("status").isin("landed", "deleted").alias("landed"),
+        F.lit(True).alias("is_event"),
+    )
+    return landed.unionByName(events, allowMissingColumns=True)
+
+
+def newest(order: str) -> Column:
+    """Aggregate of a path's landings and events: doc_id, gone and landed of what came last, by a column of increments.
+
+    Of documents that landed together, the one that an event names counts as the last, else that with the lowest doc_id.
+    """
+    from pyspark.sql import functions as F
+
+    return F.min(F.struct((-F.col(order)).alias("age"), (~F.col("is_event")).alias("rank"), "doc_id", "gone", "landed"))
+
+
+def latest_at_paths(documents: DataFrame, arrivals: DataFrame, keys: Sequence[str], order: str) -> DataFrame:
+    """The last landing or event at each path: keys, doc_id, gone, landed; see `landings_and_events`."""
+    told = landings_and_events(documents.select("doc_id", order, *keys), arrivals)
+    found = told.groupBy(*keys).agg(newest(order).alias("newest"))
+    return found.select(*keys, *(f"newest.{name}" for name in ("doc_id", "gone", "landed")))
+
+
+def same_path(one: str, other: str, keys: Sequence[str] = PATH) -> Column:
+    """Whether rows of two frames, by their aliases, are about one path; a repository may be null."""
+    from pyspark.sql import functions as F
+
+    return functools.reduce(
+        lambda told, more: told & more, (F.col(f"{one}.{key}").eqNullSafe(F.col(f"{other}.{key}")) for key in keys)
+    )
+
+
+def reading_events(
+    files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame, by_repository: bool = False
+) -> DataFrame:
+    """Find the documents that a reading of the source shows to have returned, or to be gone.
+
+    Args:
+        files: the listing.
+        read: what was read of it (`READ_ROWS`), with `known`: whether the document landed before.
+        documents: the dataset's documents so far.
+        arrivals: its arrivals so far.
+        by_repository: whether a file of the source holds all files of a repository, as packages do.
+
+    Returns:
+        Rows (location, repository, path, doc_id, status): the file that shows it, the document and its path.
+    """
+    from pyspark.sql import functions as F
+
+    stem = (F.col("repository") if by_repository else F.substring_index("path", "#", 1)).alias("stem")
+    at_hand = files.where("NOT unchanged AND path IS NOT NULL").select(
+        "location", *PATH, "gone", (~F.col("reader").isin(*ONE_DOCUMENT_READERS)).alias("has_records"), stem
+    )
+    stems = at_hand.select("stem").distinct()
+    own = ("doc_id", "increment", *PATH)
+    before = latest_at_paths(
+        documents.select(*own, stem).join(stems, "stem", "left_semi"),
+        arrivals.select(*own, "status", stem).join(stems, "stem", "left_semi"),
+        PATH,
+        "increment",
+    ).select(*PATH, F.col("doc_id").alias("latest"), F.col("gone").alias("was_gone"))
+    now = read.where("doc_id IS NOT NULL").select("location", *PATH, "doc_id", "known")
+    lost = _lost(before, at_hand, read, stem)
+    for there in (now, files.where("NOT gone")):
+        lost = lost.alias("lost").join(there.select(*PATH).alias("there"), same_path("lost", "there"), "left_anti")
+    return _returned(now, before).unionByName(lost)
+
+
+def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame) -> DataFrame:
+    """Find what a listing with `version` (the order of versions at a path) says about the latest document of each path.
+
+    The last version that could be read is the latest. An event says so where the landings of this reading alone would
+    not: several landed, or none, or an older one. A path with a row `gone` has no latest document, whatever landed.
+
+    Args:
+        files: the listing of a source with histories.
+        read: what was read of it (`READ_ROWS`), with `known`: whether the document landed before.
+        documents: the dataset's documents so far.
+        arrivals: its arrivals so far.
+
+    Returns:
+        Rows (location, repository, path, doc_id, status), as of `reading_events`.
+    """
+    from pyspark.sql import functions as F
+
+    own = ("doc_id", "increment", *PATH)
+    records = read.where("doc_id IS NOT NULL").select(*PATH)
+    touched = files.where("path IS NOT NULL").select(*PATH).unionByName(records).distinct()
+    landed, told = _of_paths(documents.select(*own), touched), _of_paths(arrivals.select(*own, "status"), touched)
+    before = latest_at_paths(landed, told, PATH, "increment").where("NOT gone")
+    before = before.select(*PATH, F.col("doc_id").alias("latest")).alias("before")
+    is_new = F.col("known").isNull()
+    now = (
+        read.where("doc_id IS NOT NULL")
+        .join(files.select("location", "version"), "location")
+        .groupBy(*PATH)
+        .agg(
+            F.max(F.struct("version", "location", "doc_id", is_new.alias("is_new"))).alias("last"),
+            F.sum(is_new.cast("int")).alias("landings"),
+        )
+        .alias("now")
+    )
+    gone = files.where("gone AND path IS NOT NULL").select("location", *PATH).alias("gone")
+    is_latest = F.coalesce(F.col("latest") == F.col("last.doc_id"), F.lit(False))
+    is_told = F.when(F.col("landings") == 0, ~is_latest).otherwise((F.col("landings") > 1) | ~F.col("last.is_new"))
+    status = F.when(F.col("last.is_new"), "landed").otherwise("returned")
+    stay = (
+        now.join(before, same_path("now", "before"), "left")
+        .where(is_told)
+        .join(gone, same_path("now", "gone"), "left_anti")
+        .select("last.location", *(f"now.{name}" for name in PATH), "last.doc_id", status.alias("status"))
+    )
+    lost = (
+        gone.join(now, same_path("gone", "now"), "left")
+        .join(before, same_path("gone", "before"), "left")
+        .select("gone.*", F.coalesce("last.doc_id", "latest").alias("doc_id"), F.lit("gone").alias("status"))
+        .where("doc_id IS NOT NULL")
+    )
+    return stay.unionByName(lost)
+
+
+def _of_paths(rows: DataFrame, paths: DataFrame) -> DataFrame:
+    """The rows that are about some of the paths."""
+    return rows.alias("row").join(paths.alias("path"), same_path("row", "path"), "left_semi")
+
+
+def _returned(now: DataFrame, before: DataFrame) -> DataFrame:
+    """Documents that returned: at their path only known documents were read, and not the latest one."""
+    from pyspark.sql import functions as F
+
+    is_latest = (F.col("doc_id") == F.col("latest")) & ~F.col("was_gone")
+    return (
+        now.alias("now")
+        .join(before.alias("before"), same_path("now", "before"))
+        .groupBy("now.repository", "now.path")
+        .agg(
+            F.min(F.struct("doc_id", "location")).alias("first"),
+            F.max(F.col("known").isNull() | is_latest).alias("as_before"),
+        )
+        .where("NOT as_before")
+        .select("first.location", *PATH, "first.doc_id", F.lit("returned").alias("status"))
+    )
+
+
+def _lost(before: DataFrame, at_hand: DataFrame, read: DataFrame, stem: Column) -> DataFrame:
+    """Latest documents of files that are gone, and of files of records that were read to their end."""
+    from pyspark.sql import functions as F
+
+    damaged = read.where(F.col("location").endswith("#rest")).select(F.expr("left(location, length(location) - 5)"))
+    damaged = damaged.toDF("location")
+    whole = read.where("doc_id IS NULL AND path IS NOT NULL AND status = 'landed'").select("location")
+    complete = at_hand.where("has_records").join(whole.join(damaged, "location", "left_anti"), "location", "left_semi")
+    searched = at_hand.where("gone").unionByName(complete).alias("file")
+    latest = before.where("NOT was_gone").select("*", stem).alias("before")
+    is_record = F.expr("file.repository IS NULL AND startswith(before.path, concat(file.path, '#'))")
+    is_member = F.expr("file.repository = before.repository AND file.path = '.'")
+    return (
+        latest.join(searched, "stem")
+        .where(same_path("file", "before") | is_record | is_member)
+        .groupBy("before.repository", "before.path")
+        .agg(F.min("location").alias("location"), F.first("latest").alias("doc_id"))
+        .select("location", *PATH, "doc_id", F.lit("gone").alias("status"))
+    )

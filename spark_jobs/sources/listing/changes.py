@@ -1,0 +1,309 @@
+"""List every file of a source, and mark those that are new, changed or gone since the last arrivals.
+
+A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
+again. A refused file is read again when the cause may be removed: it can be opened now, the size limit was raised, the
+column that it lacked is no longer mapped. A file of facts about repositories is read whenever any file is, changed or
+not, so that the facts are known for every new file.
+
+A file is gone when it arrived before and is not listed any more. Files below a directory that cannot be read are not
+gone, and a source without any file is an error unless its dataset says `allow_empty`.
+
+The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`. It is as long as what
+changed; files that did not are compared and left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.config.api_config import ApiSource, PagedSource
+from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.config.file_source import FileSource
+from spark_jobs.sources.config.source_config import (
+    DocumentsConfig,
+    FilesSource,
+    GitSource,
+    PackagesSource,
+    PythonDocsSource,
+)
+from spark_jobs.sources.languages import PLAIN_TEXT, language_of
+from spark_jobs.sources.listing.listed_files import Listed, list_files, listed_file
+from spark_jobs.sources.listing_rows import LISTING, listing_row, why
+from spark_jobs.sources.opening.file_trees import (
+    FoundFile,
+    is_uri,
+    same_file,
+)
+from spark_jobs.sources.opening.remote_trees import has_validator, is_web
+from spark_jobs.sources.refusals import Reason
+from spark_jobs.sources.repositories.stated_facts import facts_json
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_OF_ARRIVALS = ("repository", "path", "content_sha256", "object", "byte_count", "status", "reason", "detail", "doc_id")
+
+
+def discover(
+    config: DocumentsConfig, arrivals: pa.Table, reread: bool = False, catalogue: Catalog | None = None
+) -> pa.Table | None:
+    """List the files of a source, and mark those that are unchanged since they arrived, and those that are gone.
+
+    Args:
+        config: the step's config.
+        arrivals: all rows of `arrivals` so far, with `increment`; empty before the first increment.
+        reread: whether every file is to be read again, whatever arrived before.
+        catalogue: of the lake, in whose database pages of an API are; other sources need none.
+
+    Returns:
+        The listing (`LISTING`) of what is new, changed or gone, with the few unchanged files that a step has to know
+        of; None where there is nothing of the kind.
+
+    Raises:
+        InputError: the source holds no file, or what it names does not exist.
+    """
+    if isinstance(config.source, GitSource):
+        from spark_jobs.sources.git.listing import discover_git
+
+        return discover_git(config, config.source, arrivals, reread)
+    if isinstance(config.source, PagedSource):
+        from spark_jobs.sources.api.pages import discover_pages
+
+        pages = None if catalogue is None else Checkpoints(catalogue, config.dataset)
+        objects = None if catalogue is None else ObjectFolder.of(catalogue, config.dataset)
+        return discover_pages(config, config.source, arrivals, reread, pages, objects)
+    earlier, deleted = LatestArrivals(arrivals), _deleted_hashes(arrivals)
+    store = None
+    if config.is_fetched:
+        store = Checkpoints(catalogue, config.dataset) if catalogue is not None else None
+        if store is None or not store.all_pages():
+            return None
+    files = list_files(config, {} if reread else earlier, store)
+    rows: dict[str, dict[str, Any]] = {}  # by location; an unchanged file has one where a step reads more of it
+    for listed in files:
+        location = listed.file.location
+        before = earlier.get(location)
+        known = before if before and _is_unchanged(listed, before, config) else None
+        stays = known is not None and known["reason"] == Reason.DELETED and listed.reader != "repositories"
+        if known is None or (reread and not stays):
+            row = _row(listed, None, known["object"] if known else listed.object)
+            rows[location] = row | {"content_sha256": deleted.get(location)}
+        elif listed.reader == "repositories":
+            rows[location] = _row(listed, known, known["object"])
+    gone = _gone_rows(files, earlier)
+    if not gone and all(row["unchanged"] for row in rows.values()):
+        return None
+    for listed in _looked_at_too(files, rows, gone):
+        before = earlier[listed.file.location]
+        rows[listed.file.location] = _row(listed, before, before["object"])
+    _add_repository_facts(rows, files)
+    listing = [*rows.values(), *gone]
+    _add_size_ranks(listing)
+    return pa.Table.from_pylist(sorted(listing, key=lambda row: row["location"]), LISTING)
+
+
+def _looked_at_too(
+    files: Iterable[Listed], rows: Mapping[str, Mapping[str, Any]], gone: Iterable[Mapping[str, Any]]
+) -> list[Listed]:
+    """Unchanged files of which a step must know: one of each repository, where a file of facts tells something new.
+
+    And those whose path is that of a part of a file that is read or gone, so that the part is not taken for gone.
+    """
+    stated_anew = _stated_anew(rows)
+    stems = {str(row["path"]).partition("#")[0] for row in (*rows.values(), *gone) if row["path"] is not None}
+    repositories = set[str]()
+    found = []
+    for listed in files:
+        is_first = False
+        if stated_anew and listed.facts is not None and listed.refusal is None:
+            is_first = listed.facts.repository not in repositories
+            repositories.add(listed.facts.repository)
+        stem, _, part = listed.path.partition("#")
+        if listed.file.location not in rows and (is_first or (part and stem in stems)):
+            found.append(listed)
+    return found
+
+
+def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
+    """Fetch what an API has, so that `discover` can list it; see `api.fetch`. Other sources are read where they are."""
+    if config.is_fetched:
+        assert isinstance(config.source, ApiSource | FilesSource)
+        from spark_jobs.sources.api.fetch import fetch_source
+
+        fetch_source(config.dataset, config.source, catalogue, objects, wait_seconds)
+
+
+def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of the listing (`LISTING`) of a file that arrived, to read it once more; the source is not asked.
+
+    Args:
+        config: as it was when the file arrived.
+        arrival: the row of `arrivals`.
+    """
+    path, location = str(arrival["path"]), arrival["location"]
+    file = FoundFile(location, path, arrival["byte_count"], None)
+    if isinstance(config.source, FileSource):
+        listed = listed_file(file, config.source)
+    elif isinstance(config.source, PackagesSource | PagedSource):
+        listed = Listed(file, path, "package" if isinstance(config.source, PackagesSource) else "page", PLAIN_TEXT)
+    else:
+        part = path.rpartition("#")[2] if isinstance(config.source, PythonDocsSource) else ""
+        reader = part if part in ("docstring", "description") else "text"
+        listed = Listed(file, path, reader, language_of(path) or PLAIN_TEXT)
+    blob = location.removesuffix(f":{path}").rpartition("@")[2] if isinstance(config.source, GitSource) else None
+    return {**_row(listed, None, arrival["object"]), "repository": arrival["repository"], "blob": blob}
+
+
+def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:
+    """One row of the listing, without the columns that depend on other rows.
+
+    Args:
+        listed: the file.
+        before: its latest arrival, where it need not be read again.
+        kept: the object that holds its bytes, where they landed before.
+    """
+    file, facts, language = listed.file, listed.facts, listed.language
+    refusal = file.refusal or listed.refusal
+    return listing_row(
+        location=file.location,
+        repository=facts and facts.repository,
+        path=listed.path,
+        revision=facts and facts.revision,
+        licence=facts and facts.licence,
+        kind=language and language.kind,
+        language=language and language.name,
+        media_type=(language and language.media_type) or None,
+        reader=None if refusal else listed.reader,
+        byte_count=file.byte_count,
+        modified=file.modified,
+        unchanged=before is not None,
+        content_sha256=before and before["content_sha256"],
+        object=kept,
+        **({name: before[name] for name in ("reason", "detail")} if before else why(refusal)),
+    )
+
+
+def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the files that arrived before and are not listed any more.
+
+    Where another location has the file's path now, as after an upgrade or a move of the source, no document went with
+    it: the row has no path then.
+    """
+    there = {listed.file.location for listed in files}
+    hidden = tuple(
+        listed.file.location.rstrip("/") + "/"
+        for listed in files
+        if listed.file.path.endswith("/") and listed.file.refusal and listed.file.refusal.reason != Reason.LISTED_TWICE
+    )
+    rows = []
+    for location in earlier:
+        if location in there or location.startswith(hidden):
+            continue
+        before = earlier[location]
+        is_part = before["path"] is None or location.endswith(f"#record:{before['doc_id']}")
+        if is_part or before["status"] == "gone":
+            continue
+        facts = {name: before[name] for name in ("repository", "content_sha256", "object", "byte_count", "modified")}
+        rows.append(listing_row(location=location, path=before["path"], gone=True, **facts))
+    if rows:
+        paths = {(listed.facts and listed.facts.repository, listed.path) for listed in files}
+        for row in rows:
+            row["path"] = None if (row["repository"], row["path"]) in paths else row["path"]
+    return rows
+
+
+class LatestArrivals(Mapping[str, dict[str, Any]]):
+    """The latest arrival of each location, in columns: a row is made when it is asked for, as there may be millions."""
+
+    def __init__(self, arrivals: pa.Table) -> None:
+        """Take all arrivals, with `increment`."""
+        self._at: dict[str, int] = {}
+        self._columns: dict[str, pa.Array] = {}
+        if arrivals.num_rows:
+            ordered = arrivals.take(pc.sort_indices(arrivals["increment"]))
+            self._at = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))
+            modified = ordered["modified"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            self._columns = {name: ordered[name].combine_chunks() for name in _OF_ARRIVALS}
+            self._columns["modified"] = modified.combine_chunks()
+
+    def __getitem__(self, location: str) -> dict[str, Any]:
+        at = self._at[location]
+        return {"location": location} | {name: column[at].as_py() for name, column in self._columns.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+
+def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
+    """The hashes with which each location was deleted, joined by spaces."""
+    if arrivals.num_rows == 0:
+        return {}
+    gone = arrivals.filter((pc.field("reason") == str(Reason.DELETED)) & pc.field("content_sha256").is_valid())
+    pairs = gone.group_by(["location", "content_sha256"]).aggregate([]).sort_by("content_sha256")
+    found: dict[str, str] = {}
+    for location, sha256 in zip(pairs["location"].to_pylist(), pairs["content_sha256"].to_pylist(), strict=True):
+        found[location] = f"{found[location]} {sha256}" if location in found else sha256
+    return found
+
+
+def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
+    """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
+    file = listed.file
+    is_told = not is_web(file.location) or has_validator(file.location, file.modified)
+    if before["status"] == "gone" or not is_told or not same_file(file, before):
+        return False
+    reason, refusal = before["reason"], file.refusal or listed.refusal
+    if refusal is not None:
+        return bool(reason == refusal.reason)
+    if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
+        return not (is_uri(file.location) or os.access(file.location, os.R_OK))
+    if reason in (Reason.OTHER_PACKAGE, Reason.NOT_INSTALLED):
+        return False
+    if reason == Reason.TOO_LARGE:
+        return file.byte_count is None or file.byte_count > config.max_document_bytes
+    if reason == Reason.UNKNOWN_FORMAT:
+        return listed.reader is None
+    if reason == Reason.MISSING_COLUMN and isinstance(config.source, FileReading):
+        return any(f"{column!r} in " in before["detail"] for column in config.source.mapped_columns)
+    return True
+
+
+def _stated_anew(rows: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a file of facts about repositories is new or changed."""
+    return any(row["reader"] == "repositories" and not row["unchanged"] for row in rows.values())
+
+
+def _add_repository_facts(rows: Mapping[str, dict[str, Any]], files: Iterable[Listed]) -> None:
+    """Put the facts of a repository on its first file that is new or changed, or on any where a file of facts is."""
+    stated_anew = _stated_anew(rows)
+    done: set[str] = set()
+    for listed in files:
+        facts, row = listed.facts, rows.get(listed.file.location)
+        if (
+            facts is not None
+            and row is not None
+            and listed.refusal is None
+            and (stated_anew or not row["unchanged"])
+            and facts.repository not in done
+        ):
+            done.add(facts.repository)
+            row["repository_facts"] = facts_json(facts)
+
+
+def _add_size_ranks(rows: list[dict[str, Any]]) -> None:
+    """Rank the files to be read by size, largest first; distributed round robin, they load all tasks about alike."""
+    fresh = [row for row in rows if not row["unchanged"] and not row["gone"]]
+    sizes = np.array([row["byte_count"] or 0 for row in fresh], np.int64)
+    for rank, index in enumerate(np.argsort(-sizes, kind="stable").tolist()):
+        fresh[index]["size_rank"] = rank

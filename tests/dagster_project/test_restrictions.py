@@ -90,6 +90,18 @@ def test_a_corpus_is_no_wider_than_its_datasets(
     assert out == "" and err.count("\n") == 1 and mend in err and "reads notes." in err
 
 
+def test_a_dataset_of_a_table_is_no_wider_than_that(declare: WriteDefs, lake_env: Path, capfd: Said) -> None:
+    """A source of kind iceberg is a way out of a namespace as any step is; a table of another catalogue is not ours."""
+    declare("notes", dataset("{restricted: [one]}"))
+    source = "{kind: iceberg, table: notes.texts, text_column: content}"
+    declare("copy", dataset("public", "copy").replace("{kind: files, path: .}", source))
+    assert run_command(["plan"]) == 2
+    assert "reads notes.texts: notes is restricted to one, copy is public" in capfd.readouterr().err
+    elsewhere = source.replace("}", ", catalogue: {name: other, type: sql, uri: 'sqlite:////nowhere.db'}}")
+    declare("copy", dataset("public", "copy").replace("{kind: files, path: .}", elsewhere))
+    assert load_definitions()
+
+
 def test_a_table_of_ones_own_declares_it_too() -> None:
     """A table that reads restricted rows is public until it says otherwise; tables of a namespace say the same."""
     source = dg.AssetSpec(["notes", "texts"], metadata={"headrace/visibility": "restricted one"})

@@ -205,6 +205,8 @@ def _of_its_kind(value: Any, own: Any) -> Any:
     except ConfigError as error:
         raise ValueError(str(error)) from error
     model: Any = found
+    if model.model_fields["kind"].annotation is not str:
+        raise ValueError(f"{kind}: {model.__name__} declares a field `kind`; leave it out, it is what YAML says")
     if unknown := sorted(set(value) - set(model.model_fields)):
         raise ValueError(f"{unknown[0]}: there is no such field{did_you_mean(unknown[0], model.model_fields)}")
     return model.model_validate(value)

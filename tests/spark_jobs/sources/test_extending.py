@@ -126,6 +126,7 @@ def test_a_source_opens_on_the_workers_what_it_listed(site: Path, desk: Path) ->
         ({"kind": "tickets", "database": "x", "qeue": "pumps"}, "source: qeue: there is no such field.*queue"),
         ({"kind": "ticket", "database": "x"}, "source 'ticket' is not known.*tickets"),
         ({"kind": "mill.sources:Nothing"}, "mill.sources:Nothing"),
+        ({"kind": "spark_jobs.sources.config.source_config:FilesSource"}, "declares a field `kind`; leave it out"),
         ({"kind": "mill.scorers:questions"}, "is a Scorer; it has to be a FileSource"),
         ({"kind": "files", "path": "x", "format": "strt"}, "reader 'strt' is not known.*srt"),
     ],

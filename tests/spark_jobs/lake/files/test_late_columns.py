@@ -17,6 +17,7 @@ from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.files.test_data_files import lists
 from tests.spark_jobs.lake.steps import bind
+from tests.tiers import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +49,7 @@ def files(tmp_path: Path) -> list[Path]:
     return paths
 
 
+@needs_spark
 def test_rows_of_files_are_found_where_they_lie(spark: SparkSession, files: list[Path]) -> None:
     """A selection of rows of many files, as Spark reads them and as workers do."""
     frame = spark.read.parquet(str(files[0].parent)).where("n % 3 = 1")
@@ -88,6 +90,7 @@ def test_rows_without_files_are_read_by_spark(spark: SparkSession) -> None:
     ]
 
 
+@needs_spark
 def test_rows_of_a_join_are_read_in_the_order_of_their_files(spark: SparkSession, files: list[Path]) -> None:
     """Whatever the join did to them; rows that nothing goes with are left out, and each row comes once."""
     frame = spark.read.parquet(str(files[0].parent))

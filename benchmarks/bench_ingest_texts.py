@@ -20,7 +20,7 @@ import pyarrow as pa
 from bench_text import column, installed_code, rfcs
 from tokenizers import Tokenizer
 
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.legacy_encoding import tell_encoding
 from spark_jobs.text.measures import measure
 from spark_jobs.text.mojibake import mend

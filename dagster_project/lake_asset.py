@@ -46,6 +46,7 @@ from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding, Source
 from spark_jobs.lake.run.forecast import forecast
+from spark_jobs.lake.run.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import catalogue_errors, load_table
@@ -163,9 +164,7 @@ def assets_of(definitions: dg.Definitions) -> list[LakeAsset]:
 
 
 def _engine_needs(context: dg.AssetExecutionContext, catalogue: Catalog, ledger: Ledger) -> tuple[int | None, str]:
-    """What the Dagster run of a step asks of an engine; see `run_plan.engine_needs`."""
-    from dagster_project.run_plan import engine_needs
-
+    """What the Dagster run of a step asks of an engine; see `foreseen.engine_needs`."""
     layer = context.job_def.asset_layer
     partition = context.partition_key if context.has_partition_key else None
     chosen = set(context.run.asset_selection or layer.executable_asset_keys)

@@ -49,7 +49,7 @@ class LakeResource(LazyPySparkResource):
 
         Args:
             run_id: of the run.
-            needs: gives what the run asks of an engine (`run_plan.engine_needs`), of catalogue and ledger; called if a
+            needs: gives what the run asks of an engine (`foreseen.engine_needs`), of catalogue and ledger; called if a
                 session is started and the engine was not chosen before.
         """
         catalogue, ledger = _opened()

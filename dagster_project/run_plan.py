@@ -14,7 +14,8 @@ from dagster_project.lake_asset import declared_binding
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.decisions import refuse_around_quarantine
-from spark_jobs.lake.run.forecast import Foreseen, StepForecast, bytes_to_read, forecast, surprises
+from spark_jobs.lake.run.forecast import forecast
+from spark_jobs.lake.run.foreseen import Foreseen, StepForecast, surprises
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
 if TYPE_CHECKING:
@@ -115,18 +116,6 @@ def plan_runs(
         )
         for name, steps in found
     ]
-
-
-def engine_needs(forecasts: Collection[StepForecast | None]) -> tuple[int | None, str]:
-    """What decides the engine of a run: about the most bytes that a step reads, and why it needs Spark, if it does.
-
-    Args:
-        forecasts: of the steps that are to be computed; None of a step of which nothing is known.
-    """
-    known = [one for one in forecasts if one is not None]
-    own = next((one for one in known if one.binding.step.needs_spark), None)
-    needs = f"{own.binding.tables[0]} is made by a step of your own without any_engine" if own is not None else ""
-    return bytes_to_read(known), needs
 
 
 def fetch_source(ledger: Ledger, binding: Binding | None) -> None:

@@ -193,9 +193,10 @@ def execute(
     from dagster_project.lake_asset import FETCHED, declared_assets
     from dagster_project.mistakes import refuse_mistakes
     from dagster_project.restrictions import record_visibility
-    from dagster_project.run_plan import Failures, engine_needs, idle_steps, plan_runs, without_partition
+    from dagster_project.run_plan import Failures, idle_steps, plan_runs, without_partition
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.foreseen import engine_needs
 
     definitions = load_definitions()
     keys = select(definitions, selection)

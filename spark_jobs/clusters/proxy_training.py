@@ -9,12 +9,15 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from spark_jobs.clusters.proxy_model import TrainingConfig
 from spark_jobs.filters.models.causal_model import CausalModel, cut, one_thread, padded
+
+if TYPE_CHECKING:
+    from spark_jobs.clusters.proxy_model import TrainingConfig
 
 _LOOKS = 5  # at the loss, from before the first step to behind the last
 _HELD_OUT = 4  # one of so many documents

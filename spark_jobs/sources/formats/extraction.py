@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from spark_jobs.sources.formats.extracted import Extracted, call_extractor
 from spark_jobs.sources.opening.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -24,16 +24,6 @@ PACKAGES: Final = {
     "both": ("resiliparse", "trafilatura"),
 }
 """Which packages extract the text of a page, by the extractor that a source chooses."""
-_SHOWN_FACT = 1000  # characters; longer titles are not titles
-
-
-class Extracted(NamedTuple):
-    """The text of a document, and what its source says about it."""
-
-    text: str
-    metadata: dict[str, str]
-    told: dict[str, str | None] | None = None
-    """Kind, language and media type, where the content says another than the name of the file."""
 
 
 class _Extractor(NamedTuple):
@@ -53,15 +43,6 @@ _EXTRACTORS: Final = {
     "front_matter": _Extractor("formats.notebooks", "extract_front_matter", ()),
     "legacy": _Extractor("formats.legacy_encoding", "tell_encoding", ("resiliparse", "charset_normalizer")),
 }
-
-
-def call_extractor(module: str, function: str, *arguments: Any) -> Any:
-    """Call an extractor of this folder; its module, and the packages of foreign formats with it, is imported here.
-
-    An extracted text goes to the other process as UTF-8: up to four bytes a character are not held in both at once.
-    """
-    found = getattr(importlib.import_module(f"spark_jobs.sources.{module}"), function)(*arguments)
-    return (found.text.encode("utf-8", "surrogatepass"), *found[1:]) if isinstance(found, Extracted) else found
 
 
 def extract(reader: str, data: bytes, source: FileReading, *options: Any) -> Extracted | Refusal:
@@ -88,14 +69,6 @@ def extract(reader: str, data: bytes, source: FileReading, *options: Any) -> Ext
         return found if isinstance(found, Refusal) else Extracted(found[0].decode(), *found[1:])
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         return Refusal(Reason.UNDECODABLE, f"lone surrogate at {error.start} of the extracted text")
-
-
-def cleaned_facts(said: Mapping[str, object]) -> dict[str, str]:
-    """What a source says about itself as one line each, without what is empty; longer ones are cut."""
-    lines = {
-        name: " ".join(str(value).encode(errors="replace").decode().split()) for name, value in said.items() if value
-    }
-    return {name: line[:_SHOWN_FACT] for name, line in lines.items() if line}
 
 
 EXTRA_OF: Final = {

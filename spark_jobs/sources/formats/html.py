@@ -16,7 +16,8 @@ from resiliparse.parse.html import HTMLTree
 from resiliparse.parse.html.exception import HTMLParserException
 
 from spark_jobs.sources.encodings.page_encoding import decode_page
-from spark_jobs.sources.formats.extraction import PACKAGES, Extracted, cleaned_facts
+from spark_jobs.sources.formats.extracted import Extracted, cleaned_facts
+from spark_jobs.sources.formats.extraction import PACKAGES
 from spark_jobs.sources.formats.main_text import text_by_both, text_by_resiliparse, text_by_trafilatura
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal

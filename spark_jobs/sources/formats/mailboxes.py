@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.records import Record, Refused, all_lines
 from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.refusals import Reason, Refusal

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
+from spark_jobs.sources.formats.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.formats.plain_values import value_text
 from spark_jobs.sources.languages import EXTRACTED_BY, language_named
 from spark_jobs.sources.refusals import Reason, Refusal, first_line

@@ -22,7 +22,7 @@ from importlib.metadata import version
 from typing import Any, Final, NamedTuple, cast
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_declared, decode_page
-from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
+from spark_jobs.sources.formats.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 

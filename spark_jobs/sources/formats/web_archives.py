@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from spark_jobs.sources.encodings.decoding import Decoded, decode
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.formats.warc_records import Archive, WarcRecord, warc_records
 from spark_jobs.sources.opening.http_bodies import content_type_of, decoded_body, parse_response

@@ -26,7 +26,8 @@ from spark_jobs.sources.config.file_reading import (
 )
 from spark_jobs.sources.config.source_config import GitSource, Source
 from spark_jobs.sources.encodings.decoding import TOLD_BYTES, Decoded, decode, decode_as
-from spark_jobs.sources.formats.extraction import Extracted, extract
+from spark_jobs.sources.formats.extracted import Extracted
+from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.formats.notebooks import has_front_matter
 from spark_jobs.sources.git.listing import allowed_folders, find_repositories
 from spark_jobs.sources.git.store import BlobReaders

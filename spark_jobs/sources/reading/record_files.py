@@ -14,7 +14,8 @@ from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.source_config import Source
 from spark_jobs.sources.encodings.decoding import Recoded
 from spark_jobs.sources.formats.csv_records import csv_columns, csv_records
-from spark_jobs.sources.formats.extraction import Extracted, extract
+from spark_jobs.sources.formats.extracted import Extracted
+from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.formats.log_lines import log_records
 from spark_jobs.sources.formats.mailboxes import mail_records
 from spark_jobs.sources.formats.parquet_records import parquet_columns, parquet_records

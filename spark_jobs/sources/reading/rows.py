@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.source_config import GitSource, PackagesSource, PythonCodeSource, Source
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
 from spark_jobs.sources.opening.file_trees import open_file

@@ -27,7 +27,8 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.forecast import Foreseen, forecast, surprises
+from spark_jobs.lake.run.forecast import forecast
+from spark_jobs.lake.run.foreseen import Foreseen, surprises
 from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
 from spark_jobs.lake.run.reads import snapshots_of, taken_increments
 from spark_jobs.lake.run.refreeze import refrozen_tables

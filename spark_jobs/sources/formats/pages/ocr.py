@@ -19,7 +19,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_jobs.sources.formats.extraction import Extracted, call_extractor
+from spark_jobs.sources.formats.extracted import Extracted, call_extractor
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.opening.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from spark_jobs.sources.formats.extraction import cleaned_facts
+from spark_jobs.sources.formats.extracted import cleaned_facts
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.formats.pages.line_hyphens import MARK, join_lines, words_of
 from spark_jobs.sources.formats.pages.ocr import Layer

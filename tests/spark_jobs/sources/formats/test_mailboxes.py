@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("resiliparse")
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.mailboxes import mail_records
 from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("resiliparse")
 pytest.importorskip("trafilatura")
 
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.html import extract_page
 from spark_jobs.sources.formats.main_text import article_lines
 from tests.spark_jobs.sources.formats.gold_pages import gold_pages, mean_token_f1

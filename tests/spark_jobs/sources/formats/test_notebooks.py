@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.notebooks import extract_front_matter, extract_notebook
 from spark_jobs.sources.refusals import Refusal
 

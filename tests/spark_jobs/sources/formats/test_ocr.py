@@ -21,7 +21,8 @@ from PIL import Image, ImageDraw
 from pydantic import ValidationError
 
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
-from spark_jobs.sources.formats.extraction import Extracted, extract
+from spark_jobs.sources.formats.extracted import Extracted
+from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.formats.pages.reading_order import Line, text_in_order
 from spark_jobs.sources.opening import parser_process

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("fastwarc")
 
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.formats.warc_records import WarcRecord, warc_records
 from spark_jobs.sources.formats.web_archives import archive_records

@@ -13,7 +13,7 @@ pytest.importorskip("docx")
 
 from docx.oxml import parse_xml
 
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.office import extract_docx
 from tests.tiers import tries
 

@@ -1,0 +1,35 @@
+"""What an extractor gives, and how one is called in the child."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_SHOWN_FACT = 1000  # characters; longer titles are not titles
+
+
+class Extracted(NamedTuple):
+    """The text of a document, and what its source says about it."""
+
+    text: str
+    metadata: dict[str, str]
+    told: dict[str, str | None] | None = None
+    """Kind, language and media type, where the content says another than the name of the file."""
+
+
+def call_extractor(module: str, function: str, *arguments: Any) -> Any:
+    """Call an extractor of this folder; its module, and the packages of foreign formats with it, is imported here.
+
+    An extracted text goes to the other process as UTF-8: up to four bytes a character are not held in both at once.
+    """
+    found = getattr(importlib.import_module(f"spark_jobs.sources.{module}"), function)(*arguments)
+    return (found.text.encode("utf-8", "surrogatepass"), *found[1:]) if isinstance(found, Extracted) else found
+
+
+def cleaned_facts(said: Mapping[str, object]) -> dict[str, str]:
+    """What a source says about itself as one line each, without what is empty; longer ones are cut."""
+    lines = {
+        name: " ".join(str(value).encode(errors="replace").decode().split()) for name, value in said.items() if value
+    }
+    return {name: line[:_SHOWN_FACT] for name, line in lines.items() if line}

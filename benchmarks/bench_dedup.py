@@ -5,7 +5,7 @@
 
 Documents are pieces of RFCs of 2 KB and Python files (benchmarks/dedup_corpora.py). Speed is the slope between two
 sizes, so that Spark's fixed costs per step do not hide it; ratios are of one run. Kernels alone, and other tools, are
-measured by bench_dedup_kernels.py. Parts in their order: a part that runs alone is without a warm session.
+measured by bench_dedup_kernels.py.
 """
 
 from __future__ import annotations
@@ -128,7 +128,6 @@ def timed(made: DedupLake) -> dict[str, float]:
 def speed(folder: str, given: argparse.Namespace) -> Iterator[str]:
     """Seconds of each step by size, the slope between sizes, and documents a second and core."""
     sizes = given.sizes
-    timed(lake(folder, "warm", prose(sizes[0] // 5)))  # the JVM compiles, workers load their kernels
     runs = {size: timed(lake(folder, f"speed-{size}", prose(size))) for size in sizes}
     yield f"{'step':<12}" + "".join(f"{size:>10}" for size in sizes) + f"{'ms/doc (slope)':>18}"
     for name in (*NEAR_STEPS, "sum"):
@@ -250,6 +249,8 @@ def main() -> None:
     parser.set_defaults(documents=12_000, sizes=[10_000, 50_000, 200_000], repeats=3)
     given = command.read(parser, documents=240, sizes=[100, 200], repeats=1)
     with tempfile.TemporaryDirectory(prefix="bench-dedup-") as folder:
+        if not given.small:  # the JVM compiles, workers load their kernels
+            timed(lake(folder, "warm", prose(2_000), prose(2_010).slice(2_000)))
         for part in given.part or PARTS:
             print(f"== {part}")
             for line in PARTS[part](folder, given):

@@ -3,7 +3,7 @@
     make bench-dedup                                    everything, on this machine's two cores: about 30 minutes
     python benchmarks/bench_dedup.py --part quality     one part: quality, speed, boilerplate, templates, ..
 
-Documents are pieces of RFCs of 2 KB and Python files (benchmarks/dedup_corpora.py). Speed is the slope between two
+Documents are pieces of RFCs of 2 KB and Python files (benchmarks/corpora.py). Speed is the slope between two
 sizes, so that Spark's fixed costs per step do not hide it; ratios are of one run. Kernels alone, and other tools, are
 measured by bench_dedup_kernels.py.
 """

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 from pathlib import Path
 
@@ -102,7 +103,8 @@ def main() -> None:
         (small, small_cpu), (large, large_cpu) = less[step], more[step]
         further = sizes[1] - sizes[0]
         rate, cpu_rate = (
-            further / max(more_ - less_, 1e-9) for less_, more_ in ((small, large), (small_cpu, large_cpu))
+            further / (more_ - less_) if more_ > less_ else math.nan
+            for less_, more_ in ((small, large), (small_cpu, large_cpu))
         )
         print(f"{step:<18}{small:>9.1f}s{large:>9.1f}s{rate / _CORES:>11.1f}{cpu_rate:>10.1f}")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
+import math
 import sysconfig
 import tempfile
 import time
@@ -357,7 +358,9 @@ def print_spark(arguments: argparse.Namespace) -> None:
         seconds[f"tokens and {name}"] = [(one[0] + other[0], one[1] + other[1]) for one, other in both]
     print(f"Spark, 1 core, {small_size:.1f} and {large_size:.1f} MB of text: wall and CPU seconds, MB as the slope")
     for name, (_, small, large) in seconds.items():
-        wall, used = (more / max(1e-9, after - before) for before, after in zip(small, large, strict=True))
+        wall, used = (
+            more / (after - before) if after > before else math.nan for before, after in zip(small, large, strict=True)
+        )
         print(
             f"  {name:37} wall {small[0]:6.1f} {large[0]:6.1f} {wall:6.1f} MB/s"
             f"   CPU {small[1]:6.1f} {large[1]:6.1f} {used:6.1f} MB per CPU second"

@@ -6,6 +6,10 @@ PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-re
 # Steps and assets are tried on Sail, which starts in no time; reading and writing of tables on Spark; a whole run on both.
 SAIL_TESTS := tests/dagster_project $(addprefix tests/spark_jobs/,clusters code dedup filters packing shape sources text tokens)
 ARGS ?=
+SMALL ?=
+# One benchmark after the other, also after one that fails; the last line says which did.
+run-benchmarks = failed=; for file in $(patsubst %,benchmarks/bench_%.py,$(1)); do echo "== $$file"; $(PYTHON) $$file $(SMALL) || failed="$$failed $$file"; done; \
+	if [ "$$failed" ]; then echo "$@: failed:$$failed"; exit 1; fi
 # Where a machine's image sets it, every process of a run would compile all modules and all tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -42,8 +46,8 @@ format: setup ## format the code and mend what ruff can mend
 docs: setup ## the documentation as a site in site/; a broken link or a page that nothing leads to is an error
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict
 
-bench: setup-spark ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
-	@for file in $(or $(ARGS),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file"; $(PYTHON) $$file || exit 1; done
+bench: setup-spark ## the benchmarks, one table each (ARGS=text for bench_text.py alone, SMALL=--small for little data)
+	@$(call run-benchmarks,$(or $(ARGS),$(patsubst benchmarks/bench_%.py,%,$(sort $(wildcard benchmarks/bench_*.py)))))
 
 bench-blender: setup ## Blender: order, chains of updates, one stream beside raw gRPC, seeks, memory (ARGS= for --part, --peers)
 	@$(PYTHON) benchmarks/bench_blender.py $(ARGS)
@@ -52,15 +56,13 @@ bench-pipeline: setup-spark ## files to packed windows, step by step: fixed seco
 	@$(PYTHON) benchmarks/bench_pipeline.py $(ARGS)
 
 bench-filters: setup-spark ## scorers on Spark and one by one (ARGS= for --sizes); peers: each benchmarks/bench_filters_*.py says how
-	@$(PYTHON) benchmarks/bench_filters.py $(ARGS)
-	@$(if $(ARGS),true,for part in heuristics models ngrams profanity personal contamination policies; do $(PYTHON) benchmarks/bench_filters_$$part.py || exit 1; done && $(PYTHON) benchmarks/bench_clusters.py)
+	@$(if $(ARGS),$(PYTHON) benchmarks/bench_filters.py $(ARGS),$(call run-benchmarks,filters $(addprefix filters_,heuristics models ngrams profanity personal contamination policies) clusters))
 
 bench-ingest: setup-spark ## files, pages, web archives, git, archives, texts, scans, an API to rows (ARGS= for bench_ingest.py: --peer)
-	@$(PYTHON) benchmarks/bench_ingest.py $(ARGS)
-	@$(if $(ARGS),true,for part in git texts ocr api "archives tar.gz --gigabytes 0.2"; do set -- $$part; name=$$1; shift; $(PYTHON) benchmarks/bench_ingest_$$name.py "$$@" || exit 1; done)
+	@$(if $(ARGS),$(PYTHON) benchmarks/bench_ingest.py $(ARGS),$(call run-benchmarks,ingest $(addprefix ingest_,git texts ocr api archives)))
 
 bench-dedup: setup-spark ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
-	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,for part in dedup_kernels dedup_features repositories; do $(PYTHON) benchmarks/bench_$$part.py || exit 1; done)
+	@$(if $(ARGS),$(PYTHON) benchmarks/bench_dedup.py $(ARGS),$(call run-benchmarks,dedup dedup_kernels dedup_features repositories))
 
 lock: setup ## solve requirements.lock again after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	@$(PYTHON) setup/lock.py $(ARGS)

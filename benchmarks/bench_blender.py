@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import command
 import numpy as np
 import pyarrow as pa
 from blender_peers import bench_peers
-from blender_streams import bench_against_raw, bench_first_batch, bench_memory, bench_node, bench_shares, launch
+from blender_streams import bench_against_raw, bench_first_batch, bench_memory, bench_node, launch
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from blender_service.blend.config import BlendConfig, Source
 from blender_service.blend.requests import SourceSpec
@@ -29,10 +28,10 @@ from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
 from blender_service.tables.packed_table import WindowFacts
 from tests.blender_service.order.plain_permutation import resolve_with_numpy
+from tests.blender_service.packed_tables import SCHEMA
 
 WINDOW_TOKENS = 2048
 SHORT_WINDOW_TOKENS = 128
-ROWS = 8192
 SHAPES = {
     "1 source, blocks of 2,048": ([1], 2048),
     "3 sources, blocks of 2,048": ([5, 3, 2], 2048),
@@ -59,7 +58,7 @@ def slope(work: Callable[[int], object], small: int, large: int) -> float:
     return (large - small) / (best(large) - best(small))
 
 
-def bench_order() -> None:
+def bench_order(given: argparse.Namespace) -> None:
     """Print how many rows a core resolves, compiled and in NumPy, at offset 0 and far out."""
     print(f"{'rows resolved, millions per second':40} {'numpy':>8} {'compiled':>9} {'at 10^12':>9}")
     for label, (weights, block_rows) in SHAPES.items():
@@ -68,14 +67,14 @@ def bench_order() -> None:
             for i, weight in enumerate(weights)
         ]
         order = BlendOrder(17, resolve_segments(sources), block_rows, 16)
-        plain = slope(lambda n, o=order: resolve_with_numpy(o, np.arange(n)), 1 << 12, 1 << 14)  # type: ignore[misc]
-        compiled = slope(lambda n, o=order: o.resolve(np.arange(n)), 1 << 17, 1 << 20)  # type: ignore[misc]
-        far = slope(lambda n, o=order: o.resolve(np.arange(10**12, 10**12 + n)), 1 << 17, 1 << 20)  # type: ignore[misc]
+        plain = slope(lambda n, o=order: resolve_with_numpy(o, np.arange(n)), given.resolved >> 8, given.resolved >> 6)  # type: ignore[misc]
+        compiled = slope(lambda n, o=order: o.resolve(np.arange(n)), given.resolved >> 3, given.resolved)  # type: ignore[misc]
+        far = slope(lambda n, o=order: o.resolve(np.arange(10**12, 10**12 + n)), given.resolved >> 3, given.resolved)  # type: ignore[misc]
         print(f"{label:40} {plain / 1e6:8.2f} {compiled / 1e6:9.1f} {far / 1e6:9.1f}")
 
 
-def bench_chain() -> None:
-    """Print how long a blend takes to open that has up to 1,000 updates behind it, weights and tables changing."""
+def bench_chain(given: argparse.Namespace) -> None:
+    """Print how long a blend takes to open that has many updates behind it, weights and tables changing."""
     window = WindowFacts(
         window_tokens=WINDOW_TOKENS,
         tokenizer_sha256="0" * 64,
@@ -89,7 +88,7 @@ def bench_chain() -> None:
         objects = LocalStore(Path(folder))
         store = BlendStore(objects)
         parent, head, spent = None, None, []
-        for step in range(1001):
+        for step in range(given.updates + 1):
             weights = random.integers(1, 1000, size=8).tolist()
             rows = 1_000_000 + 1000 * (step // 50)
             sources = tuple(
@@ -114,7 +113,7 @@ def bench_chain() -> None:
             head = config.resolve(head)
             parent = store.put(config, head)
             spent.append(time.perf_counter() - started)
-            if step in (0, 10, 100, 1000):
+            if step in (0, 10, 100, given.updates):
                 opened = [open_once(objects, parent, (step + 1) * 10_007) for _ in range(5)]
                 total, seek = (1000 * min(column) for column in zip(*opened, strict=True))
                 kilobytes = len(objects.read(f"{HEADS}/{parent}") or b"") / 1e3
@@ -134,21 +133,8 @@ def open_once(objects: LocalStore, blend_id: str, offset: int) -> tuple[float, f
     return opened - started, time.perf_counter() - opened
 
 
-def make_table(catalogue: Catalog, identifier: str, window_tokens: int = WINDOW_TOKENS) -> None:
+def make_table(catalogue: Catalog, identifier: str, rows: int, window_tokens: int = WINDOW_TOKENS) -> None:
     """Write a packed table of random tokens, one document a window."""
-    segment = StructType(
-        NestedField(8, "doc_id", StringType(), required=True),
-        NestedField(9, "document_start", LongType(), required=True),
-        NestedField(10, "token_count", IntegerType(), required=True),
-        NestedField(11, "window_start", IntegerType(), required=True),
-    )
-    schema = Schema(
-        NestedField(1, "ordinal", LongType(), required=True),
-        NestedField(2, "increment", IntegerType(), required=True),
-        NestedField(3, "token_count", IntegerType(), required=True),
-        NestedField(4, "input_ids", ListType(5, IntegerType(), element_required=True), required=True),
-        NestedField(6, "segments", ListType(7, segment, element_required=True), required=True),
-    )
     properties = {
         "headrace.window-tokens": str(window_tokens),
         "headrace.tokenizer-sha256": "0" * 64,
@@ -158,18 +144,18 @@ def make_table(catalogue: Catalog, identifier: str, window_tokens: int = WINDOW_
         "headrace.generation": "0",
         "write.parquet.row-group-limit": "2048",
     }
-    table = catalogue.create_table(identifier, schema=schema, properties=properties)
-    ids = np.random.default_rng(0).zipf(1.3, ROWS * window_tokens).clip(1, 32767).astype(np.int32)
+    table = catalogue.create_table(identifier, schema=SCHEMA, properties=properties)
+    ids = np.random.default_rng(0).zipf(1.3, rows * window_tokens).clip(1, 32767).astype(np.int32)
     lists = pa.ListArray.from_arrays(np.arange(0, ids.size + 1, window_tokens, dtype=np.int32), ids)
     parts = [
         {"doc_id": f"{i:032x}", "document_start": 0, "token_count": window_tokens, "window_start": 0}
-        for i in range(ROWS)
+        for i in range(rows)
     ]
     data = pa.table(
         {
-            "ordinal": np.arange(ROWS),
-            "increment": np.zeros(ROWS, dtype=np.int32),
-            "token_count": np.full(ROWS, window_tokens, dtype=np.int32),
+            "ordinal": np.arange(rows),
+            "increment": np.zeros(rows, dtype=np.int32),
+            "token_count": np.full(rows, window_tokens, dtype=np.int32),
             "input_ids": lists,
             "segments": [[part] for part in parts],
         }
@@ -177,16 +163,16 @@ def make_table(catalogue: Catalog, identifier: str, window_tokens: int = WINDOW_
     table.append(data.cast(table.schema().as_arrow()))
 
 
-def bench_served(messages: int, memory_rows: int, peers: str | None) -> None:
+def bench_served(given: argparse.Namespace) -> None:
     """Print what a server in a process of its own does: cold reads, a stream, other loaders, first batches, memory."""
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{Path(folder) / 'catalog.db'}?timeout=30"
         catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=folder)
         catalogue.create_namespace("bench")
         for name in ("a", "b"):
-            make_table(catalogue, f"bench.packed_{name}_{WINDOW_TOKENS}")
+            make_table(catalogue, f"bench.packed_{name}_{WINDOW_TOKENS}", given.rows)
         short = f"bench.packed_a_{SHORT_WINDOW_TOKENS}"
-        make_table(catalogue, short, SHORT_WINDOW_TOKENS)
+        make_table(catalogue, short, given.rows, SHORT_WINDOW_TOKENS)
         with launch("blender", folder) as server, connect(server.address) as client:
             sources = [SourceSpec(f"bench.packed_{name}_{WINDOW_TOKENS}", max_epochs=0) for name in ("a", "b")]
             blend = client.create_blend(sources).blend_id
@@ -196,37 +182,36 @@ def bench_served(messages: int, memory_rows: int, peers: str | None) -> None:
             cold = time.perf_counter() - started
             print(f"\n{'first batch, cold: a group of 8 blocks built':44} {cold * 1e3:8.0f} ms")
             started = time.perf_counter()
-            received = sum(batch.input_ids.nbytes for batch in client.read(blend, 0, 2 * ROWS))
+            received = sum(batch.input_ids.nbytes for batch in client.read(blend, 0, 2 * given.rows))
             print(f"{'the first epoch':44} {received / (time.perf_counter() - started) / 1e6:8.0f} MB/s")
-            bench_against_raw(client, server, blend, messages)
-            bench_node(client, server, blend)
-            if peers is None:
+            bench_against_raw(client, server, blend, given.messages)
+            bench_node(client, server, blend, given.messages // 5)
+            if given.peers is None:
                 print("other loaders: left out; benchmarks/blender_peers.py says how to install them")
             else:
-                rows = np.concatenate([batch.input_ids for batch in client.read(blend, 0, 2 * ROWS)])
-                bench_peers(peers, Path(folder), rows, server.address, blend)
-            bench_first_batch(client, blend, ROWS)
+                rows = np.concatenate([batch.input_ids for batch in client.read(blend, 0, 2 * given.rows)])
+                bench_peers(given.peers, Path(folder), rows, server.address, blend)
+            bench_first_batch(client, blend, given.rows, given.seeks)
             small = client.create_blend([SourceSpec(short, max_epochs=0)]).blend_id
-            bench_memory(client, server, blend, small, memory_rows)
-            bench_shares(client, server, blend)
+            bench_memory(client, server, blend, small, given.memory_rows)
+
+
+PARTS = {"order": bench_order, "chain": bench_chain, "served": bench_served}
 
 
 def main() -> None:
     """Print it all, or one part."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=("order", "chain", "served"), help="one part only")
+    parser = command.parser(__doc__)
+    parser.add_argument("--part", choices=PARTS, action="append", help="one part only")
     parser.add_argument("--messages", type=int, default=2000, help="in each turn of one stream")
     parser.add_argument(
         "--memory-rows", type=int, default=10_000_000, help="rows of the read that memory is watched in"
     )
     parser.add_argument("--peers", help="interpreter that has other loaders, see blender_peers.py")
-    arguments = parser.parse_args()
-    if arguments.part in (None, "order"):
-        bench_order()
-    if arguments.part in (None, "chain"):
-        bench_chain()
-    if arguments.part in (None, "served"):
-        bench_served(arguments.messages, arguments.memory_rows, arguments.peers)
+    parser.set_defaults(rows=8192, resolved=1 << 20, updates=1000, seeks=1000)
+    small = {"messages": 20, "memory_rows": 1024, "rows": 512, "resolved": 1 << 16, "updates": 20, "seeks": 20}
+    given = command.read(parser, **small)
+    command.run_parts(PARTS, given.part, given)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,23 @@
 """Measure what the proxy model learns of planted clusters, and what that and perplexity cost, in CPU seconds.
 
-    python benchmarks/bench_cluster_losses.py [--data DIR] [--steps 600]
+    python benchmarks/bench_cluster_losses.py [--steps 600]
 
 Five kinds of texts, of each one half for the sample that the model is trained on, the other for a cluster.
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
 import os
 import tempfile
 import time
 from pathlib import Path
 
+import command
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from corpora import real, rfcs
+from cpu_time import megabytes
 
 from spark_jobs.clusters.cluster_losses import ClusterLossesConfig
 from spark_jobs.clusters.proxy_model import ProxyModelConfig, trained
@@ -29,15 +30,14 @@ WORDS = (
 )
 
 
-def kinds(data: Path) -> dict[str, list[str]]:
+def kinds() -> dict[str, list[str]]:
     """Texts of each kind, 4,000 characters of each."""
     draw = np.random.default_rng(0)
-    rfcs = pq.read_table(data / "rfc.parquet", columns=["text"]).column("text").slice(100, 400).to_pylist()
     files = (file.read_text("utf-8", "ignore") for file in sorted(Path(os.__file__).parent.glob("*.py")))
     return {
         "random bytes in base 85": [base64.b85encode(draw.bytes(3200)).decode() for _ in range(150)],
         "Python files": [text[:4000] for text in files if len(text) > 4000],
-        "RFCs": [text[5000:9000] for text in rfcs if len(text) > 9000],
+        "RFCs": [text[5000:9000] for text in rfcs(500)[100:] if len(text) > 9000],
         "lorem ipsum, shuffled": [" ".join(draw.choice(WORDS.split(), 600)) for _ in range(150)],
         "one sentence repeated": ["The mill stands at the river and grinds the grain.\n" * 80] * 150,
     }
@@ -51,11 +51,12 @@ def perplexity(name: str, file: bytes, texts: list[str]) -> None:
     model.score(pa.array(texts))
     seconds = time.process_time() - started
     size = sum(one.numel() for one in model.network.parameters())
-    print(f"| {name} | {size:,} | {sum(len(text.encode()) for text in texts) / seconds / 1e3:,.1f} KB/s |")
+    print(f"| {name} | {size:,} | {megabytes(texts) / seconds * 1e3:,.1f} KB/s |")
 
 
-def llama(data: Path, width: int, layers: int) -> bytes:
+def llama(width: int, layers: int) -> bytes:
     """A random model of Llama's architecture with GPT-2's tokenizer, as a file."""
+    tokenizer = real("tokenizers/gpt2.json").read_bytes()
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -65,18 +66,18 @@ def llama(data: Path, width: int, layers: int) -> bytes:
     made = LlamaForCausalLM(LlamaConfig(vocab_size=50257, max_position_embeddings=1024, **shape, **heads))
     with tempfile.TemporaryDirectory() as folder:
         made.save_pretrained(folder)
-        Path(folder, "tokenizer.json").write_bytes((data / "tokenizers" / "gpt2.json").read_bytes())
+        Path(folder, "tokenizer.json").write_bytes(tokenizer)
         return pack_folder(Path(folder), "llama")
 
 
 def main() -> None:
     """Run all of it and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser = command.parser(__doc__)
     parser.add_argument("--steps", type=int, default=ProxyModelConfig().steps)
-    given = parser.parse_args()
-    texts = kinds(given.data)
-    documents = [text for of_kind in texts.values() for text in of_kind[::2][:75]]
+    parser.set_defaults(documents=75)
+    given = command.read(parser, steps=5, documents=8)
+    texts = kinds()
+    documents = [text for of_kind in texts.values() for text in of_kind[::2][: given.documents]]
     order = np.random.default_rng(1).permutation(len(documents))
     started = time.process_time()
     row = {
@@ -88,14 +89,15 @@ def main() -> None:
     print("| cluster | before | after | slope | seconds |")
     for name, of_kind in texts.items():
         started = time.process_time()
-        found = learnt(model, of_kind[1::2][:16], ClusterLossesConfig())
+        found = learnt(model, of_kind[1::2][: 3 if given.small else 16], ClusterLossesConfig())
         seconds = time.process_time() - started
         assert found is not None
         print(f"| {name} | {found.before:.3f} | {found.after:.3f} | {found.slope:+.4f} | {seconds:.2f} |")
     print("| perplexity by | parameters | speed |")
     with one_thread():
-        perplexity("the proxy model", row["file"], texts["RFCs"][:40])
-        perplexity("Llama, 256 wide, 4 layers", llama(given.data, 256, 4), texts["RFCs"][:20])
+        perplexity("the proxy model", row["file"], texts["RFCs"][: 2 if given.small else 40])
+        if (file := command.attempt(llama, 256, 4)) is not None:
+            perplexity("Llama, 256 wide, 4 layers", file, texts["RFCs"][: 1 if given.small else 20])
 
 
 if __name__ == "__main__":

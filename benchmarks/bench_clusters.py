@@ -1,6 +1,6 @@
 """Clusters: speed of vectors and of assignment, inertia beside scikit-learn's K-means, planted topics, bytes a row.
 
-    python benchmarks/bench_clusters.py [--data ../shared/data] [--documents 9000]
+    python benchmarks/bench_clusters.py [--documents 9000]
 
 Documents are real, with what they are as their topic: parts of RFCs, installed Python files, news articles, pages of
 jest's manual, 20 sentences each in ten languages. scikit-learn's KMeans gets the same vectors as float32, in the same
@@ -10,8 +10,6 @@ whose topic is the most frequent one of their cluster.
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import io
 import random
 import sysconfig
@@ -20,9 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import command
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from corpora import articles, manual, rfcs, sentences, source_paths
+from cpu_time import megabytes
 from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import TfidfVectorizer
 from threadpoolctl import threadpool_limits
@@ -36,22 +37,19 @@ LANGUAGES = ("de", "fr", "ru", "es", "ar", "hi", "fi", "zh", "ja", "th")
 CHARACTERS = 4000
 
 
-def documents(data: Path) -> Iterator[tuple[str, str]]:
-    """Topic and text."""
+def documents(count: int) -> Iterator[tuple[str, str]]:
+    """Topic and text; at most `count` of RFCs and of files."""
     draw = random.Random(17)
-    for text in pq.read_table(data / "rfc.parquet", columns=["text"]).column("text").to_pylist()[:1500]:
+    for text in rfcs(count):
         first = draw.randrange(max(1, len(text) - CHARACTERS))
         yield "rfc", text[first : first + CHARACTERS]
-    for path in draw.sample(sorted(Path(sysconfig.get_path("purelib")).rglob("*.py")), 1500):
-        yield "python", path.read_text(errors="replace")[:CHARACTERS]
-    for path in sorted((data / "near_duplicates").glob("*[125]*00.train.gz")):
-        yield from (
-            ("news", line.partition(" ")[2]) for line in gzip.decompress(path.read_bytes()).decode().split("\n")
-        )
-    for path in sorted((data / "jest_docs").rglob("*.md")):
-        yield "jest", path.read_text()
+    installed = [path for path in source_paths() if path.is_relative_to(sysconfig.get_path("purelib"))]
+    yield from (("python", path.read_text(errors="replace")[:CHARACTERS]) for path in draw.sample(installed, count))
+    for size in (100, 1000, 2500):
+        yield from (("news", text) for text in articles(size).values())
+    yield from (("jest", text) for text in manual().values())
     for language in LANGUAGES:
-        lines = (data / "languages" / f"{language}.txt").read_text().split("\n")
+        lines = sentences(language)[language]
         yield from ((language, "\n".join(draw.sample(lines, 20))) for _ in range(200))
 
 
@@ -87,7 +85,7 @@ def two_levels(vectors: np.ndarray, coarse: int, fine: int) -> tuple[np.ndarray,
 
 def embedding_part(content: pa.Array, topics: np.ndarray) -> np.ndarray:
     """Speed, and how well topics are told apart, by what a vector is; gives the default vectors."""
-    size = sum(len(text.as_py().encode()) for text in content) / 1e6
+    size = megabytes(content.to_pylist())
     print(f"{len(content):,} documents, {size:.1f} MB")
     print("\n| vectors | MB/s embedded | purity, 16 | purity, 64 |\n|---|---|---|---|")
     kept = None
@@ -108,14 +106,14 @@ def embedding_part(content: pa.Array, topics: np.ndarray) -> np.ndarray:
     return kept[kept.any(axis=1)]
 
 
-def packages_part() -> None:
+def packages_part(packages_count: int) -> None:
     """Topics inside one kind of text: which package a Python file is of, beside tf-idf that is not projected."""
     root = Path(sysconfig.get_path("purelib"))
     files: dict[str, list[Path]] = {}
     for path in sorted(root.rglob("*.py")):
         if path.stat().st_size > 500:
             files.setdefault(path.relative_to(root).parts[0], []).append(path)
-    largest = sorted(files, key=lambda name: (-len(files[name]), name))[:20]
+    largest = sorted(files, key=lambda name: (-len(files[name]), name))[:packages_count]
     draw = random.Random(3)
     chosen = [(name, path) for name in largest for path in draw.sample(files[name], min(60, len(files[name])))]
     packages = np.array([name for name, _ in chosen])
@@ -132,29 +130,29 @@ def packages_part() -> None:
         print(f"| {k} clusters | {purity(labels, packages):.3f} | {purity(peer, packages):.3f} |")
 
 
-def inertia_part(vectors: np.ndarray) -> None:
+def inertia_part(vectors: np.ndarray, ks: tuple[int, ...]) -> None:
     """Inertia and seconds beside scikit-learn, and what two levels cost."""
     plain = vectors.astype(np.float32) / SCALE
     print("\n| K-means | inertia | scikit-learn, best of 3 | ratio | seconds | scikit-learn, one of them |")
     print("|---|---|---|---|---|---|")
-    for k in (16, 64, 256):
+    for k in ks:
         seconds, centroids = best(lambda k=k: k_means.fit(vectors, k, 0), 1)
         inertia = k_means.assign(vectors, centroids)[1].sum() / SCALE**2
         peer_seconds, peer = best(lambda k=k: KMeans(k, n_init=3, random_state=0, max_iter=50).fit(plain), 1)
         ratio = inertia / peer.inertia_
         print(f"| {k} | {inertia:.1f} | {peer.inertia_:.1f} | {ratio:.4f} | {seconds:.2f} | {peer_seconds / 3:.2f} |")
-        if k == 256:
+        if k == ks[-1]:
             _, _, squares, _ = two_levels(vectors, 16, k)
             ratio = squares.sum() / SCALE**2 / peer.inertia_
             print(f"| 16, then {k} | {squares.sum() / SCALE**2:.1f} | {peer.inertia_:.1f} | {ratio:.4f} | | |")
 
 
-def assignment_part(vectors: np.ndarray) -> None:
+def assignment_part(vectors: np.ndarray, cells: tuple[tuple[int, int], ...]) -> None:
     """Documents a second that go to their cluster, with few and with many centroids."""
     print("\n| centroids | documents/s, vector to cluster | scikit-learn's predict, flat |\n|---|---|---|")
     draw = np.random.default_rng(0)
     rows = np.ascontiguousarray(np.tile(vectors, (3, 1))[:20_000])
-    for coarse, fine in ((16, 256), (2_000, 20_000), (15_000, 60_000)):
+    for coarse, fine in cells:
         centres = rows[draw.integers(len(rows), size=coarse + fine)]
         counts = np.full(coarse, fine // coarse)
         starts = np.append(0, np.cumsum(counts))
@@ -182,21 +180,19 @@ def assignment_part(vectors: np.ndarray) -> None:
 
 def main() -> None:
     """Run all parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[1].parent / "shared" / "data")
+    parser = command.parser(__doc__)
     parser.add_argument("--documents", type=int, default=9000, help="most of them, drawn by a seed")
-    given = parser.parse_args()
-    if not given.data.is_dir():
-        parser.exit(0, f"no real data at {given.data}; give --data\n")
-    found = [(topic, text) for topic, text in documents(given.data) if text]
+    parser.set_defaults(ks=(16, 64, 256), cells=((16, 256), (2_000, 20_000), (15_000, 60_000)), packages=20)
+    given = command.read(parser, documents=300, ks=(4, 16), cells=((4, 64),), packages=3)
+    found = [(topic, text) for topic, text in command.readable(documents(given.documents // 6)) if text]
     random.Random(1).shuffle(found)
     topics = np.array([topic for topic, _ in found[: given.documents]])
     content = pa.array([text for _, text in found[: given.documents]], pa.large_string())
     with threadpool_limits(1):
         vectors = embedding_part(content, topics)
-        packages_part()
-        inertia_part(vectors)
-        assignment_part(vectors)
+        packages_part(given.packages)
+        inertia_part(vectors, given.ks)
+        assignment_part(vectors, given.cells)
 
 
 if __name__ == "__main__":

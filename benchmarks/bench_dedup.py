@@ -3,7 +3,7 @@
     make bench-dedup                                    everything, on this machine's two cores: about 30 minutes
     python benchmarks/bench_dedup.py --part quality     one part: quality, speed, boilerplate, templates, ..
 
-Documents are pieces of RFCs of 2 KB and Python files (benchmarks/dedup_corpora.py). Speed is the slope between two
+Documents are pieces of RFCs of 2 KB and Python files (benchmarks/corpora.py). Speed is the slope between two
 sizes, so that Spark's fixed costs per step do not hide it; ratios are of one run. Kernels alone, and other tools, are
 measured by bench_dedup_kernels.py.
 """
@@ -14,16 +14,16 @@ import argparse
 import itertools
 import resource
 import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import command
 import numpy as np
 import pyarrow as pa
-from dedup_corpora import (
+from bench_dedup_kernels import all_pairs
+from corpora import (
     documents_table,
     multiplied,
     near_identical,
@@ -32,14 +32,13 @@ from dedup_corpora import (
     rfc_pieces,
     template_pages,
 )
-from dedup_lake import NEAR_STEPS, DedupLake
-from numba import njit, prange
+from lakes import NEAR_STEPS, DedupLake
 
+from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.near.bands import solve_bands
 from spark_jobs.dedup.near.buckets import DEFAULT_DOCUMENT_BYTES
 
 CORES = 2
-_MOST_PAIRS = 1000
 _WIDE_BACKGROUND = {"sample_documents": 10_000}
 
 
@@ -59,42 +58,11 @@ def prose(count: int) -> pa.Table:
 # -- quality: every pair of documents compared, without signatures, bands or buckets ---------------------------------
 
 
-@njit(parallel=True, cache=True)
-def all_similar(
-    offsets: np.ndarray, hashes: np.ndarray, weights: np.ndarray, totals: np.ndarray, num: int, den: int, most: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Brute force: merge every two bags; (D, most, 4) left, right, shared, united of those with J >= num / den."""
-    documents = offsets.size - 1
-    found = np.zeros((documents, most, 4), np.int64)
-    counts = np.zeros(documents, np.int64)
-    for left in prange(documents):
-        for right in range(left + 1, documents):
-            low, high = min(totals[left], totals[right]), max(totals[left], totals[right])
-            if low * den < high * num:
-                continue
-            i, j, shared = offsets[left], offsets[right], 0
-            while i < offsets[left + 1] and j < offsets[right + 1]:
-                if hashes[i] == hashes[j]:
-                    shared += min(weights[i], weights[j])
-                    i += 1
-                    j += 1
-                elif hashes[i] < hashes[j]:
-                    i += 1
-                else:
-                    j += 1
-            united = totals[left] + totals[right] - shared
-            if shared * den >= united * num and counts[left] < most:
-                entry = found[left, counts[left]]
-                entry[0], entry[1], entry[2], entry[3] = left, right, shared, united
-                counts[left] += 1
-    return found, counts
-
-
-def quality(folder: str) -> Iterator[str]:
+def quality(folder: str, given: argparse.Namespace) -> Iterator[str]:
     """Precision and recall against all pairs, the recall curve below and above the threshold, and the kept set."""
     for name, rows in (
-        ("prose", documents_table(rfc_pieces()[:12_000], "prose", "en")),
-        ("code", documents_table(python_files(12_000), "code", "Python")),
+        ("prose", documents_table(rfc_pieces(given.documents), "prose", "en")),
+        ("code", documents_table(python_files(given.documents), "code", "Python")),
     ):
         made = lake(folder, f"quality-{name}", rows)
         # Buckets below 0.7 are not made, so what is found there is a by-product: it shows the curve.
@@ -117,18 +85,15 @@ def quality(folder: str) -> Iterator[str]:
 
 def brute_force(made: DedupLake, least: Fraction = Fraction(1, 2)) -> dict[frozenset[str], Fraction]:
     """J of every two documents of the lake that are at least so similar."""
-    bags = made.rows("bags", "doc_id", "token_count", "total_weight", "token_hashes", "units", "levels")
-    offsets = np.concatenate([[0], np.cumsum(bags.column("token_count").to_numpy())]).astype(np.int64)
-    joined = {name: b"".join(bags.column(name).to_pylist()) for name in ("token_hashes", "units", "levels")}
-    weights = np.frombuffer(joined["units"], np.uint8).astype(np.int64) * np.frombuffer(joined["levels"], np.uint8)
-    hashes = np.frombuffer(joined["token_hashes"], np.uint64)
-    ids = bags.column("doc_id").to_pylist()
-    totals = np.add.reduceat(weights, offsets[:-1])
-    found, counts = all_similar(offsets, hashes, weights, totals, least.numerator, least.denominator, _MOST_PAIRS)
-    if counts.max(initial=0) == _MOST_PAIRS:
-        raise ValueError(f"quality: a document has {_MOST_PAIRS} pairs or more; raise _MOST_PAIRS")
-    rows = found[np.arange(_MOST_PAIRS) < counts[:, None]]
-    return {frozenset((ids[a], ids[b])): Fraction(s, u) for a, b, s, u in rows.tolist()}
+    stored = made.rows("bags", "doc_id", "token_count", "token_hashes", "units", "levels")
+    offsets = np.concatenate([[0], np.cumsum(stored.column("token_count").to_numpy())]).astype(np.int64)
+    joined = {name: b"".join(stored.column(name).to_pylist()) for name in ("token_hashes", "units", "levels")}
+    parts = (np.frombuffer(joined[name], np.uint8) for name in ("units", "levels"))
+    bags = Bags(offsets, np.frombuffer(joined["token_hashes"], np.uint64), *parts)
+    ids, found = stored.column("doc_id").to_pylist(), all_pairs(bags, float(least) - 1e-12)
+    rows = zip(*(column.tolist() for column in found), strict=True)
+    pairs = {frozenset((ids[a], ids[b])): Fraction(shared, united) for a, b, shared, united in rows}
+    return {pair: j for pair, j in pairs.items() if j >= least}
 
 
 def recall_line(hit: int, total: int) -> str:
@@ -160,9 +125,9 @@ def timed(made: DedupLake) -> dict[str, float]:
     return {**spent, "sum": sum(spent.values())}
 
 
-def speed(folder: str, sizes: tuple[int, ...] = (10_000, 50_000, 200_000)) -> Iterator[str]:
+def speed(folder: str, given: argparse.Namespace) -> Iterator[str]:
     """Seconds of each step by size, the slope between sizes, and documents a second and core."""
-    timed(lake(folder, "warm", prose(2_000)))  # the JVM compiles, workers load their kernels
+    sizes = given.sizes
     runs = {size: timed(lake(folder, f"speed-{size}", prose(size))) for size in sizes}
     yield f"{'step':<12}" + "".join(f"{size:>10}" for size in sizes) + f"{'ms/doc (slope)':>18}"
     for name in (*NEAR_STEPS, "sum"):
@@ -178,11 +143,11 @@ def speed(folder: str, sizes: tuple[int, ...] = (10_000, 50_000, 200_000)) -> It
     yield memory()
 
 
-def boilerplate(folder: str, size: int = 200_000, planted: int = 100_000) -> Iterator[str]:
+def boilerplate(folder: str, given: argparse.Namespace) -> Iterator[str]:
     """The same number of documents with and without a bucket of near-identical ones, alike at all thresholds or not."""
-    pieces = rfc_pieces()
-    richest = max(pieces[:2000], key=lambda text: len(set(text.split())))
-    timed(lake(folder, "warm-boilerplate", prose(2_000)))
+    size, planted = given.sizes[-1], given.sizes[-1] // 2
+    pieces = rfc_pieces(2000)
+    richest = max(pieces, key=lambda text: len(set(text.split())))
     plain = timed(lake(folder, "plain", prose(size)))
     for name, make in (("words left out", near_identical), ("a word of its own", own_word_each)):
         copies = documents_table(make(richest, planted), "prose", "en", start=size)
@@ -203,11 +168,10 @@ def boilerplate(folder: str, size: int = 200_000, planted: int = 100_000) -> Ite
             )
 
 
-def templates(folder: str, pages: int = 6_000, strangers: int = 1_500) -> Iterator[str]:
+def templates(folder: str, given: argparse.Namespace) -> Iterator[str]:
     """Pages of one template, a twin of every third beside them: what is left of the twins, and the seconds."""
-    twins, originals = template_pages(pages)
-    texts = [*originals, *twins, *rfc_pieces()[:strangers]]
-    timed(lake(folder, "warm-templates", prose(2_000)))
+    twins, originals = template_pages(given.documents // 2)
+    texts = [*originals, *twins, *rfc_pieces(given.documents // 8)]
     plain = timed(lake(folder, "plain-templates", prose(len(texts))))
     made = lake(folder, "templates", documents_table(texts, "prose", "en"))
     spent = timed(made)
@@ -218,11 +182,12 @@ def templates(folder: str, pages: int = 6_000, strangers: int = 1_500) -> Iterat
     yield f"all steps: {spent['sum']:.1f} s and {plain['sum']:.1f} s"
 
 
-def forecast(folder: str) -> Iterator[str]:
+def forecast(folder: str, given: argparse.Namespace) -> Iterator[str]:
     """Bands, bytes and recall of a document by size of the corpus, solved on backgrounds measured here."""
     yield f"{'features, threshold':<28}" + "".join(f"{f'10^{power}':>28}" for power in (6, 7, 8, 9, 10))
     for features in ("words", "word_pairs"):
-        made = lake(folder, f"forecast-{features}", documents_table(rfc_pieces()[::8], "prose", "en"))
+        rows = documents_table(rfc_pieces()[:: 96_000 // given.documents], "prose", "en")
+        made = lake(folder, f"forecast-{features}", rows)
         made.run({"vocabulary": {"features": features}, "bags": {"features": features}, "background": _WIDE_BACKGROUND})
         rows = made.rows("background", "similarity", "pair_count")
         counts = np.zeros(1001, np.int64)
@@ -239,11 +204,11 @@ def forecast(folder: str) -> Iterator[str]:
             yield f"{f'{features}, {threshold}':<28}" + "".join(cells)
 
 
-def increment(folder: str, size: int = 200_000, repeats: int = 3) -> Iterator[str]:
+def increment(folder: str, given: argparse.Namespace) -> Iterator[str]:
     """A first increment, then in turn an empty one and one of 1%; the median of the empty is subtracted from both."""
+    size, repeats = given.sizes[-1], given.repeats
     part = size // 100
     rows = prose(size + repeats * part)
-    timed(lake(folder, "warm-increment", prose(2_000), prose(2_010).slice(2_000)))
     made = lake(folder, "increment", rows.slice(0, size))
     full = timed(made)
     empties, smalls = [], []
@@ -259,38 +224,6 @@ def increment(folder: str, size: int = 200_000, repeats: int = 3) -> Iterator[st
     yield f"1% more documents cost {share:.1%} of the full run, fixed costs subtracted (asked: at most 5%)"
 
 
-def chain(folder: str, edges: int = 1_000_000) -> Iterator[str]:
-    """A chain of a million edges, components and kept set, on Spark alone and with the driver."""
-    from pyspark.sql import functions as F
-
-    from spark_jobs.dedup.graph.connected_components import connected_components
-    from spark_jobs.dedup.graph.kept_set import removed_vertices
-
-    spark = lake(folder, "chain").lake.session()
-
-    def hashed(column: object) -> object:
-        return F.xxhash64(column)
-
-    numbers = spark.range(edges).select(hashed(F.col("id")).alias("a"), hashed(F.col("id") + 1).alias("b"))
-    links = numbers.select(
-        F.lit(1).alias("groups"), F.greatest("a", "b").alias("worse"), F.least("a", "b").alias("better")
-    )
-    links = links.localCheckpoint()
-    for label, limit in (("Spark rounds", 0), ("driver", 4_000_000)):
-        for name, solve in (
-            ("components", lambda e, n: connected_components(e.toDF("groups", "left", "right"), n)),
-            ("kept set", removed_vertices),
-        ):
-            yield timed_line(f"chain of {edges} edges, {name}, {label}", lambda s=solve, n=limit: s(links, n).count())
-
-
-def timed_line(label: str, work: Callable[[], int]) -> str:
-    """A label with the rows that came out and the seconds."""
-    started = time.monotonic()
-    rows = work()
-    return f"{label}: {rows} rows in {time.monotonic() - started:.1f} s"
-
-
 def memory() -> str:
     """Peak memory of this process and of the largest of its children."""
     own, children = (
@@ -299,28 +232,29 @@ def memory() -> str:
     return f"peak memory: driver's Python {own:.2f} GiB, largest child (the JVM or a Python worker) {children:.2f} GiB"
 
 
-PARTS: dict[str, Callable[[str], Iterator[str]]] = {
+PARTS: dict[str, Callable[[str, argparse.Namespace], Iterator[str]]] = {
     "quality": quality,
     "speed": speed,
     "boilerplate": boilerplate,
     "templates": templates,
     "forecast": forecast,
     "increment": increment,
-    "chain": chain,
 }
 
 
 def main() -> None:
     """Run the parts asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("--part", choices=PARTS, action="append", help="parts to run; all without it")
-    chosen = parser.parse_args().part or list(PARTS)
+    parser.set_defaults(documents=12_000, sizes=[10_000, 50_000, 200_000], repeats=3)
+    given = command.read(parser, documents=240, sizes=[100, 200], repeats=1)
     with tempfile.TemporaryDirectory(prefix="bench-dedup-") as folder:
-        for part in chosen:
-            sys.stdout.write(f"== {part}\n")
-            for line in PARTS[part](folder):
-                sys.stdout.write(f"{line}\n")
-                sys.stdout.flush()
+        if not given.small:  # the JVM compiles, workers load their kernels
+            timed(lake(folder, "warm", prose(2_000), prose(2_010).slice(2_000)))
+        for part in given.part or PARTS:
+            print(f"== {part}")
+            for line in PARTS[part](folder, given):
+                print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,19 +10,20 @@ are the steps' own, of a vocabulary of the set itself. JAVA_HOME adds the JDK's 
 from __future__ import annotations
 
 import argparse
-import gzip
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from math import ceil, log
 
+import command
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
+from bench_dedup_kernels import Corpus, all_pairs, cpu_seconds, frozen_units, rows_of, weighed
+from corpora import articles, manual, python_files, real, rfc_pieces, sentences
+from labelled_duplicates import code_pairs, prose_pairs
+from lexed_features import counted, lexed, mixed, parts, runs_of, words
 
-from benchmarks.bench_dedup_kernels import Corpus, all_pairs, cpu_seconds, frozen_units, rows_of, weighed
-from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
-from benchmarks.labelled_duplicates import code_pairs, prose_pairs
-from benchmarks.lexed_features import counted, lexed, mixed, parts, runs_of, words
 from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.bags.features import Features
@@ -76,15 +77,9 @@ WORDS: dict[str, Count] = {
 }
 CODE: dict[str, Count] = {
     "words_and_structure": compiled(Features()),
-    "words, runs of 5": made(words, part_runs(5)),
     "words, runs of 8": made(words, part_runs(8)),
-    "words, runs of 12": made(words, part_runs(12)),
-    "runs of 3": made(part_runs(3)),
-    "runs of 5": made(part_runs(5)),
     "runs of 8": made(part_runs(8)),
-    "2 parts with names": made(part_runs(2, names=True)),
     "3 parts with names": made(part_runs(3, names=True)),
-    "5 parts with names": made(part_runs(5, names=True)),
 }
 
 
@@ -102,7 +97,7 @@ def bags_of(corpus: Corpus, count: Count, weights: bool = True) -> Bags:
 
 def edits(arguments: argparse.Namespace) -> None:
     """How well J ranks edited copies before strangers, and what of each edit is found where 5% of the strangers are."""
-    for labelled in (*prose_pairs(arguments.pairs), *code_pairs(arguments.pairs)):
+    for labelled in command.readable(itertools.chain(prose_pairs(arguments.pairs), code_pairs(arguments.pairs))):
         labels = np.array([pair.label for pair in labelled.pairs])
         same = np.array([pair.same for pair in labelled.pairs])
         kinds = list(dict.fromkeys(labels[same]))
@@ -163,7 +158,7 @@ def known(arguments: argparse.Namespace) -> None:
         f"{'documents (true pairs)':<36} {'features':<16} {'J of true pairs':>16} {'F1 .7':>6} {'.8':>5} {'.9':>5} "
         f"{'best F1 (at)':>13} {'avg prec':>8}"
     )
-    for name, texts, true in known_sets():
+    for name, texts, true in command.readable(known_sets(arguments.known)):
         for feature in ("words", "word_pairs", "3 words", "5 words"):
             print_known(name, feature, bags_of(Corpus("prose", None, texts), WORDS[feature]), true)
     print("J of true pairs: quartiles")
@@ -171,7 +166,8 @@ def known(arguments: argparse.Namespace) -> None:
 
 def print_known(name: str, feature: str, bags: Bags, true: set[tuple[int, int]]) -> None:
     """One row: how well J tells the true pairs from all others."""
-    left, right, similarity = all_pairs(bags, 0.02)
+    left, right, shared, united = all_pairs(bags, 0.02)
+    similarity = shared / united
     is_true = np.array([pair in true for pair in zip(left.tolist(), right.tolist(), strict=True)], bool)
     order = np.argsort(-similarity, kind="stable")
     hits = np.cumsum(is_true[order])
@@ -191,19 +187,21 @@ def print_known(name: str, feature: str, bags: Bags, true: set[tuple[int, int]])
     )
 
 
-def known_sets() -> Iterator[tuple[str, list[str], set[tuple[int, int]]]]:
+def known_sets(sizes: list[int]) -> Iterator[tuple[str, list[str], set[tuple[int, int]]]]:
     """Planted near-duplicates, versions of a manual, and documents that replace others: name, texts, true pairs."""
-    for size in (1000, 2500):
-        yield articles(size)
-    pages: dict[str, str] = {}
-    for path in sorted((REAL_DATA / "jest_docs").glob("*/**/*.md")):
-        pages.setdefault(
-            path.read_text(encoding="utf-8"), str(path.relative_to(REAL_DATA / "jest_docs")).split("/", 1)[1]
-        )
+    for size in sizes:
+        found = articles(size)
+        row_of = {name: row for row, name in enumerate(found)}
+        lines = (real("near_duplicates") / f"articles_{size}.truth").read_text().splitlines()
+        true = {(min(ends), max(ends)) for ends in ([row_of[name] for name in line.split()] for line in lines)}
+        yield f"{size:,} articles ({len(true)})", list(found.values()), true
+    pages = {text: path.split("/", 1)[1] for path, text in reversed(manual().items())}
     names = list(pages.values())
     same = {(a, b) for b in range(len(names)) for a in range(b) if names[a] == names[b]}
     yield f"{len(names)} pages of a manual ({len(same)})", list(pages), same
-    rfcs = pq.read_table(REAL_DATA / "rfc.parquet", columns=["number", "obsoletes", "text"]).to_pylist()
+    if max(sizes) < 1000:
+        return
+    rfcs = pq.read_table(real("rfc.parquet"), columns=["number", "obsoletes", "text"]).to_pylist()
     row_of = {rfc["number"]: row for row, rfc in enumerate(rfcs)}
     replaced = {
         (min(row, row_of[number]), max(row, row_of[number]))
@@ -212,19 +210,6 @@ def known_sets() -> Iterator[tuple[str, list[str], set[tuple[int, int]]]]:
         if number in row_of
     }
     yield f"{len(rfcs):,} RFCs, obsoletes ({len(replaced)})", [rfc["text"] for rfc in rfcs], replaced
-
-
-def articles(size: int) -> tuple[str, list[str], set[tuple[int, int]]]:
-    """The articles of chrisjmccormick/MinHash."""
-    folder = REAL_DATA / "near_duplicates"
-    lines = gzip.decompress((folder / f"articles_{size}.train.gz").read_bytes()).decode("utf-8", "replace").splitlines()
-    names, texts = zip(*(one.split(" ", 1) for one in lines), strict=True)
-    row_of = {name: row for row, name in enumerate(names)}
-    ends = [
-        [row_of[name] for name in one.split()] for one in (folder / f"articles_{size}.truth").read_text().splitlines()
-    ]
-    true = {(min(pair), max(pair)) for pair in ends}
-    return f"{size:,} articles ({len(true)})", list(texts), true
 
 
 # ---- cost
@@ -238,7 +223,7 @@ def cost(arguments: argparse.Namespace) -> None:
         f"{'':<34} {'features':<20} {'docs/s':>8} {'tokens':>6} {'q99':>5} {'q99.9':>5} {'q99.99':>6} "
         f"{'10^6':>9} {'10^7':>9} {'10^8':>9} {'10^9':>9} {'bytes':>7} {'':>7}"
     )
-    for corpus, name in background_corpora():
+    for corpus, name in command.readable(background_corpora(arguments.documents)):
         names = ("words", "word_pairs", "words_and_structure") if corpus.kind == "code" else ("words", "word_pairs")
         for feature in names:
             print_cost(corpus, name, feature, {**WORDS, **CODE}[feature])
@@ -277,15 +262,17 @@ def cheapest(histogram: Int64Array, documents: int) -> tuple[int, int]:
     raise ValueError("no number of rows is selective enough; the background is as alike as duplicates are")
 
 
-def background_corpora() -> Iterator[tuple[Corpus, str]]:
-    """RFCs in pieces, texts of eight languages, Python files."""
-    yield Corpus("prose", None, rfc_pieces()[:80_000:16]), "5,000 pieces of RFCs"
+def background_corpora(count: int) -> Iterator[tuple[Corpus, str]]:
+    """RFCs in pieces, Python files, texts of eight languages: so many of the first, half as many of the second."""
+    pieces = rfc_pieces(16 * count)[::16]
+    yield Corpus("prose", None, pieces), f"{len(pieces):,} pieces of RFCs"
+    files = python_files(2 * count)[::4]
+    yield Corpus("code", "Python", files), f"{len(files):,} Python files"
     texts = []
     for code in ("zh", "ja", "ko", "th", "ru", "ar", "de", "en"):
-        lines = (REAL_DATA / "languages" / f"{code}.txt").read_text(encoding="utf-8").splitlines()
-        texts += [" ".join(lines[at : at + 6]) for at in range(0, len(lines), 6)]
+        lines = sentences(code)[code]
+        texts += [" ".join(lines[at : at + 6]) for at in range(0, len(lines), 6)][:count]
     yield Corpus("prose", None, texts), f"{len(texts):,} texts of 8 languages"
-    yield Corpus("code", "Python", python_files()[::4][:2500]), "2,500 Python files"
 
 
 PARTS = {"edits": edits, "known": known, "cost": cost}
@@ -293,16 +280,12 @@ PARTS = {"edits": edits, "known": known, "cost": cost}
 
 def main() -> None:
     """Run the parts asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--part", choices=PARTS, action="append", help="one part; all by default")
     parser.add_argument("--pairs", type=int, default=60, help="pairs of each kind of edit")
-    arguments = parser.parse_args()
-    if not (REAL_DATA / "rfc.parquet").is_file():
-        print(f"skipped: no rfc.parquet in {REAL_DATA}; set REAL_DATA_DIR")
-        return
-    for name in arguments.part or PARTS:
-        print(f"-- {name}", flush=True)
-        PARTS[name](arguments)
+    parser.set_defaults(known=[1000, 2500], documents=5000)
+    arguments = command.read(parser, pairs=3, known=[100], documents=300)
+    command.run_parts(PARTS, arguments.part, arguments)
 
 
 if __name__ == "__main__":

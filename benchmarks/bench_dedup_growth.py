@@ -8,12 +8,12 @@ ones as `large_buckets` does; and the lookups of `thresholds` in its sample, whe
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import command
 import numpy as np
 import pyarrow as pa
 
@@ -110,9 +110,9 @@ def grown(name: str, sizes: Sequence[int], make: Callable[[int], Bags], work: Ca
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("--documents", type=int, nargs="+", default=[5_000, 10_000, 20_000, 50_000])
-    sizes = parser.parse_args().documents
+    sizes = command.read(parser, documents=[400, 800]).documents
     for labels, fields, choices in ((150, 12, 4), (60, 10, 3), (40, 15, 12)):
         name = f"forms: {labels} labels, {fields} of {choices}"
         grown(name, sizes, lambda n, form=(labels, fields, choices): forms(n, *form), kept_in_batches)  # type: ignore[misc]

@@ -14,21 +14,22 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 
+import command
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from corpora import python_files, rfc_pieces
+from cpu_time import seconds
 from datasketch import WeightedMinHashGenerator
+from dedup_peers import Pairs, memory_megabytes, print_peers
+from lexed_features import counted, lexed, runs_of, words
 from numba import njit
 
-from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
-from benchmarks.dedup_peers import Pairs, memory_megabytes, print_peers
-from benchmarks.lexed_features import counted, lexed, runs_of, words
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.bags.features import Features, token_rules
 from spark_jobs.dedup.bags.token_counts import TokenCounts, count_tokens
@@ -175,8 +176,11 @@ def find_duplicates(texts: list[str]) -> tuple[Pairs, list[int]]:
 # ---- brute force
 
 
-def all_pairs(bags: Bags, least: float) -> tuple[Int64Array, Int64Array, Float64Array]:
-    """All pairs of rows (earlier, later) with J >= least > 0, and J; every two documents that share a token meet."""
+def all_pairs(bags: Bags, least: float) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+    """All pairs of rows (earlier, later) with J >= least > 0, weights they share and have together.
+
+    Every two documents that share a token meet.
+    """
     _, tokens = np.unique(bags.hashes, return_inverse=True)
     starts = np.concatenate([[0], np.cumsum(np.bincount(tokens))]).astype(np.int64)
     lists = (starts[:-1].copy(), np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int64))
@@ -185,11 +189,11 @@ def all_pairs(bags: Bags, least: float) -> tuple[Int64Array, Int64Array, Float64
     for row in range(len(bags)):
         own = slice(bags.offsets[row], bags.offsets[row + 1])
         shared = _shared_with_earlier(row, tokens[own], weights[own], starts, *lists)
-        similarity = shared / np.maximum(totals[:row] + totals[row] - shared, 1)
-        near = np.flatnonzero(similarity >= least)
-        found.append((near, np.full(len(near), row), similarity[near]))
-    left, right, similarity = (np.concatenate(column) for column in zip(*found, strict=True))
-    return left, right, similarity
+        united = np.maximum(totals[:row] + totals[row] - shared, 1)
+        near = np.flatnonzero(shared >= least * united)
+        found.append((near, np.full(len(near), row), shared[near], united[near]))
+    left, right, shared, united = (np.concatenate(column) for column in zip(*found, strict=True))
+    return left, right, shared, united
 
 
 @njit(cache=True)
@@ -217,15 +221,10 @@ def _shared_with_earlier(
 # ---- kernels
 
 
-def cpu_seconds(work: Callable[[], object], runs_count: int = 3) -> float:
+def cpu_seconds(work: Callable[[], object]) -> float:
     """Best of three, after one run that compiles."""
     work()
-    seconds = []
-    for _ in range(runs_count):
-        started = time.process_time()
-        work()
-        seconds.append(time.process_time() - started)
-    return min(seconds)
+    return seconds(work)
 
 
 def kernels(arguments: argparse.Namespace) -> None:
@@ -249,19 +248,19 @@ def kernels(arguments: argparse.Namespace) -> None:
             bags = corpus.bag(batch, made.units)
             signatures(rows_of(bags, np.flatnonzero(np.diff(bags.offsets))), made.darts)
 
-        seconds = cpu_seconds(partial(each, corpus.count))
-        line("text to counts", name, megabytes / seconds, "MB/s")
-        seconds = cpu_seconds(partial(each, partial(corpus.bag, units=made.units)))
-        line("text to bags (counts, weights)", name, megabytes / seconds, "MB/s", 150)
+        spent = cpu_seconds(partial(each, corpus.count))
+        line("text to counts", name, megabytes / spent, "MB/s")
+        spent = cpu_seconds(partial(each, partial(corpus.bag, units=made.units)))
+        line("text to bags (counts, weights)", name, megabytes / spent, "MB/s", 150)
         chosen = np.flatnonzero((lengths >= low) & (lengths <= high))
         for rows, wanted in ((chosen, goal), (np.arange(len(lengths)), None)):
             bags = rows_of(made.bags, rows)
             label = f"{corpus.kind}, {np.diff(bags.offsets).mean():.0f} tokens a document"
-            seconds = cpu_seconds(partial(signatures, bags, made.darts))
-            line(f"bag to signature, {HOT_TOKENS:,} hot tokens", label, len(bags) / seconds, "docs/s", wanted)
-        seconds = cpu_seconds(partial(each, sign))
+            spent = cpu_seconds(partial(signatures, bags, made.darts))
+            line(f"bag to signature, {HOT_TOKENS:,} hot tokens", label, len(bags) / spent, "docs/s", wanted)
+        spent = cpu_seconds(partial(each, sign))
         is_prose = corpus.kind == "prose"
-        line("text to signature", name, len(corpus.texts) / seconds, "docs/s", 18_000 if is_prose else None)
+        line("text to signature", name, len(corpus.texts) / spent, "docs/s", 18_000 if is_prose else None)
         comparisons(made, corpus.kind)
     print(f"peak memory {memory_megabytes('VmHWM'):,.0f} MB, documents and bags of both inputs included")
 
@@ -273,16 +272,16 @@ def comparisons(made: Weighed, kind: str) -> None:
         background_counts(rows_of(made.bags, np.arange(min(1000, len(made.bags))))), 1_000_000, THRESHOLD, 0.99
     )
     salts = np.zeros(len(sketches), np.uint64)
-    seconds = cpu_seconds(lambda: band_keys(sketches, scheme, salts))
+    spent = cpu_seconds(lambda: band_keys(sketches, scheme, salts))
     bands = f"{scheme.bands} x {scheme.rows}{' overlapping' if scheme.overlapping else ''}"
-    line(f"band keys, {bands}", f"{kind} signatures", len(sketches) / seconds / 1e6, "M docs/s")
+    line(f"band keys, {bands}", f"{kind} signatures", len(sketches) / spent / 1e6, "M docs/s")
     left, right = candidates(sketches, made.bags, len(sketches))
     first, second = sketches[left], sketches[right]
-    seconds = cpu_seconds(lambda: agreement_counts(first, second))
-    line("agreement of 256 values", f"{len(left):,} {kind} candidates", len(left) / seconds / 1e6, "M pairs/s")
+    spent = cpu_seconds(lambda: agreement_counts(first, second))
+    line("agreement of 256 values", f"{len(left):,} {kind} candidates", len(left) / spent / 1e6, "M pairs/s")
     rows, others = rows_of(made.bags, left[:200_000]), rows_of(made.bags, right[:200_000])
-    seconds = cpu_seconds(lambda: overlaps(rows, others))
-    line("exact similarity", f"{len(rows):,} {kind} candidates", len(rows) / seconds / 1e6, "M pairs/s")
+    spent = cpu_seconds(lambda: overlaps(rows, others))
+    line("exact similarity", f"{len(rows):,} {kind} candidates", len(rows) / spent / 1e6, "M pairs/s")
 
 
 def line(kernel: str, name: str, rate: float, unit: str, goal: float | None = None) -> None:
@@ -325,13 +324,15 @@ class Estimates:
 
 def estimator(arguments: argparse.Namespace) -> None:
     """Bias and variance of the estimate of J by signatures, per bin of J."""
-    corpora = (Corpus("prose", None, neighbouring_pieces(20_000)), code(argparse.Namespace(documents=5000)))
+    corpora = (Corpus("prose", None, neighbouring_pieces(arguments.documents or 20_000)), code(arguments))
     print("bias +- its standard error over seeds; variance / that of 256 independent values; goal: |bias| <= 0.005")
     for corpus in corpora:
         made = weigh(corpus)
-        left, right, similarity = spread_pairs(made.bags, (arguments.documents or 540) // 9)
+        left, right, similarity = spread_pairs(made.bags, 10 if arguments.small else 60)
         bags = rows_of(made.bags, np.concatenate([left, right]))
-        methods = (darts_estimates(bags, 100), icws_estimates(bags, 12), datasketch_estimates(bags, 3))
+        seeds = (9, 3, 2) if arguments.small else (100, 12, 3)
+        makers = (darts_estimates, icws_estimates, datasketch_estimates)
+        methods = [make(bags, count) for make, count in zip(makers, seeds, strict=True)]
         print(f"\n{corpus.kind}, {len(left)} pairs of {len(made.bags):,} documents")
         head = (f"{method.name + f', {len(method.agreement)} seeds':>38}" for method in methods)
         print(f"{'J':<10} {'pairs':>5} " + " ".join(head))
@@ -347,7 +348,8 @@ def estimator(arguments: argparse.Namespace) -> None:
 
 def spread_pairs(bags: Bags, per_bin: int) -> tuple[Int64Array, Int64Array, Float64Array]:
     """Pairs of J in [0.1, 1), as many in each tenth, no document in two of them."""
-    left, right, similarity = all_pairs(bags, 0.1)
+    left, right, shared, united = all_pairs(bags, 0.1)
+    similarity = shared / united
     order = np.random.default_rng(SEED).permutation(len(left))
     room = dict.fromkeys(range(1, 10), per_bin)
     used: set[int] = set()
@@ -454,7 +456,7 @@ def brute_force(texts: list[str], name: str) -> set[tuple[int, int]]:
         counts = counted([runs_of(words(lexed(text, corpus.lexer)), 5 if name == "5-grams" else 1) for text in texts])
         ones = np.ones(len(counts.hashes), np.uint8)
         rows, bags = np.arange(len(texts)), Bags(counts.offsets, counts.hashes, ones, ones)
-    left, right, _ = all_pairs(bags, THRESHOLD - 1e-12)
+    left, right, *_ = all_pairs(bags, THRESHOLD - 1e-12)
     return set(zip(rows[left].tolist(), rows[right].tolist(), strict=True))
 
 
@@ -463,19 +465,14 @@ PARTS = {"kernels": kernels, "estimator": estimator, "peers": peers}
 
 def main() -> None:
     """Run the parts asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--part", choices=PARTS, action="append", help="one part; all by default")
-    parser.add_argument("--documents", type=int, help="documents (of the part estimator: pairs)")
+    parser.add_argument("--documents", type=int, help="of each kind")
     parser.add_argument(
         "--peer-python", default=os.environ.get("HEADRACE_PEER_PYTHON"), help="Python with datatrove and text-dedup"
     )
-    arguments = parser.parse_args()
-    if not (REAL_DATA / "rfc.parquet").is_file():
-        print(f"skipped: no rfc.parquet in {REAL_DATA}; set REAL_DATA_DIR")
-        return
-    for name in arguments.part or PARTS:
-        print(f"-- {name}", flush=True)
-        PARTS[name](arguments)
+    arguments = command.read(parser, documents=300)
+    command.run_parts(PARTS, arguments.part, arguments)
 
 
 if __name__ == "__main__":

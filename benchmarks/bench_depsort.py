@@ -11,21 +11,20 @@ some rounds; megabytes are of UTF-8.
 
 from __future__ import annotations
 
-import argparse
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import command
 import numpy as np
-from depsort_orders import arrays_of, order_shares
+from cpu_time import megabytes, peak_mib, seconds
+from depsort_orders import HEADER, arrays_of, table_row
 from depsort_truth import (
     JAVASCRIPT,
     PYTHON,
     TYPESCRIPT,
     C,
-    Skipped,
     Truth,
     c_truth,
     javascript_truth,
@@ -43,16 +42,12 @@ SETS: dict[str, tuple[Callable[[str, Path], Truth], Sequence[str]]] = {
     "TypeScript": (javascript_truth, tuple(TYPESCRIPT)),
     "C": (c_truth, tuple(C)),
 }
-HEADER = (
-    "| language | package | files | MB | edges | recall | precision | path | random | symbols | depth first | imports "
-    "| both | circles |"
-)
 
 
-def dependencies_of(repository: Repository, symbols: bool) -> list[Dependency]:
-    """What all resolvers find, without symbols unless they are wanted."""
+def dependencies_of(repository: Repository) -> list[Dependency]:
+    """What all resolvers find, without symbols."""
     found = (edge for resolver in RESOLVERS for edge in resolver(repository))
-    return merged(edge for edge in found if symbols or edge.kind != "symbol")
+    return merged(edge for edge in found if edge.kind != "symbol")
 
 
 def closure_pairs(repository: Repository, found: Sequence[Dependency], known: Sequence[bool]) -> set[tuple[int, int]]:
@@ -77,38 +72,28 @@ def closure_pairs(repository: Repository, found: Sequence[Dependency], known: Se
 def row(language: str, package: str, truth: Truth) -> str:
     """One line of the table."""
     repository = truth.repository
-    count = len(repository.paths)
-    found = dependencies_of(repository, symbols=False)
+    found = dependencies_of(repository)
     own = (
         closure_pairs(repository, found, truth.known)
         if truth.transitive
         else {(edge.needs, edge.needed) for edge in found if truth.known[edge.needs] and truth.known[edge.needed]}
     )
-    hits = len(own & truth.pairs)
-
-    megabytes = sum(len(text.encode()) for text in repository.texts) / 1e6
-    return (
-        f"| {language} | {package} | {count:,} | {megabytes:.1f} | {len(truth.pairs):,} | "
-        f"{hits / max(1, len(truth.pairs)):.4f} | {hits / max(1, len(own)):.4f} | "
-        f"{order_shares(repository, found, truth.pairs).cells()} |"
-    )
+    return table_row(language, package, repository, found, own, {*truth.pairs})
 
 
 def speed(repositories: Sequence[Repository], rounds: int) -> tuple[float, float]:
     """Megabytes, and the least CPU seconds in which imports of all of them are found and their files ordered."""
-    best = float("inf")
-    for _ in range(rounds):
-        started = time.process_time()
+
+    def order() -> None:
         for repository in repositories:
-            found = dependencies_of(repository, symbols=False)
-            order_files(repository.paths, arrays_of(found))
-        best = min(best, time.process_time() - started)
-    return sum(len(text.encode()) for repository in repositories for text in repository.texts) / 1e6, best
+            order_files(repository.paths, arrays_of(dependencies_of(repository)))
+
+    return sum(megabytes(repository.texts) for repository in repositories), seconds(order, rounds)
 
 
-def worst_case(files: int = 50_000, edges: int = 400_000) -> str:
+def worst_case(files: int) -> str:
     """One component of nearly all files, random edges of all kinds."""
-    draw = np.random.default_rng(0)
+    draw, edges = np.random.default_rng(0), 8 * files
     needs, needed = draw.integers(0, files, (2, edges))
     made = Edges(needs, needed, draw.integers(0, len(KINDS), edges))
     paths = sorted(f"{number % 997}/{number}.py" for number in range(files))
@@ -116,36 +101,35 @@ def worst_case(files: int = 50_000, edges: int = 400_000) -> str:
     order_files(paths, made)
     started = time.process_time()
     order_files(paths, made)
-    seconds = time.process_time() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return f"{files:,} files, {edges:,} edges, {circle:,} in one circle: {seconds:.2f} s, process peak {peak:.2f} GB"
+    spent, peak = time.process_time() - started, peak_mib() / 1e3
+    return f"{files:,} files, {edges:,} edges, {circle:,} in one circle: {spent:.2f} s, process peak {peak:.2f} GB"
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = command.parser(__doc__)
     parser.add_argument("--packages", type=Path, default=Path(tempfile.gettempdir()) / "headrace-depsort")
     parser.add_argument("--only", choices=tuple(SETS), action="append")
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
-    print(worst_case())
-    print(f"\n{HEADER}\n|{'---|' * HEADER.count(' | ')}---|")
+    parser.set_defaults(files=50_000, sets=SETS)
+    small = {"Python": (python_truth, ("jinja2",))}  # installed, so that nothing is fetched
+    given = command.read(parser, rounds=1, files=1000, sets=small)
+    print(worst_case(given.files))
+    print(f"\n{HEADER}")
     repositories: dict[str, list[Repository]] = {}
-    for language, (truth_of, packages) in SETS.items():
+    for language, (truth_of, packages) in given.sets.items():
         if given.only and language not in given.only:
             continue
         for package in packages:
-            try:
-                truth = truth_of(package, given.packages)
-            except Skipped as reason:
-                print(f"| {language} | {package} | skipped: {reason} |")
+            truth = command.attempt(truth_of, package, given.packages)
+            if truth is None:
                 continue
             repositories.setdefault(language, []).append(truth.repository)
             print(row(language, package, truth), flush=True)
     print("\n| language | MB | CPU s | MB/s and core |\n|---|---|---|---|")
     for language, parts in repositories.items():
-        megabytes, seconds = speed(parts, given.rounds)
-        print(f"| {language} | {megabytes:.1f} | {seconds:.2f} | {megabytes / seconds:.0f} |")
+        size, spent = speed(parts, given.rounds)
+        print(f"| {language} | {size:.1f} | {spent:.2f} | {size / spent:.0f} |")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Decontamination: speed on clean texts, recall on planted items, false alarms; datatrove beside it in the same run.
 
-    python benchmarks/bench_filters_contamination.py [--data ../shared/data] [--items 1000] [--code FOLDER]
+    python benchmarks/bench_filters_contamination.py [--items 1000] [--code FOLDER]
         [--peer PYTHON] [--peer-items 50] [--peer-megabytes 4]
 
 HumanEval (prompt, canonical_solution, test) and GSM8K (question, answer, both splits) are registered. Items are drawn
@@ -12,10 +12,10 @@ datatrove; a document counts as found where datatrove drops it. Times are CPU se
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import re
-import subprocess
 import sysconfig
 import tempfile
 import textwrap
@@ -24,8 +24,10 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import command
 import pyarrow as pa
-import pyarrow.parquet as pq
+from corpora import articles, distinct, manual, real, rfcs, sentences, up_to
+from cpu_time import megabytes
 
 from spark_jobs.filters.contamination.eval_set import EvalSet, Item, read_eval_set
 from spark_jobs.filters.contamination.findings import score
@@ -37,7 +39,6 @@ EVALS = {
     "gsm8k_train": ("gsm8k_train.jsonl.gz", ["question", "answer"]),
 }
 HOST_WORDS = 10_000
-HOSTS = 50
 SPACES = [" ", "\t", "\n\n", "  ", "\r\n", "\u00a0"]
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
@@ -127,14 +128,14 @@ MEANING: dict[str, Change] = {
 }
 
 
-def hosts(texts: pa.Array) -> list[list[str]]:
+def hosts(texts: list[str], count: int) -> list[list[str]]:
     """Runs of `HOST_WORDS` words, with the white space between them."""
     found = []
-    for text in texts.to_pylist():
+    for text in texts:
         parts = re.split(r"(?<=\s)(?=\S)", text)
         if len(parts) >= HOST_WORDS:
             found.append(parts[:HOST_WORDS])
-        if len(found) == HOSTS:
+        if len(found) == count:
             break
     return found
 
@@ -145,37 +146,27 @@ def embedded(text: str, host: list[str], draw: random.Random) -> str:
     return "".join([*host[:at], "\n", text, "\n", *host[at:]])
 
 
-def installed_code(folder: Path) -> Iterator[str]:
-    """Python files in a folder that are UTF-8."""
-    for path in sorted(folder.rglob("*.py")):
-        try:
-            yield path.read_bytes().decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-
-
-def other_texts(data: Path) -> Iterator[str]:
+def other_texts() -> Iterator[str]:
     """Manuals, web pages, articles, and sentences of 75 languages in documents of fifty."""
-    for pattern in ("jest_docs/**/*.md*", "html_articles/**/*.html", "near_duplicates/*.gz", "ocr/**/*.txt"):
-        for path in sorted(data.glob(pattern)):
-            with pa.input_stream(path, compression="detect") as stream:
-                text = stream.read().decode("utf-8", "replace")
-            yield from text.splitlines() if path.suffix == ".gz" else [text]
-    for path in sorted((data / "languages").glob("*.txt")):
-        lines = path.read_text(encoding="utf-8").splitlines()
+    yield from manual().values()
+    for name, pattern in (("html_articles", "**/*.html"), ("ocr", "**/*.txt")):
+        yield from (path.read_text("utf-8", "replace") for path in sorted(real(name).glob(pattern)))
+    yield from articles().values()
+    for lines in sentences().values():
         yield from ("\n".join(lines[start : start + 50]) for start in range(0, len(lines), 50))
 
 
-def speed_and_false_alarms(name: str, texts: pa.Array, contents: Contents) -> None:
-    """Print the speed on a column, and every finding in it."""
+def speed_and_false_alarms(name: str, documents: list[str], contents: Contents) -> None:
+    """Print the speed on some documents, and every finding in them."""
+    texts = pa.array(documents, pa.large_string())
     score(texts.slice(0, 1), contents)
     started = time.process_time()
     findings = score(texts, contents)["findings"]
     seconds = time.process_time() - started
-    size = sum(map(len, (text.encode() for text in texts.to_pylist())))
+    size = megabytes(texts.to_pylist())
     held = [(row, one) for row, found in enumerate(findings.to_pylist()) for one in found]
     print(
-        f"{name:8} {len(texts):7,} documents {size / 1e6:6.1f} MB {size / 1e6 / seconds:6.0f} MB/s, "
+        f"{name:8} {len(texts):7,} documents {size:6.1f} MB {size / seconds:6.0f} MB/s, "
         f"findings in {len({row for row, _ in held})} documents"
     )
     for row, one in held:
@@ -198,31 +189,37 @@ def recall(documents: list[str], items: list[Item], contents: Contents) -> str:
 
 
 def main() -> None:
-    """Print speeds, recalls and false alarms."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    """Read the command line."""
+    parser = command.parser(__doc__)
     parser.add_argument("--items", type=int, default=1000)
     parser.add_argument("--code", type=Path, action="append", help="folders of code; default: the installed packages")
+    parser.set_defaults(hosts=50, documents=None)
     parser.add_argument("--peer", help="a Python that has datatrove")
     parser.add_argument("--peer-items", type=int, default=50)
     parser.add_argument("--peer-megabytes", type=float, default=4)
-    options = parser.parse_args()
+    options = command.read(parser, items=20, hosts=3, documents=60, peer_items=5, peer_megabytes=0.3)
+    command.attempt(measure, options)
 
-    eval_sets = [read_eval_set(name, options.data / "evals" / file, columns) for name, (file, columns) in EVALS.items()]
+
+def measure(options: argparse.Namespace) -> None:
+    """Print speeds, recalls and false alarms."""
+    eval_sets = [read_eval_set(name, real(f"evals/{file}"), columns) for name, (file, columns) in EVALS.items()]
     print(*eval_sets, sep="\n")
     index_of(eval_sets[:1])
     started = time.process_time()
     contents = index_of(eval_sets)
     print(f"{contents}; made in {time.process_time() - started:.1f} s\n")
-    rfcs = pq.read_table(options.data / "rfc.parquet", columns=["text"]).column("text").combine_chunks()
-    speed_and_false_alarms("RFCs", rfcs, contents)
+    clean = rfcs(options.documents, every=10 if options.small else 1)
+    speed_and_false_alarms("RFCs", clean, contents)
     for folder in options.code or [Path(sysconfig.get_path("purelib"))]:
-        speed_and_false_alarms("code", pa.array(installed_code(folder), type=pa.large_string()), contents)
-    speed_and_false_alarms("others", pa.array(other_texts(options.data), type=pa.large_string()), contents)
+        files = itertools.islice(distinct(sorted(folder.rglob("*.py"))), options.documents)
+        speed_and_false_alarms("code", list(files), contents)
+    others = command.readable(itertools.islice(other_texts(), options.documents))
+    speed_and_false_alarms("others", list(others), contents)
 
     draw = random.Random(17)
     items = draw.sample(searched(eval_sets, contents), options.items)
-    around = hosts(rfcs)
+    around = hosts(clean, options.hosts)
     print(f"\nplanted, {len(items):,} items     exact    ngram     near      any | in 10,000 words: any alike")
     peer_documents: dict[str, list[str]] = {}
     for name, change in (SURFACE | MEANING).items():
@@ -231,7 +228,7 @@ def main() -> None:
         print(f"{name:28} {recall(changed, items, contents)} | {recall(inside, items, contents)}")
         peer_documents[name] = changed[: options.peer_items] + inside[: options.peer_items // 5]
     if options.peer:
-        versus_peer(options, eval_sets, peer_documents, rfcs, contents)
+        command.attempt(versus_peer, options, eval_sets, peer_documents, clean, contents)
 
 
 def searched(eval_sets: list[EvalSet], contents: Contents) -> list[Item]:
@@ -244,16 +241,12 @@ def versus_peer(
     options: argparse.Namespace,
     eval_sets: list[EvalSet],
     planted: dict[str, list[str]],
-    rfcs: pa.Array,
+    searched_in: list[str],
     contents: Contents,
 ) -> None:
     """Print how many of the same documents both drop, and both speeds on the same clean texts."""
-    clean, size = [], 0
-    for text in rfcs.to_pylist():
-        clean.append(text)
-        size += len(text.encode())
-        if size >= options.peer_megabytes * 1e6:
-            break
+    clean = up_to(searched_in, options.peer_megabytes * 1e6)
+    size = megabytes(clean)
     started = time.process_time()
     score(pa.array(clean), contents)
     seconds = time.process_time() - started
@@ -262,12 +255,11 @@ def versus_peer(
     with tempfile.TemporaryDirectory() as folder:
         for file, texts in (("items", items), ("documents", every)):
             Path(folder, file).write_text("".join(json.dumps(text) + "\n" for text in texts))
-        script = Path(__file__).with_name("contamination_peer.py")
-        command = [options.peer, str(script), f"{folder}/items", f"{folder}/documents", str(len(clean))]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        script = str(Path(__file__).with_name("contamination_peer.py"))
+        output = command.peer(options.peer, script, f"{folder}/items", f"{folder}/documents", str(len(clean)))
     theirs = json.loads(output.splitlines()[-1])
-    print(f"\n{size / 1e6:.1f} MB of RFCs: headrace {size / 1e6 / seconds:.1f} MB/s, ", end="")
-    print(f"datatrove {size / 1e6 / theirs['seconds']:.2f} MB/s on one core")
+    print(f"\n{size:.1f} MB of RFCs: headrace {size / seconds:.1f} MB/s, ", end="")
+    print(f"datatrove {size / theirs['seconds']:.2f} MB/s on one core")
     ours = [bool(found) for found in score(pa.array(every), contents)["findings"].to_pylist()]
     start = 0
     print(f"\n{'documents dropped':28} headrace  datatrove  of")

@@ -1,7 +1,7 @@
 """How fast texts are measured by the heuristics, and whether their verdicts are datatrove's, both in one run.
 
     python -m venv PEER && PEER/bin/pip install "datatrove[processing]" spacy
-    python benchmarks/bench_filters_heuristics.py [--peer PEER/bin/python] [--data ../shared/data] [--documents 10000]
+    python benchmarks/bench_filters_heuristics.py [--peer PEER/bin/python] [--documents 10000]
 
 The documents are real and chosen by a seed: RFC pages and paragraphs, pages of jest's manual, articles, HTML, sentences
 in 75 languages, and installed Python files and READMEs. Speeds are CPU seconds of this process, the best of three, in
@@ -11,22 +11,19 @@ documents; its verdicts are compared with those of the same thresholds over our 
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import pickle
 import random
 import re
-import subprocess
-import sysconfig
 import tempfile
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import command
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from corpora import articles, manual, real, rfcs, sentences, source_paths
+from cpu_time import megabytes, seconds
 
 from spark_jobs.filters.heuristics.measure import score
 
@@ -75,45 +72,36 @@ pickle.dump((verdicts, time.process_time() - began), open(sys.argv[1], "wb"))
 """
 
 
-def documents(data: Path) -> Iterator[tuple[str, str]]:
-    """Kind and text of every document that may be drawn."""
+def documents(count: int) -> Iterator[tuple[str, str]]:
+    """Kind and text of every document that may be drawn; a fifth of `count` RFCs."""
     rng = random.Random(17)
-    for text in rng.sample(pq.read_table(data / "rfc.parquet", columns=["text"]).column("text").to_pylist(), 2000):
+    texts = rfcs()
+    for text in rng.sample(texts, min(count // 5, len(texts))):
         pages, paragraphs = text.split("\f"), text.split("\n\n")
         page, paragraph = rng.randrange(len(pages)), rng.randrange(len(paragraphs))
         yield "rfc", "\f".join(pages[page : page + rng.choice([1, 2, 3, 5])])
         yield "rfc_paragraphs", "\n\n".join(paragraphs[paragraph : paragraph + rng.choice([2, 5, 10])])
-    for path in sorted((data / "jest_docs").rglob("*.md")):
-        yield from (("jest", part) for part in path.read_text().split("\n## "))
-    for path in sorted((data / "near_duplicates").glob("*.gz")):
-        yield from (
-            ("articles", line.partition(" ")[2]) for line in gzip.decompress(path.read_bytes()).decode().split("\n")
-        )
-    for path in sorted((data / "html_articles").rglob("expected.html")):
+    for pattern, kind, share in ((".py", "code", 4), ("METADATA", "readme", 20), (".md", "readme", 20)):
+        paths = source_paths(pattern)
+        for path in rng.sample(paths, min(count // share, len(paths))):
+            yield kind, path.read_text(errors="replace")
+    yield from (("jest", part) for page in manual().values() for part in page.split("\n## "))
+    for size in (100, 1000, 2500):
+        yield from (("articles", text) for text in articles(size).values())
+    for path in sorted(real("html_articles").rglob("expected.html")):
         yield "html", path.read_text()
         yield "html_text", re.sub(r"<[^>]+>", "", path.read_text())
-    for path in sorted((data / "languages").glob("*.txt")):
-        lines = [line for line in path.read_text().split("\n") if line]
+    for language, lines in sentences().items():
         for number in range(20):
             first = rng.randrange(len(lines))
-            yield f"lang_{path.stem}", "\n "[number % 2].join(lines[first : first + rng.choice([3, 5, 10, 20])])
-    for pattern, kind, count in (("*.py", "code", 2500), ("*METADATA", "readme", 500), ("*.md", "readme", 500)):
-        paths = sorted(Path(sysconfig.get_path("purelib")).rglob(pattern))
-        for path in rng.sample(paths, min(count, len(paths))):
-            yield kind, path.read_text(errors="replace")
+            yield f"lang_{language}", "\n "[number % 2].join(lines[first : first + rng.choice([3, 5, 10, 20])])
 
 
-def megabytes_per_second(texts: list[str]) -> tuple[float, float]:
+def speed(texts: list[str]) -> tuple[float, float]:
     """Megabytes of the texts in UTF-8, and how many are measured in a CPU second."""
     batches = [pa.array(texts[row : row + ROWS], pa.large_string()) for row in range(0, len(texts), ROWS)]
-    size = sum(len(text.encode()) for text in texts) / 1e6
-    seconds = []
-    for _ in range(3):
-        began = time.process_time()
-        for batch in batches:
-            score(batch)
-        seconds.append(time.process_time() - began)
-    return size, size / min(seconds)
+    size = megabytes(texts)
+    return size, size / seconds(lambda: [score(batch) for batch in batches])
 
 
 def kept(texts: list[str]) -> dict[str, np.ndarray]:
@@ -135,10 +123,9 @@ def compare(chosen: list[tuple[str, str]], peer: str) -> None:
     texts = [text for _, text in chosen]
     with tempfile.NamedTemporaryFile(suffix=".pickle") as file:
         Path(file.name).write_bytes(pickle.dumps(texts))
-        subprocess.run([peer, "-c", PEER, file.name], check=True)
-        verdicts, seconds = pickle.loads(Path(file.name).read_bytes())
-    size = sum(len(text.encode()) for text in texts) / 1e6
-    print(f"datatrove, four filters: {size / seconds:.2f} MB/s ({seconds:.0f} s)")
+        command.peer(peer, "-c", PEER, file.name)
+        verdicts, spent = pickle.loads(Path(file.name).read_bytes())
+    print(f"datatrove, four filters: {megabytes(texts) / spent:.2f} MB/s ({spent:.0f} s)")
     for index, (name, passed) in enumerate(kept(texts).items()):
         differing = [row for row, kept_by_peer in enumerate(verdicts) if kept_by_peer[index] != passed[row]]
         kinds = Counter(chosen[row][0] for row in differing)
@@ -152,12 +139,11 @@ def compare(chosen: list[tuple[str, str]], peer: str) -> None:
 
 def main() -> None:
     """Measure, and compare where a peer is given."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("--peer", help="Python with datatrove[processing] and spacy")
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--documents", type=int, default=10_000)
-    options = parser.parse_args()
-    chosen = [(kind, text) for kind, text in documents(options.data) if text.strip()]
+    options = command.read(parser, documents=200)
+    chosen = [(kind, text) for kind, text in command.readable(documents(options.documents)) if text.strip()]
     random.Random(17).shuffle(chosen)
     chosen = chosen[: options.documents]
     score(pa.array(["Compile."]))
@@ -165,12 +151,12 @@ def main() -> None:
     for kind, text in chosen:
         kinds[kind.partition("_")[0]].append(text)
         kinds["all"].append(text)
-    kinds["whole rfcs"] = pq.read_table(options.data / "rfc.parquet", columns=["text"]).column("text").to_pylist()[:600]
+    kinds["whole rfcs"] = rfcs(min(600, options.documents))
     for kind, texts in kinds.items():
-        size, speed = megabytes_per_second(texts)
-        print(f"{kind}: {len(texts):,} texts, {size:.1f} MB, {speed:.0f} MB/s")
+        size, rate = speed(texts)
+        print(f"{kind}: {len(texts):,} texts, {size:.1f} MB, {rate:.0f} MB/s")
     if options.peer:
-        compare(chosen, options.peer)
+        command.attempt(compare, chosen, options.peer)
 
 
 if __name__ == "__main__":

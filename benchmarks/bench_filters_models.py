@@ -1,6 +1,6 @@
 """How fast and how good the filters' models are: languages, fastText models, classifiers, beside fastText itself.
 
-    python benchmarks/bench_filters_models.py [languages] [mixtures] [classifiers] [programming] [--data ../shared/data]
+    python benchmarks/bench_filters_models.py [languages] [mixtures] [classifiers] [programming]
 
 Times are CPU seconds of this process, the best of three; megabytes are of UTF-8. The peer is fasttext-predict, the
 program's own code, in the same run. Data are real: sentences in 75 languages, RFCs, installed Python files, this
@@ -10,18 +10,17 @@ machine's logs, labelled tweets, articles, and the pages of a manual.
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
-import io
 import random
 import sysconfig
 import time
 from collections import defaultdict
 from pathlib import Path
 
+import command
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from corpora import articles, manual, rfcs, some_python_files, tweets
+from corpora import sentences as all_sentences
 from cpu_time import megabytes, seconds
 
 from spark_jobs.filters.languages.languages import (
@@ -34,35 +33,20 @@ from spark_jobs.filters.languages.languages import (
 from spark_jobs.filters.models.classifier_training import train
 from spark_jobs.sources.languages import language_of
 
-PARTS = ("languages", "mixtures", "classifiers", "programming")
 
-
-def sentences(data: Path) -> dict[str, list[str]]:
+def sentences(given: argparse.Namespace) -> dict[str, list[str]]:
     """Sentences by the ISO code of their language."""
-    files = sorted((data / "languages").glob("??.txt"))
-    return {file.stem: [line for line in file.read_text("utf-8").split("\n") if line.strip()] for file in files}
+    return {code: lines[: given.sentences] for code, lines in all_sentences().items()}
 
 
-def rfcs(data: Path, step: int) -> list[str]:
-    """Every so manyth RFC."""
-    texts: list[str] = pq.read_table(data / "rfc.parquet", columns=["text"])["text"].to_pylist()[::step]
-    return texts
-
-
-def installed_code(count: int) -> list[str]:
-    """Installed Python files that are UTF-8 and not small."""
-    paths = [path for path in sorted(Path(sysconfig.get_path("purelib")).rglob("*.py")) if path.stat().st_size > 2000]
-    return [path.read_bytes().decode("utf-8", "ignore") for path in random.Random(0).sample(paths, count)]
-
-
-def languages(data: Path) -> None:
+def languages(given: argparse.Namespace) -> None:
     """Speed and accuracy on sentences and long documents, fastText in the same run."""
     import fasttext
 
     model, own = load_model(installed_model_path()), fasttext.load_model(str(installed_model_path()))
-    labelled = [(code, line) for code, lines in sentences(data).items() for line in lines]
+    labelled = [(code, line) for code, lines in sentences(given).items() for line in lines]
     texts = [line for _, line in labelled]
-    for name, documents in (("sentences", texts), ("RFCs", rfcs(data, 20))):
+    for name, documents in (("sentences", texts), ("RFCs", rfcs(given.documents // 4, every=20))):
         column, size = pa.array(documents), megabytes(documents)
         lines = [document.replace("\n", " ") for document in documents]
         score(column), model.judge(column, [])
@@ -87,13 +71,13 @@ def languages(data: Path) -> None:
     print(f"accuracy on sentences: here {right:.4f}, fastText {own_right:.4f}")
 
 
-def mixtures(data: Path) -> None:
+def mixtures(given: argparse.Namespace) -> None:
     """What windows and their sampling cost in documents of one language and of two, and in RFCs."""
     known = set(load_model(installed_model_path()).labels) - {"bs", "hr", "nn", "ms", "id"}  # those are told by nobody
-    by_code = {code: lines for code, lines in sentences(data).items() if code in known}
+    by_code = {code: lines for code, lines in sentences(given).items() if code in known}
     rng = random.Random(5)
     documents, truth = [], []
-    for _ in range(600):
+    for _ in range(given.documents):
         (first, second), share, total = (
             rng.sample(sorted(by_code), 2),
             rng.choice([0, 0.1, 0.3]),
@@ -105,7 +89,7 @@ def mixtures(data: Path) -> None:
         documents.append("\n".join(one[:cut] + other + one[cut:]))
         letters = [sum(map(str.isalpha, "".join(lines))) for lines in (one, other)]
         truth.append((first, second if count else None, letters[1] / sum(letters)))
-    column, rfc_column = pa.array(documents), pa.array(rfcs(data, 10))
+    column, rfc_column = pa.array(documents), pa.array(rfcs(given.documents // 2, every=10))
     size = megabytes(documents)
     for window_bytes, max_windows in ((256, 16), (512, 8), (512, 16), (512, 32), (512, 4096), (1024, 16)):
         config = LanguagesConfig(window_bytes=window_bytes, max_windows=max_windows)
@@ -126,35 +110,37 @@ def mixtures(data: Path) -> None:
         )
 
 
-def labelled_tables(data: Path) -> dict[str, pa.Table]:
+def labelled_tables(given: argparse.Namespace) -> dict[str, pa.Table]:
     """Tweets by toxicity; prose, code and logs; two kinds of prose, in pieces of 2,000 characters."""
-    with gzip.open(data / "toxicity" / "davidson_labeled_data.csv.gz") as file:
-        tweets = list(csv.DictReader(io.TextIOWrapper(file, encoding="utf-8")))
-    toxicity = [(tweet["tweet"], ("hate", "offensive", "neither")[int(tweet["class"])]) for tweet in tweets]
 
-    def pieces(texts: list[str], label: str, count: int = 1500) -> list[tuple[str, str]]:
+    def pieces(texts: list[str], label: str, count: int = given.pieces) -> list[tuple[str, str]]:
         cut = [text[at : at + 2000] for text in texts for at in range(0, min(len(text), 10_000), 2000)]
         return [(piece, label) for piece in random.Random(0).sample(cut, min(count, len(cut))) if piece.strip()]
 
-    with gzip.open(data / "near_duplicates" / "articles_2500.train.gz", "rt", encoding="utf-8") as file:
-        articles = [line.split(" ", 1)[1] for line in file]
-    manual = [path.read_text("utf-8") for path in sorted((data / "jest_docs").rglob("*.md"))]
     logs = [path.read_text("utf-8", "ignore") for path in sorted(Path("/var/log").rglob("*.log"))]
-    prose = rfcs(data, 8)
+    prose = rfcs(given.documents, every=8)
     tables = {
-        "toxicity of tweets": toxicity,
-        "prose, code, logs": [*pieces(prose, "prose"), *pieces(installed_code(500), "code"), *pieces(logs, "logs")],
-        "RFCs, articles, manual": [*pieces(prose, "RFC"), *pieces(articles, "article"), *pieces(manual, "manual")],
+        "toxicity of tweets": tweets()[:: 25_000 // (16 * given.pieces)],
+        "prose, code, logs": [
+            *pieces(prose, "prose"),
+            *pieces(some_python_files(given.documents), "code"),
+            *pieces(logs, "logs"),
+        ],
+        "RFCs, articles, manual": [
+            *pieces(prose, "RFC"),
+            *pieces([*articles().values()], "article"),
+            *pieces([*manual().values()], "manual"),
+        ],
     }
     return {name: pa.table([*zip(*rows, strict=True)], names=["content", "label"]) for name, rows in tables.items()}
 
 
-def classifiers(data: Path) -> None:
+def classifiers(given: argparse.Namespace) -> None:
     """Train, evaluate, and score; the speed of scoring beside that of fastText's language model on the same texts."""
     import fasttext
 
     own = fasttext.load_model(str(installed_model_path()))
-    for name, table in labelled_tables(data).items():
+    for name, table in labelled_tables(given).items():
         start = time.process_time()
         classifier, evaluation = train(table)
         took = time.process_time() - start
@@ -167,14 +153,13 @@ def classifiers(data: Path) -> None:
             f"{evaluation.train_count} in {took:.0f} s; scores {ours:.1f} MB/s, fastText's lid.176 {theirs:.1f} MB/s"
         )
         for each in evaluation.labels:
-            print(
-                f"    {each.label:10} {each.test_count:5} texts, precision {each.precision:.3f}, "
-                f"recall {each.recall:.3f}, AUC {each.auc:.4f}, average precision {each.average_precision:.3f}, "
-                f"calibration error {each.calibration_error:.3f}"
-            )
+            names = ("precision", "recall", "auc", "average_precision", "calibration_error")
+            values = {name: getattr(each, name) for name in names}  # None where no test text has the label
+            shown = ", ".join(f"{name} {'-' if x is None else f'{x:.4f}'}" for name, x in values.items())
+            print(f"    {each.label:10} {each.test_count:5} texts, {shown}")
 
 
-def programming(_: Path) -> None:
+def programming(given: argparse.Namespace) -> None:
     """Installed files with their names hidden: the share whose language is that of their extension."""
     by_name = defaultdict(list)
     for path in sorted(Path(sysconfig.get_path("purelib")).rglob("*")):
@@ -182,7 +167,11 @@ def programming(_: Path) -> None:
         if language and language.kind != "prose" and path.is_file() and 0 < path.stat().st_size < 1_000_000:
             by_name[language.name].append(path)
     rng = random.Random(1)
-    files = [(name, path) for name, paths in sorted(by_name.items()) for path in rng.sample(paths, min(40, len(paths)))]
+    files = [
+        (name, path)
+        for name, paths in sorted(by_name.items())
+        for path in rng.sample(paths, min(given.files, len(paths)))
+    ]
     texts = [path.read_bytes().decode("utf-8", "ignore") for _, path in files]
     start = time.process_time()
     found = score_programming(pa.array(texts))["programming_language"].to_pylist()
@@ -195,14 +184,18 @@ def programming(_: Path) -> None:
     print(", ".join(f"{name} {np.mean(hits):.2f} of {len(hits)}" for name, hits in right.items() if len(hits) > 5))
 
 
+PARTS = {"languages": languages, "mixtures": mixtures, "classifiers": classifiers, "programming": programming}
+
+
 def main() -> None:
     """Run the parts that are named, all by default."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=PARTS, default=PARTS)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    arguments = parser.parse_args()
-    for part in arguments.parts:
-        globals()[part](arguments.data)
+    parser = command.parser(__doc__)
+    parser.add_argument("parts", nargs="*", help=", ".join(PARTS))
+    parser.set_defaults(documents=600, sentences=None, pieces=1500, files=40)
+    arguments = command.read(parser, documents=30, sentences=20, pieces=60, files=2)
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    command.run_parts(PARTS, arguments.parts, arguments)
 
 
 if __name__ == "__main__":

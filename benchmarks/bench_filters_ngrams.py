@@ -1,7 +1,7 @@
 """How fast n-gram models are made and score, KenLM on the same ARPA file in the same run.
 
     python -m venv V && V/bin/pip install kenlm
-    python benchmarks/bench_filters_ngrams.py --peer V/bin/python [--data ../shared/data]
+    python benchmarks/bench_filters_ngrams.py --peer V/bin/python
 
 Times are CPU seconds of a process, the best of three for headrace; megabytes are of UTF-8. The texts are RFCs: a model
 is trained on some and scores others. KenLM cannot train here (`lmplz` is not in the package), so the model is written
@@ -10,19 +10,19 @@ as an ARPA file, of n-grams that are spelled by reading the training texts once 
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import json
 import random
 import re
-import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import command
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from corpora import articles, sentences
+from corpora import rfcs as all_rfcs
 from cpu_time import megabytes, seconds
 
 from spark_jobs.filters.models.ngram_kernel import hash_ngram
@@ -62,12 +62,12 @@ def write_arpa(model: NgramModel, texts: list[list[list[str]]], path: Path) -> i
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser = command.parser(__doc__)
     parser.add_argument("--peer", help="python of a venv with kenlm")
-    options = parser.parse_args()
-    rfcs = pq.read_table(options.data / "rfc.parquet", columns=["text"])["text"].to_pylist()
-    for step in (300, 30, 6):
+    parser.set_defaults(limit=None, steps=(300, 30, 6))
+    options = command.read(parser, limit=300, steps=(100, 30))
+    rfcs = all_rfcs(options.limit)
+    for step in options.steps:
         train, test = rfcs[::step], rfcs[1::60]
         column, size = pa.array(train), megabytes(train)
         count_ngrams(column[:1], 5)
@@ -88,34 +88,25 @@ def main() -> None:
             f"{len(model.hashes):,} kept in {estimated:.1f} s, file {len(data) / 1e6:.1f} MB; "
             f"scoring {rate:.1f} MB/s; median perplexity {own:.1f} (trained on), {other:.1f} (others)"
         )
-    for name, texts in other_texts(options.data, test).items():
+    for name, texts in command.readable(other_texts(test)):
         found = np.percentile(model.score(pa.array(texts))["perplexity"].drop_null().to_numpy(), [10, 50, 90])
         print(f"{name}, {len(texts)} texts: perplexity of the last model {found.round(1)} (tenth, median, nine tenths)")
     if options.peer:
-        beside_kenlm(rfcs, options.peer)
+        command.attempt(beside_kenlm, rfcs, options.peer)
 
 
-def other_texts(data: Path, test: list[str]) -> dict[str, list[str]]:
+def other_texts(test: list[str]) -> Iterator[tuple[str, list[str]]]:
     """Texts of 2,000 characters that are less and less like RFCs."""
     draw = random.Random(0)
-    cut = [text[5000:7000] for text in test]
-    shuffled = [" ".join(draw.sample(text.split(), len(text.split()))) for text in cut]
-    articles = gzip.decompress((data / "near_duplicates" / "articles_1000.train.gz").read_bytes()).decode()
+    cut = [text[5000:7000] for text in test if len(text) > 5000]
+    yield "RFCs, other ones", cut
+    yield "RFCs, words shuffled", [" ".join(draw.sample(text.split(), len(text.split()))) for text in cut]
     code = sorted(Path(np.__file__).parent.rglob("*.py"))[::10]
-
-    def joined(language: str) -> list[str]:
-        lines = (data / "languages" / f"{language}.txt").read_text("utf-8").split("\n")
-        return ["\n".join(lines[k : k + 15]) for k in range(0, 900, 15)]
-
-    return {
-        "RFCs, other ones": cut,
-        "news articles": [line.partition(" ")[2][:2000] for line in articles.split("\n")[:200] if line],
-        "English sentences": joined("en"),
-        "Python files": [path.read_text("utf-8", "ignore")[:2000] for path in code],
-        "RFCs, words shuffled": shuffled,
-        "German sentences": joined("de"),
-        "Chinese sentences": joined("zh"),
-    }
+    yield "Python files", [path.read_text("utf-8", "ignore")[:2000] for path in code]
+    yield "news articles", [text[:2000] for text in articles(1000).values()][:200]
+    for name, language in (("English", "en"), ("German", "de"), ("Chinese", "zh")):
+        lines = sentences(language)[language]
+        yield f"{name} sentences", ["\n".join(lines[k : k + 15]) for k in range(0, 900, 15)]
 
 
 def beside_kenlm(rfcs: list[str], peer: str) -> None:
@@ -129,10 +120,7 @@ def beside_kenlm(rfcs: list[str], peer: str) -> None:
         arpa = read_arpa(path.read_bytes(), path.name)
         texts = [[" ".join(line) for line in lines] for lines in test]
         script = str(Path(__file__).with_name("kenlm_peer.py"))
-        made = subprocess.run(
-            [peer, script, str(path)], input=json.dumps(texts), capture_output=True, text=True, check=True
-        )
-    theirs = json.loads(made.stdout)
+        theirs = json.loads(command.peer(peer, script, str(path), given=json.dumps(texts)))
     lines = pa.array([line for of_text in texts for line in of_text])
     counts = np.array([len(line.split()) + 1 for of_text in texts for line in of_text])
     wanted = np.array([score for of_text in theirs["scores"] for score in of_text])

@@ -1,8 +1,7 @@
 """Personal data: how fast it is found, and how much of it, beside Presidio in the same run.
 
     python -m venv V && V/bin/pip install presidio-analyzer==2.2.366
-    PYTHONPATH=. python benchmarks/bench_filters_personal.py [--peer V/bin/python] [--megabytes 16] [--data DIR]
-        [--list city=cities.txt ..]
+    python benchmarks/bench_filters_personal.py [--peer V/bin/python] [--megabytes 16] [--list city=cities.txt ..]
 
 Speeds are megabytes of UTF-8 by CPU second of one process, the best of three; Presidio reads the first 200 kB of each
 input. Precision and recall count exact spans. Of `data/pii` the half with an even first byte of the text's SHA-256
@@ -17,15 +16,16 @@ import gzip
 import hashlib
 import json
 import random
-import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import command
 import pyarrow as pa
-from bench_text import column, installed_code, languages, rfcs
+from bench_text import column
+from corpora import distinct, paragraphs, real, rfcs, source_paths, up_to
+from cpu_time import megabytes, seconds
 
 from spark_jobs.filters.personal_data.find import score
 from spark_jobs.filters.personal_data.registered_tagger import read_list
@@ -61,8 +61,7 @@ Spans = list[tuple[int, int, str]]
 def presidio(python: str, texts: list[str]) -> tuple[float, list[Spans]]:
     """Seconds, and spans in bytes; of overlapping ones the surest, then longest."""
     peer = str(Path(__file__).with_name("presidio_peer.py"))
-    run = subprocess.run([python, peer], input=json.dumps(texts), capture_output=True, text=True, check=True)
-    answer = json.loads(run.stdout)
+    answer = json.loads(command.peer(python, peer, given=json.dumps(texts)))
     found = []
     for text, spans in zip(texts, answer["spans"], strict=True):
         kept: list[tuple[int, int, str]] = []
@@ -104,9 +103,9 @@ def show(name: str, sides: dict[str, dict[str, tuple[int, float, float]]]) -> No
         print(f"  {kind:16} {next(iter(sides.values()))[kind][0]:5}{cells}")
 
 
-def labelled(data: Path) -> list[dict[str, Any]]:
+def labelled() -> list[dict[str, Any]]:
     """Texts of `data/pii`: content, template, spans as of the table that a tagger is trained on."""
-    rows = json.loads(gzip.decompress((data / "pii" / "presidio_synth_dataset_v2.json.gz").read_bytes()))
+    rows = json.loads(gzip.decompress(real("pii/presidio_synth_dataset_v2.json.gz").read_bytes()))
     texts = []
     for row in rows:
         text = row["full_text"]
@@ -148,63 +147,58 @@ def access_log() -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def best_seconds(work: Callable[[], object]) -> float:
-    """CPU seconds, best of three."""
-    times = []
-    for _ in range(3):
-        started = time.process_time()
-        work()
-        times.append(time.process_time() - started)
-    return min(times)
-
-
-def speeds(data: Path, byte_count: int, peer: str | None) -> None:
+def speeds(byte_count: float, peer: str | None) -> None:
     """Megabytes a second for each kind of text."""
     score(pa.array(["warm up"]))
     inputs = {
-        "RFCs": rfcs(data),
-        "Python code": installed_code(),
-        "75 languages": languages(data, "NFC"),
+        "RFCs": iter(rfcs(2 + int(byte_count // 10_000))),
+        "Python code": distinct(source_paths()),
+        "75 languages": command.readable(paragraphs("NFC")),
         "access log": access_log(),
         "decoys": decoys(),
     }
     for name, texts in inputs.items():
         batches, taken = column(texts, byte_count)
-        rate = taken / 1e6 / best_seconds(lambda chosen=batches: [score(batch) for batch in chosen])
+        if not taken:
+            continue
+        rate = taken / 1e6 / seconds(lambda chosen=batches: [score(batch) for batch in chosen])
         line = f"{name:14} {taken / 1e6:6.1f} MB   patterns {rate:6.1f} MB/s"
         if peer:
-            sample, size = [], 0
-            for text in batches[0].to_pylist():
-                sample.append(text[: PEER_BYTES - size])
-                size += len(sample[-1])
-                if size >= PEER_BYTES:
-                    break
-            peer_rate = sum(len(text.encode()) for text in sample) / 1e6 / presidio(peer, sample)[0]
+            sample = [text[:PEER_BYTES] for text in up_to(batches[0].to_pylist(), PEER_BYTES)]
+            peer_rate = megabytes(sample) / presidio(peer, sample)[0]
             line += f"   Presidio {peer_rate:6.3f} MB/s   {rate / peer_rate:6.0f} times"
         print(line)
 
 
 def main() -> None:
     """Print speeds, then precision and recall."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("--peer", help="an interpreter that has Presidio")
-    parser.add_argument("--megabytes", type=int, default=16)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--megabytes", type=float, default=16)
     parser.add_argument("--list", action="append", default=[], help="NAME=FILE, a word or phrase a line")
-    options = parser.parse_args()
-    speeds(options.data, options.megabytes * 1_000_000, options.peer)
-
+    parser.set_defaults(planted=2000, texts=None, salts="abcd")
+    options = command.read(parser, megabytes=0.2, planted=100, texts=200, salts="a")
+    if options.peer and command.attempt(presidio, options.peer, ["warm up"]) is None:
+        options.peer = None
+    speeds(options.megabytes * 1e6, options.peer)
     rng = random.Random(99)
-    cases = [planted(rng) for _ in range(2000)] + [(decoy(rng), []) for _ in range(500)]
+    cases = [planted(rng) for _ in range(options.planted)] + [(decoy(rng), []) for _ in range(options.planted // 4)]
     texts, truth = [text for text, _ in cases], [spans for _, spans in cases]
     kinds = {kind for spans in truth for *_, kind in spans}
     sides = {"patterns": compare(truth, ours(texts), kinds)}
     if options.peer:
         sides["Presidio"] = compare(truth, presidio(options.peer, texts)[1], kinds)
-    show("2,000 planted values and 4,000 lines of decoys", sides)
+    show(f"{options.planted:,} planted values and {2 * options.planted:,} lines of decoys", sides)
+    command.attempt(tell_names, options)
 
-    rows, lists = labelled(options.data), dict(map(read_list, options.list))
-    for title, split, salts in (("the other half", "content", ("",)), ("other templates", "template", tuple("abcd"))):
+
+def tell_names(options: argparse.Namespace) -> None:
+    """Print precision and recall on labelled texts."""
+    rows, lists = labelled()[: options.texts], dict(map(read_list, options.list))
+    for title, split, salts in (
+        ("the other half", "content", ("",)),
+        ("other templates", "template", (*options.salts,)),
+    ):
         texts, truth, tagged = tagging(rows, split, salts, {})
         found = {"tagger": tagged} | ({"with lists": tagging(rows, split, salts, lists)[2]} if lists else {})
         if options.peer:
@@ -237,8 +231,8 @@ def tagging(
         truth += [[(span["start"], span["end"], span["kind"]) for span in row["spans"]] for row in test]
         found += [[(s.start, s.end, s.kind) for s in spans] for spans in tagger.tag(pa.array(own))]
     batch = pa.array(own * 5)
-    seconds = best_seconds(lambda: tagger.tag(batch))
-    print(f"\nmodel of {len(model)} bytes, {sum(map(len, map(str.encode, own))) * 5 / 1e6 / seconds:.1f} MB/s")
+    rate = 5 * megabytes(own) / seconds(lambda: tagger.tag(batch))
+    print(f"\nmodel of {len(model)} bytes, {rate:.1f} MB/s")
     return texts, truth, found
 
 

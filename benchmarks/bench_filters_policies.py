@@ -1,13 +1,12 @@
 """How long `headrace policy preview` and `compare` take on a made lake of signals, from reading to counts.
 
-    python -m benchmarks.bench_filters_policies --documents 1000000
+    python benchmarks/bench_filters_policies.py --documents 1000000
 
 `documents` lies in another order than `signals`, as after compaction: the slower way, since rows are matched by id.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import command
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -41,9 +41,9 @@ LOOSE = {
 
 def main() -> None:
     """Make the lake and time the questions."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command.parser(__doc__)
     parser.add_argument("--documents", type=int, default=1_000_000)
-    count = parser.parse_args().documents
+    count = command.read(parser, documents=2000).documents
     with tempfile.TemporaryDirectory() as folder:
         catalogue = open_catalogue(settings_at(Path(folder)))
         make(catalogue, count)

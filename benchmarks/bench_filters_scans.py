@@ -1,4 +1,6 @@
-"""How well and how fast the scans of quarantine find things: `python benchmarks/bench_filters_scans.py [FILES]`.
+"""How well and how fast the scans of quarantine find things.
+
+    python benchmarks/bench_filters_scans.py [FILES] [RFCS.parquet]
 
 Texts are installed Python files and RFCs as they are (false alarms), and some with a thing planted in each (misses).
 """
@@ -7,14 +9,15 @@ from __future__ import annotations
 
 import random
 import string
-import sys
 import sysconfig
 import time
 from collections import Counter
 from pathlib import Path
 
+import command
 import pyarrow as pa
 import pyarrow.parquet as pq
+from corpora import rfcs
 
 from spark_jobs.filters.scans.malware import SHIPPED
 from spark_jobs.filters.scans.scans import findings
@@ -43,7 +46,12 @@ def planted(rng: random.Random) -> dict[str, str]:
 
 def main() -> None:
     """Print counts, misses and speed."""
-    limit = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    parser = command.parser(__doc__)
+    parser.add_argument("files", nargs="?", type=int, default=10_000, help="installed Python files")
+    parser.add_argument("rfcs", nargs="?", help="a Parquet file of texts; those of REAL_DATA_DIR by default")
+    parser.set_defaults(documents=2000)
+    given = command.read(parser, files=60, documents=20)
+    limit = given.files
     folder = Path(sysconfig.get_paths()["purelib"])
     files = sorted(folder.rglob("*.py"))
     files = files[:: max(len(files) // limit, 1)][:limit]
@@ -84,12 +92,17 @@ def main() -> None:
     for rule in planted(rng):
         print(f"  planted {rule:<30} {len(chosen) - missed[rule]:,} of {len(chosen):,} found")
     print("  EICAR", findings(["e"], pa.array([EICAR]), rules), findings(["e"], pa.array([f"see {EICAR}"]), rules))
-    if len(sys.argv) > 2:
-        rfcs = pq.read_table(sys.argv[2])
-        column = next(name for name in ("text", "content", "body") if name in rfcs.column_names)
-        content = pa.array(rfcs[column].to_pylist()[:2000])
-        many = findings(["rfc.txt"] * len(content), content, rules)
-        print(f"{len(content):,} RFCs:", Counter(rule for one in many for rule in one))
+    content = pa.array(texts_of(given.rfcs)[: given.documents] if given.rfcs else rfcs(given.documents))
+    many = findings(["rfc.txt"] * len(content), content, rules)
+    print(f"{len(content):,} RFCs:", Counter(rule for one in many for rule in one))
+
+
+def texts_of(file: str) -> list[str]:
+    """Texts of a Parquet file."""
+    table = pq.read_table(file)
+    column = next(name for name in ("text", "content", "body") if name in table.column_names)
+    texts: list[str] = table[column].to_pylist()
+    return texts
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Import statements by the own scanners and by tree-sitter grammars: megabytes per processor second.
 
-    python benchmarks/bench_imports.py DIRECTORY [--megabytes 4] [--rounds 2]
+    python benchmarks/bench_imports.py [DIRECTORY] [--megabytes 4] [--rounds 2]
 
+DIRECTORY is that of the installed packages unless another is named.
 For docs/decisions/012-scanners-or-grammars.md. The scanners give names, kinds and, for Go, Java, Kotlin and Rust, the
 words that a file uses; the grammars parse, and a query captures the nodes of import statements, which is the least that
 they must do.
@@ -9,14 +10,15 @@ they must do.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import random
-import time
+import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import command
 import numpy as np
+from cpu_time import megabytes, seconds
 from tree_sitter import Language, Parser, Query, QueryCursor
 
 from spark_jobs.code.imports.c_includes import include_lines
@@ -54,16 +56,16 @@ def _bytes(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 def main() -> None:
     """Print a line for every language that has files below the directory."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("directory", type=Path)
+    parser = command.parser(__doc__)
+    parser.add_argument("directory", type=Path, nargs="?", default=Path(sysconfig.get_path("purelib")))
     parser.add_argument("--megabytes", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=2)
-    given = parser.parse_args()
+    given = command.read(parser, megabytes=0.05, rounds=1)
     print(f"{'language':<12}{'files':>7}{'MB':>6}{'scanner MB/s':>14}{'grammar MB/s':>14}{'times':>7}")
     for language, texts in texts_by_language(given.directory, given.megabytes * 1e6).items():
         scan, statements = _SCANNERS[language]
-        size = sum(len(text.encode()) for text in texts) / 1e6
-        scanned, parsed = (seconds(run, texts, given.rounds) for run in (scan, grammar(language, statements)))
+        size = megabytes(texts)
+        scanned, parsed = (seconds_of(run, texts, given.rounds) for run in (scan, grammar(language, statements)))
         print(
             f"{language:<12}{len(texts):>7,}{size:>6.1f}{size / scanned:>14.1f}{size / parsed:>14.1f}"
             f"{parsed / scanned:>7.1f}",
@@ -99,16 +101,10 @@ def grammar(language: str, statements: str) -> Scan:
     return lambda text: QueryCursor(query).captures(parser.parse(text.encode()).root_node)
 
 
-def seconds(run: Scan, texts: Sequence[str], rounds: int) -> float:
+def seconds_of(run: Scan, texts: Sequence[str], rounds: int) -> float:
     """The least processor time that all texts take; a first one goes before, which loads what is compiled."""
     run(texts[0])
-    best = float("inf")
-    for _ in range(rounds):
-        started = time.process_time()
-        for text in texts:
-            run(text)
-        best = min(best, time.process_time() - started)
-    return best
+    return seconds(lambda: [run(text) for text in texts], rounds)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How fast files become rows, and how near the text of pages is to what people took for the article.
 
     python -m venv PEER && PEER/bin/pip install "datatrove[io,processing]"
-    python benchmarks/bench_ingest.py [--data ../shared/data] [--peer PEER/bin/python] [--copies 10]
+    python benchmarks/bench_ingest.py [--peer PEER/bin/python] [--copies 10]
 
 The pages are those of html_articles, 14 MB. The archive holds each of them `copies` times as a response with its own
 gzip member, as Common Crawl writes them. Speeds are MB of HTML by second of processor time, of this process and its
@@ -17,28 +17,29 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import command
 import pyarrow as pa
 import pyarrow.parquet as pq
+from corpora import real, rfcs
+from cpu_time import megabytes
+from cpu_time import of_all_processes as cpu_seconds
+from reading import files_config, listed, rows_of
 
-from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
+from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.opening.parser_process import stop
-from spark_jobs.sources.reading.files import read_files
-from spark_jobs.sources.reading.rows import ReadingRules
 from spark_jobs.sources.refusals import Refusal
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 from tests.spark_jobs.sources.formats.gold_pages import GoldPage, gold_pages, mean_scores
 
+FORMATS = {"parquet": "rfc.parquet", "jsonl": "rfc.jsonl", "jsonl_gz": "rfc.jsonl.gz"}
 EXTRACTORS = ("both", "resiliparse", "trafilatura")
 PEER = """
 import os, sys, time
@@ -60,12 +61,6 @@ size = sum(len(document.text.encode()) for document in reader(sys.argv[1], text_
 times = os.times()
 print(size, times.user + times.system)
 """
-
-
-def cpu_seconds() -> float:
-    """Processor time so far, of this process and of children that ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -112,88 +107,82 @@ def quality_and_speed(pages: list[GoldPage]) -> None:
 
 def archive_speed(path: Path, size: int, extractor: str) -> None:
     """One line: the archive to rows of documents and arrivals, as Arrow batches."""
-    source = {"kind": "files", "path": str(path.parent), "extractor": extractor}
-    config = DocumentsConfig.model_validate({"dataset": "bench", "source": source})
-    listing = discover(config, ARRIVAL_ROWS.empty_table())
-    assert listing is not None
-    rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
+    config = files_config(path.parent, extractor=extractor)
     start = time.perf_counter()
-    rows, seconds = timed(lambda: sum(batch.num_rows for batch in read_files(iter(listing.to_batches()), rules)))
+    rows, seconds = timed(lambda: sum(batch.num_rows for batch in rows_of(config)))
     wall = time.perf_counter() - start
     print(f"WARC {extractor:12} {size / seconds / 1e6:6.1f} MB/s  {rows:,} rows, {seconds:.1f} s CPU, {wall:.1f} s")
 
 
-def write_records(data: Path, folder: Path) -> int:
+def write_records(folder: Path, limit: int | None) -> int:
     """Write RFCs as Parquet, JSONL and text files into folders of these names; gives the bytes of text."""
-    rows = pq.read_table(data / "rfc.parquet", columns=["number", "title", "text"])
-    names = {"parquet": "rfc.parquet", "jsonl": "rfc.jsonl", "jsonl_gz": "rfc.jsonl.gz"}
-    for name in (*names, "text"):
+    texts = rfcs(limit)
+    rows = pa.table({"number": range(len(texts)), "title": [text.strip()[:60] for text in texts], "text": texts})
+    for name in (*FORMATS, "text"):
         (folder / name).mkdir()
-    pq.write_table(rows, folder / "parquet" / names["parquet"], compression="zstd")
+    pq.write_table(rows, folder / "parquet" / FORMATS["parquet"], compression="zstd")
     lines = "".join(json.dumps(row) + "\n" for row in rows.to_pylist()).encode()
-    (folder / "jsonl" / names["jsonl"]).write_bytes(lines)
-    (folder / "jsonl_gz" / names["jsonl_gz"]).write_bytes(gzip.compress(lines, 6))
-    for number, text in zip(rows["number"].to_pylist(), rows["text"].to_pylist(), strict=True):
+    (folder / "jsonl" / FORMATS["jsonl"]).write_bytes(lines)
+    (folder / "jsonl_gz" / FORMATS["jsonl_gz"]).write_bytes(gzip.compress(lines, 6))
+    for number, text in enumerate(texts):
         (folder / "text" / f"{number}.txt").write_text(text)
-    return sum(len(text.encode()) for text in rows["text"].to_pylist())
+    return int(megabytes(texts) * 1e6)
 
 
 def records_speed(folder: Path, size: int, landing: str) -> None:
     """One line: files to rows, referenced or with a copy kept first."""
-    source = {"kind": "files", "path": str(folder), "text_column": None if folder.name == "text" else "text"}
-    config = DocumentsConfig.model_validate({"dataset": "bench", "source": source, "landing": landing})
-    listing = discover(config, ARRIVAL_ROWS.empty_table())
-    assert listing is not None
+    config = files_config(folder, text_column=None if folder.name == "text" else "text")
     with tempfile.TemporaryDirectory() as kept:
-        copies = landing == "copy"
-        rules = ReadingRules(config.dataset, 1, config.max_document_bytes, config.source, ObjectFolder(kept), copies)
-        rows, seconds = timed(lambda: sum(batch.num_rows for batch in read_files(iter(listing.to_batches()), rules)))
+        copies = kept if landing == "copy" else None
+        rows, seconds = timed(lambda: sum(batch.num_rows for batch in rows_of(config, copies)))
     print(f"{folder.name:9} {landing:10} {size / seconds / 1e6:6.1f} MB/s  {rows:,} rows, {seconds:.1f} s CPU")
 
 
 def peer_speed(peer: str, folder: Path) -> None:
     """One line: the same files by datatrove's reader."""
-    command = [peer, "-c", RECORDS_PEER, str(folder), folder.name.removesuffix("_gz")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
-    size, seconds = done.stdout.split()[-2:]
+    printed = command.peer(peer, "-c", RECORDS_PEER, str(folder), folder.name.removesuffix("_gz"))
+    size, seconds = printed.split()[-2:]
     print(f"{folder.name:9} datatrove  {int(size) / float(seconds) / 1e6:6.1f} MB/s, its start included")
 
 
-def listing_speed(folder: Path) -> None:
-    """One line: 10,000 files listed and found unchanged."""
-    for number in range(10_000):
+def listing_speed(folder: Path, count: int) -> None:
+    """One line: many files listed and found unchanged."""
+    for number in range(count):
         (folder / f"{number % 100}").mkdir(exist_ok=True)
         (folder / f"{number % 100}" / f"{number}.txt").write_text(str(number))
-    config = DocumentsConfig.model_validate({"dataset": "bench", "source": {"kind": "files", "path": str(folder)}})
-    listing = discover(config, ARRIVAL_ROWS.empty_table())
-    assert listing is not None
-    rows = listing.to_pylist()
+    config = files_config(folder)
+    rows = listed(config).to_pylist()
     arrivals = [
         {name: row.get(name) for name in ARRIVAL_ROWS.names} | {"increment": 0, "status": "landed"} for row in rows
     ]
     known = pa.Table.from_pylist(arrivals, ARRIVAL_ROWS)
     start = time.perf_counter()
     assert discover(config, known) is None
-    print(f"10,000 files listed, none new: {time.perf_counter() - start:.2f} s")
+    print(f"{count:,} files listed, none new: {time.perf_counter() - start:.2f} s")
 
 
 def main() -> None:
     """Print one line for each measurement."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[1].parent / "shared" / "data")
+    parser = command.parser(__doc__)
     parser.add_argument("--peer", help="Python that has datatrove")
     parser.add_argument("--copies", type=int, default=10)
-    given = parser.parse_args()
+    parser.set_defaults(documents=None, files=10_000, pages=None)
+    given = command.read(parser, documents=50, files=100, copies=1, pages=4)
     with tempfile.TemporaryDirectory() as folder:
-        size = write_records(given.data, Path(folder))
-        for name in ("parquet", "jsonl", "jsonl_gz", "text"):
+        size = write_records(Path(folder), given.documents)
+        for name in (*FORMATS, "text"):
             for landing in ("reference", "copy"):
                 records_speed(Path(folder, name), size, landing)
             if given.peer and name != "text":
-                peer_speed(given.peer, Path(folder, name))
+                command.attempt(peer_speed, given.peer, Path(folder, name))
     with tempfile.TemporaryDirectory() as folder:
-        listing_speed(Path(folder))
-    pages = list(gold_pages(given.data / "html_articles"))
+        listing_speed(Path(folder), given.files)
+    command.attempt(web_pages, given)
+
+
+def web_pages(given: argparse.Namespace) -> None:
+    """The lines of pages and of archives of them."""
+    pages = list(gold_pages(real("html_articles")))[: given.pages]
     quality_and_speed(pages)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "crawl.warc.gz")
@@ -205,10 +194,7 @@ def main() -> None:
         archive_speed(path, size, "trafilatura")
         archive_speed(path, size, "both")
         if given.peer:
-            done = subprocess.run(
-                [given.peer, "-c", PEER, folder], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
-            )
-            count, text, seconds = done.stdout.split()[-3:]
+            count, text, seconds = command.peer(given.peer, "-c", PEER, folder).split()[-3:]
             print(f"WARC datatrove    {size / float(seconds) / 1e6:6.1f} MB/s  {count} documents, {text} bytes of text")
 
 

@@ -9,14 +9,12 @@ The server runs in a process of its own on the same cores, and answers as fast a
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import multiprocessing
 import os
 import random
 import shutil
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -25,16 +23,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import command
 import numpy as np
+from lakes import lake_at
 from pyiceberg.expressions import EqualTo
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.api.fetch import fetch_source
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
@@ -105,16 +102,16 @@ def cursor_config(port: int, connections: int) -> DocumentsConfig:
     return DocumentsConfig.model_validate(given)
 
 
-def main() -> int:
+def main() -> None:
     """Print throughput, and freshness where asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="documents that are there at first")
     parser.add_argument("--per-hour", type=float, default=0, help="documents an hour that come after that")
     parser.add_argument("--seconds", type=float, default=120, help="how long they come")
     parser.add_argument("--packed", action="store_true", help="measure to packed windows, by runs of a whole project")
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--server-ms", type=float, default=0, help="how long the server takes for a page")
-    given = parser.parse_args()
+    given = command.read(parser, count=200)
     port = multiprocessing.Value("i", 0)
     arguments = (port, 0 if given.per_hour else given.count, given.per_hour / 3600, given.server_ms / 1000)
     server = multiprocessing.Process(target=serve, args=arguments, daemon=True)
@@ -125,17 +122,14 @@ def main() -> int:
         if given.packed:
             packed_freshness(Path(folder) / "project", cursor_config(port.value, given.connections), given.seconds)
             server.kill()
-            return 0
-        settings = settings_at(Path(folder))
-        catalogue = open_catalogue(settings)
-        spark = start_session(settings)
-        lake = Lake(catalogue, Ledger(catalogue), lambda: spark)
+            return
+        lake = lake_at(Path(folder))
+        lake.session()  # starts before the clock does
         if given.per_hour:
             freshness(lake, cursor_config(port.value, given.connections), given.seconds)
         else:
             throughput(lake, offset_config(port.value, given.connections), given.count)
     server.kill()
-    return 0
 
 
 def binding(config: DocumentsConfig) -> Binding:
@@ -224,4 +218,4 @@ def packed_freshness(root: Path, config: DocumentsConfig, seconds: float) -> Non
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

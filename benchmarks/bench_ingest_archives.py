@@ -1,18 +1,16 @@
 """How fast the members of archives become rows, in how much memory, beside the standard library alone.
 
-    python benchmarks/bench_ingest_archives.py {tar.gz,zip,jsonl} [--gigabytes 2]
+    python benchmarks/bench_ingest_archives.py [{tar.gz,zip,jsonl} ..] [--gigabytes 2]
 
-The archive is made on the fly: texts of 200 KB in a .tar.gz or .zip, or one JSONL file in a .tar.gz. Speeds are MB of
-text by second of processor time; the memory is the peak of the process, before and after.
+Each archive is made and read in processes of its own: texts of 200 KB in a .tar.gz or .zip, or one JSONL file in a
+.tar.gz. Speeds are MB of text by second of processor time; the memory is the peak of the process, before and after.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import random
-import resource
 import tarfile
 import tempfile
 import time
@@ -21,13 +19,12 @@ from collections.abc import Iterator
 from multiprocessing import Process
 from pathlib import Path
 
+import command
 import pyarrow.compute as pc
+from cpu_time import peak_mib as peak
+from reading import files_config, rows_of
 
-from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.listing.changes import discover
-from spark_jobs.sources.reading.files import read_files
-from spark_jobs.sources.reading.rows import ReadingRules
-from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
+KINDS = ("tar.gz", "zip", "jsonl")
 
 
 def texts(size: int) -> Iterator[bytes]:
@@ -77,38 +74,39 @@ def plain_bytes(path: Path) -> int:
     return size
 
 
-def peak() -> int:
-    """Peak memory of this process so far, MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+def measure(kind: str, size: int) -> None:
+    """Print one line for each reader."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.zip" if kind == "zip" else "a.tar.gz")
+        writer = Process(target=write_archive, args=(kind, path, size))
+        writer.start()
+        writer.join()
+        config = files_config(path, text_column="text")
+        before, start, rows, read = peak(), time.process_time(), 0, 0
+        for batch in rows_of(config):
+            rows += batch.num_rows
+            read += pc.sum(pc.if_else(pc.is_valid(batch["doc_id"]), batch["byte_count"], 0)).as_py() or 0
+        speed = read / 1e6 / (time.process_time() - start)
+        print(f"{kind}: {rows:,} rows, {read / 1e6:,.0f} MB, {speed:.0f} MB/s, {before} MB before, {peak()} MB peak")
+        start = time.process_time()
+        read = plain_bytes(path)
+        print(f"plain: {read / 1e6 / (time.process_time() - start):.0f} MB/s", flush=True)
 
 
 def main() -> None:
-    """Print one line for each reader."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["tar.gz", "zip", "jsonl"])
+    """Measure each kind in a process of its own, so that its peak of memory is its own."""
+    parser = command.parser(__doc__)
+    parser.add_argument("kinds", nargs="*", help=", ".join(KINDS))
     parser.add_argument("--gigabytes", type=float, default=2)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "a.zip" if given.kind == "zip" else "a.tar.gz")
-        writer = Process(target=write_archive, args=(given.kind, path, int(given.gigabytes * 1e9)))
-        writer.start()
-        writer.join()
-        source = {"kind": "files", "path": str(path), "text_column": "text"}
-        config = DocumentsConfig.model_validate({"dataset": "bench", "source": source})
-        listing = discover(config, ARRIVAL_ROWS.empty_table())
-        assert listing is not None
-        rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
-        before, start, rows, size = peak(), time.process_time(), 0, 0
-        for batch in read_files(iter(listing.to_batches()), rules):
-            rows += batch.num_rows
-            size += pc.sum(pc.if_else(pc.is_valid(batch["doc_id"]), batch["byte_count"], 0)).as_py() or 0
-        speed = size / 1e6 / (time.process_time() - start)
-        print(
-            f"{given.kind}: {rows:,} rows, {size / 1e6:,.0f} MB, {speed:.0f} MB/s, {before} MB before, {peak()} MB peak"
-        )
-        start = time.process_time()
-        size = plain_bytes(path)
-        print(f"plain: {size / 1e6 / (time.process_time() - start):.0f} MB/s")
+    given = command.read(parser, gigabytes=0.002)
+    if unknown := set(given.kinds) - set(KINDS):
+        parser.error(f"no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    for kind in given.kinds or KINDS:
+        reader = Process(target=measure, args=(kind, int(given.gigabytes * 1e9)))
+        reader.start()
+        reader.join()
+        if reader.exitcode:
+            raise SystemExit(f"{kind}: reading ended with {reader.exitcode}")
 
 
 if __name__ == "__main__":

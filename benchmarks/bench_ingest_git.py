@@ -1,6 +1,6 @@
 """How fast git repositories are listed and read: the kernels of the step, without Spark.
 
-    python benchmarks/bench_ingest_git.py [--commits 10000] [--repositories 100] [--data FOLDER] [--peers PYTHON]
+    python benchmarks/bench_ingest_git.py [--commits 10000] [--repositories 100] [--peers PYTHON]
 
 A history is made by `git fast-import`: each commit edits three of 2,000 Python files of about 4 KB, deletes or renames
 one now and then, and every twentieth merges a branch. It is packed by `git gc`, as a clone is. Then:
@@ -14,19 +14,20 @@ one now and then, and every twentieth merges a branch. It is packed by `git gc`,
 
 from __future__ import annotations
 
-import argparse
+import functools
 import os
 import random
-import resource
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import command
 import pyarrow as pa
 import pyarrow.compute as pc
+from corpora import real
+from cpu_time import peak_mib
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import ARRIVALS
@@ -121,11 +122,6 @@ def landed(made: DocumentsConfig, arrivals: pa.Table) -> tuple[pa.Table, list[fl
     return arrived, [listed - begun, read - listed], documents, size
 
 
-def peak() -> int:
-    """MiB that this process has held at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-
-
 def readers(root: Path, oids: list[str], peers: str | None) -> None:
     """Seconds to read blobs, by reader."""
     begun, blobs, size = time.perf_counter(), BlobReaders(""), 0
@@ -136,19 +132,18 @@ def readers(root: Path, oids: list[str], peers: str | None) -> None:
     for name, code in _PEERS.items() if peers else ():
         script = f"import sys, time\n{code.format(root=str(root))}\noids = sys.stdin.read().split()\n"
         script += "t = time.perf_counter()\nsum(len(read(oid)) for oid in oids)\nprint(time.perf_counter() - t)"
-        command = [str(peers), "-c", script]
-        done = subprocess.run(command, input="\n".join(oids), capture_output=True, text=True, check=True)
-        print(f"{name}: {float(done.stdout):.2f} s")
+        seconds = command.attempt(functools.partial(command.peer, given="\n".join(oids)), str(peers), "-c", script)
+        if seconds is not None:
+            print(f"{name}: {float(seconds):.2f} s")
 
 
 def main() -> None:
     """Measure, and print a line for each figure."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--commits", type=int, default=10_000)
     parser.add_argument("--repositories", type=int, default=100)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--peers", help="a Python that has pygit2 and dulwich")
-    given = parser.parse_args()
+    given = command.read(parser, commits=60, repositories=3)
     nothing = ARRIVALS.schema().as_arrow().empty_table()
     with tempfile.TemporaryDirectory() as folder:
         root, cache = Path(folder) / "large.git", f"{folder}/cache"
@@ -161,7 +156,7 @@ def main() -> None:
             arrived, seconds, documents, size = landed(config(str(root), cache, revisions), nothing)
             print(
                 f"{revisions}: listed {seconds[0]:.2f} s, read {seconds[1]:.2f} s: {documents:,} documents, "
-                f"{size / 1e6:.0f} MB; peak {peak()} MiB"
+                f"{size / 1e6:.0f} MB; peak {peak_mib()} MiB"
             )
         oids = [location.split("@")[1].split(":")[0] for location in arrived["location"].to_pylist() if "@" in location]
         readers(root, oids, given.peers)
@@ -184,13 +179,11 @@ def main() -> None:
         begun = time.perf_counter()
         assert discover(many, arrived, False) is None
         print(f"nothing new in {given.repositories} repositories: {time.perf_counter() - begun:.3f} s")
-        bundles = given.data / "git"
-        if bundles.is_dir():
+        bundles = command.attempt(real, "git")
+        if bundles is not None:
             _, seconds, documents, size = landed(config(f"{bundles}/*.bundle", cache), nothing)
             took = f"listed {seconds[0]:.2f} s, read {seconds[1]:.2f} s"
             print(f"bundles of {bundles}: {took}: {documents:,} documents, {size / 1e6:.0f} MB")
-        else:
-            print(f"no bundles at {bundles}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ added up; one line is the highest sum, and what came of the file. Sizes are of t
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import gzip
 import io
 import os
@@ -23,16 +23,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
+import command
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from reading import files_config, listed
 
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
-from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 
 MB = 1_000_000
 WORDS = b"The quick brown fox jumps over the lazy dog, and so on and on. "
@@ -50,12 +50,7 @@ def fill(file: IO[bytes], piece: bytes, size: float) -> None:
 
 def text(piece: bytes, size: float, end: str = "") -> Callable[[IO[bytes]], None]:
     """A writer of one piece again and again."""
-
-    def write(file: IO[bytes]) -> None:
-        fill(file, piece, size)
-        file.write(end.encode())
-
-    return write
+    return wrapped(b"", piece, size, end.encode())
 
 
 def wrapped(before: bytes, piece: bytes, size: float, after: bytes) -> Callable[[IO[bytes]], None]:
@@ -261,7 +256,7 @@ class Peak(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.worker = self.children = self.both = 0
+        self.reset()
 
     def run(self) -> None:
         """Look every 20 ms."""
@@ -271,26 +266,13 @@ class Peak(threading.Thread):
 
     def look(self) -> None:
         """Add up what there is now: workers are children of PySpark's daemon, their parsers are theirs."""
-        parents, resident = dict[int, list[int]](), dict[int, int]()
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                try:
-                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                    resident[int(folder.name)] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
-                    parents.setdefault(int(fields[1]), []).append(int(folder.name))
-                except (OSError, ValueError):
-                    continue
-        jvms = parents.get(os.getpid(), [])
-        daemons = [daemon for jvm in jvms for daemon in parents.get(jvm, [])]
-        for worker in (worker for daemon in daemons for worker in parents.get(daemon, [])):
-            children, queue = 0, list(parents.get(worker, []))
-            while queue:
-                process = queue.pop()
-                children += resident.get(process, 0)
-                queue += parents.get(process, [])
-            own = resident[worker]
-            self.worker, self.children = max(self.worker, own), max(self.children, children)
-            self.both = max(self.both, own + children)
+        with contextlib.suppress(psutil.Error):  # one may end while it is asked
+            daemons = [daemon for jvm in psutil.Process().children() for daemon in jvm.children()]
+            for worker in [worker for daemon in daemons for worker in daemon.children()]:
+                children = sum(one.memory_info().rss for one in worker.children(recursive=True))
+                own = worker.memory_info().rss
+                self.worker, self.children = max(self.worker, own), max(self.children, children)
+                self.both = max(self.both, own + children)
 
     def reset(self) -> None:
         """Begin anew."""
@@ -309,11 +291,12 @@ def written(folder: Path, name: str, write: Callable[[IO[bytes]], None]) -> Iter
 
 def main() -> None:
     """Print one line for each case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("names", nargs="*", help="cases; all of them by default")
     parser.add_argument("--scale", type=float, default=1.0, help="of all sizes")
     parser.add_argument("--folder", help="where files are written")
-    given = parser.parse_args()
+    given = command.read(parser, scale=0.01, names=["ascii.txt", "line.jsonl", "mails.mbox", "text.zip"])
+    os.environ["HEADRACE_ENGINE"] = "spark"  # whose workers are measured
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         root = Path(folder)
         extra = {"spark.python.worker.reuse": "false"}
@@ -326,10 +309,8 @@ def main() -> None:
             if given.names and name not in given.names:
                 continue
             with written(root, name, write) as path:
-                source = {"kind": "files", "path": str(root), "glob": name, **keys}
-                config = DocumentsConfig.model_validate({"dataset": "bench", "source": source})
-                listing = discover(config, ARRIVAL_ROWS.empty_table())
-                assert listing is not None
+                config = files_config(root, glob=name, **keys)
+                listing = listed(config)
                 rules = ReadingRules(config.dataset, 1, config.max_document_bytes, config.source)
                 peak.reset()
                 start = time.perf_counter()

@@ -3,10 +3,10 @@
     python benchmarks/bench_ingest_ocr.py [--gold FOLDER] [--engine rapidocr] [--scale 1 0.5] [--layers]
 
 FOLDER holds pages of yours, PDF files or pictures, each beside a text of the same name (a.tif and a.txt or a.gold.txt);
-without it, the scans of ../shared/data/ocr. For each it prints the character error rate (edits by character of the gold
+without it, the scans of REAL_DATA_DIR/ocr. For each it prints the character error rate (edits by character of the gold
 text; white space closed up, quotation marks and dashes made ASCII) of the text layer and of what the engine reads, the
 F1 of their words, which does not depend on the order, and seconds of processor time. --scale makes pictures smaller
-first. --layers spoils texts of 75 languages (../shared/data/languages) in the ways that text layers go wrong, and
+first. --layers spoils texts of 75 languages (REAL_DATA_DIR/languages) in the ways that text layers go wrong, and
 prints the share that scores too low.
 """
 
@@ -22,8 +22,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import command
 import numpy as np
 from bench_ingest import timed
+from corpora import real, sentences
 from PIL import Image
 
 from spark_jobs.sources.config.source_config import FilesSource
@@ -32,7 +34,6 @@ from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.opening import parser_process
 from spark_jobs.sources.refusals import Refusal
 
-DATA = Path(__file__).parents[1].parent / "shared" / "data"
 FOLDED = str.maketrans("“”„’‘—–~", '"""\'\'---')
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PAGE_CHARACTERS = 1500
@@ -77,7 +78,12 @@ def gold_files(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, found[0].read_text(encoding="utf-8")
 
 
-def judge(folder: Path, engine: str, scale: float) -> None:
+def smallest(pages: Iterator[tuple[Path, str]]) -> list[tuple[Path, str]]:
+    """The page with the least text."""
+    return sorted(pages, key=lambda page: len(page[1]))[:1]
+
+
+def judge(folder: Path, engine: str, scale: float, small: bool) -> None:
     """One line for each file, and the sums."""
     rules = {
         "engine": engine,
@@ -89,14 +95,14 @@ def judge(folder: Path, engine: str, scale: float) -> None:
     source = FilesSource.model_validate({"path": ".", "ocr": rules})
     layer_only = FilesSource.model_validate({"path": ".", "ocr": "none"})
     edits, characters, pages, cost = 0.0, 0, 0, 0.0
-    for path, gold in gold_files(folder):
+    for path, gold in smallest(gold_files(folder)) if small else gold_files(folder):
         reader = "pdf" if path.suffix.lower() == ".pdf" else "picture"
         data = path.read_bytes() if scale == 1 or reader == "pdf" else smaller(path.read_bytes(), scale)
         layer = extract(reader, data, layer_only)
         layer_text = "" if isinstance(layer, Refusal) else layer.text
         start = time.perf_counter()
         found, seconds = timed(lambda: extract(reader, data, source))  # noqa: B023
-        text, told = ("", {}) if isinstance(found, Refusal) else found
+        text, told = ("", {}) if isinstance(found, Refusal) else (found.text, found.metadata)
         rate = error_rate(text, gold)
         print(
             f"{engine} x{scale:<4} {path.name:22} CER {rate:.4f} (layer {error_rate(layer_text, gold):.4f})  words F1 "
@@ -110,10 +116,11 @@ def judge(folder: Path, engine: str, scale: float) -> None:
     )
 
 
-def speed(folder: Path, engine: str) -> None:
+def speed(folder: Path, engine: str, small: bool) -> None:
     """Seconds a page as the slope between one and three readings in one child, and the most memory that it held."""
     source = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "page_seconds": 600}})
-    path = max((path for path, _ in gold_files(folder) if path.suffix != ".pdf"), key=lambda path: path.stat().st_size)
+    pages = smallest(gold_files(folder)) if small else gold_files(folder)
+    path = max((path for path, _ in pages if path.suffix != ".pdf"), key=lambda path: path.stat().st_size)
     data = path.read_bytes()
     costs = [timed(lambda: [extract("picture", data, source) for _ in range(count)])[1] for count in (1, 3)]  # noqa: B023
     extract("picture", data, source)
@@ -151,12 +158,11 @@ def spoiled(dice: random.Random) -> dict[str, Callable[[str], str]]:
     }
 
 
-def layers(folder: Path, threshold: float) -> None:
+def layers(languages: dict[str, list[str]], threshold: float) -> None:
     """One line for each way to spoil a text: the share of pages that score too low, in Latin script and in others."""
     dice = random.Random(1)
     pages = list[tuple[bool, str]]()
-    for path in sorted(folder.glob("??.txt")):
-        lines = path.read_text(encoding="utf-8").splitlines()
+    for lines in languages.values():
         for _ in range(3):
             page = "\n".join(dice.choice(lines) for _ in range(PAGE_CHARACTERS // 20))[:PAGE_CHARACTERS]
             latin = sum("LATIN" in unicodedata.name(one, "") for one in page)
@@ -172,19 +178,30 @@ def layers(folder: Path, threshold: float) -> None:
 
 def main() -> None:
     """Print one line for each measurement."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gold", type=Path, default=DATA / "ocr")
+    parser = command.parser(__doc__)
+    parser.add_argument("--gold", type=Path)
     parser.add_argument("--engine", default="rapidocr")
     parser.add_argument("--scale", type=float, nargs="*", default=[1.0])
     parser.add_argument("--layers", action="store_true")
-    given = parser.parse_args()
+    given = command.read(parser, scale=[0.5])
     sys.path.insert(0, ".")  # where an engine of one's own may be
-    if given.layers:
-        layers(DATA / "languages", FilesSource(path=".").ocr.min_layer_score)
-        return
+    command.attempt(spoil if given.layers else scan, given)
+    if given.small:
+        command.attempt(spoil, given)
+
+
+def spoil(given: argparse.Namespace) -> None:
+    """The table of text layers."""
+    texts = sentences("?[en]" if given.small else "??")
+    layers(texts, FilesSource(path=".").ocr.min_layer_score)
+
+
+def scan(given: argparse.Namespace) -> None:
+    """The lines of scans."""
+    folder = given.gold or real("ocr")
     for scale in given.scale:
-        judge(given.gold, given.engine, scale)
-    speed(given.gold, given.engine)
+        judge(folder, given.engine, scale, given.small)
+    speed(folder, given.engine, given.small)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How well encodings are told, mojibake is mended and tokens are estimated, on texts that are there.
 
-    python benchmarks/bench_ingest_texts.py [--data ../shared/data]
+    python benchmarks/bench_ingest_texts.py
 
 Sentences in 75 languages are encoded again in each legacy encoding of their language and told by `encoding: detect`;
 mended as they are (clean, but for what is broken in the corpus itself) and after UTF-8 was read by another codec; and
@@ -13,11 +13,13 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
+import command
 import numpy as np
 import pyarrow as pa
-from bench_text import column, installed_code, rfcs
+from corpora import distinct, real, rfcs, source_paths, up_to
+from corpora import sentences as all_sentences
+from cpu_time import megabytes
 from tokenizers import Tokenizer
 
 from spark_jobs.sources.formats.extracted import Extracted
@@ -57,10 +59,15 @@ SIZES = (1, 5, 40)  # sentences of a document
 DOCUMENTS = 40
 
 
-def sentences(data: Path, language: str) -> list[str]:
+def sentences(language: str) -> list[str]:
     """The sentences of a language; the Romanian letters that windows-1250 lacks as it has them."""
-    text = (data / "languages" / f"{language}.txt").read_text(encoding="utf-8")
-    return text.translate(str.maketrans("șțȘȚ", "şţŞŢ")).splitlines()
+    letters = str.maketrans("șțȘȚ", "şţŞŢ")
+    return [line.translate(letters) for line in all_sentences(language)[language]]
+
+
+def every_sentence(limit: int | None) -> dict[str, list[str]]:
+    """The sentences of all languages, at most so many of each."""
+    return {language: sentences(language)[:limit] for language in all_sentences()}
 
 
 def encoded(lines: list[str], size: int, codec: str) -> Iterator[tuple[str, bytes]]:
@@ -78,7 +85,7 @@ def encoded(lines: list[str], size: int, codec: str) -> Iterator[tuple[str, byte
             yield text, data
 
 
-def tell_encodings(data: Path) -> None:
+def tell_encodings(given: argparse.Namespace) -> None:
     """One line for each encoding: documents that were told right, of all, by their size; and what was told wrongly."""
     seconds, byte_count = 0.0, 0
     for codec, languages in CODECS.items():
@@ -86,7 +93,7 @@ def tell_encodings(data: Path) -> None:
         for size in SIZES:
             right = count = 0
             for language in languages.split():
-                for text, raw in encoded(sentences(data, language), size, codec):
+                for text, raw in encoded(sentences(language)[: given.sentences], size, codec):
                     before = time.process_time()
                     found = tell_encoding(raw, "detect", is_whole=True)
                     seconds, byte_count = seconds + time.process_time() - before, byte_count + len(raw)
@@ -100,15 +107,13 @@ def tell_encodings(data: Path) -> None:
     print(f"{byte_count / seconds / 1e6:.1f} MB/s")
 
 
-def mend_texts(data: Path) -> None:
+def mend_texts(given: argparse.Namespace) -> None:
     """Sentences that change as they are; and of those that were decoded wrongly, how many come back."""
-    every = [line for file in sorted((data / "languages").glob("*.txt")) for line in sentences(data, file.stem)]
+    every = [line for lines in every_sentence(given.sentences).values() for line in lines]
     before = time.process_time()
     changed = [line for line in every if mend(line)[0] != line]
     seconds = time.process_time() - before
-    print(
-        f"clean: {len(changed)} of {len(every)} change, {sum(len(x.encode()) for x in every) / seconds / 1e6:.1f} MB/s"
-    )
+    print(f"clean: {len(changed)} of {len(every)} change, {megabytes(every) / seconds:.1f} MB/s")
     odd = {line for line in every if mend(line)[0] != line}
     for codec in ("latin-1", "cp1252", "cp1250", "cp1251"):
         outcomes = Counter[str]()
@@ -124,15 +129,13 @@ def mend_texts(data: Path) -> None:
         print(f"UTF-8 read as {codec}: {dict(outcomes)}")
 
 
-def estimate_tokens(data: Path) -> None:
+def estimate_tokens(given: argparse.Namespace) -> None:
     """The estimate, and bytes / 4, over GPT-2's count, by language and for code."""
-    gpt2 = Tokenizer.from_file(str(data / "tokenizers" / "gpt2.json"))
-    texts = {file.stem: sentences(data, file.stem) for file in sorted((data / "languages").glob("*.txt"))}
+    gpt2 = Tokenizer.from_file(str(real("tokenizers/gpt2.json")))
+    texts = every_sentence(given.sentences)
     documents = [(name, "\n".join(x[at : at + 60])) for name, x in texts.items() for at in range(0, len(x), 200)]
-    for name, source in (("code", installed_code()), ("rfc", rfcs(data))):
-        documents += [
-            (name, text) for batch in column(source, 4 << 20)[0] for text in batch.to_pylist() if len(text) > 300
-        ]
+    for name, source in (("code", distinct(source_paths())), ("rfc", iter(rfcs(300)))):
+        documents += [(name, text) for text in up_to(source, given.code_bytes) if len(text) > 300]
     estimates = measure(pa.array([text for _, text in documents]))["token_estimate"]
     counts = np.array([len(gpt2.encode(text).ids) for _, text in documents])
     sizes = np.array([len(text.encode()) for _, text in documents]) / 4
@@ -149,12 +152,11 @@ def estimate_tokens(data: Path) -> None:
 
 def main() -> None:
     """Print the three tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    data = parser.parse_args().data
-    tell_encodings(data)
-    mend_texts(data)
-    estimate_tokens(data)
+    parser = command.parser(__doc__)
+    parser.set_defaults(sentences=None, code_bytes=4 << 20)
+    given = command.read(parser, sentences=50, code_bytes=50_000)
+    for part in (tell_encodings, mend_texts, estimate_tokens):
+        command.attempt(part, given)
 
 
 if __name__ == "__main__":

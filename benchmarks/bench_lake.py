@@ -9,7 +9,6 @@ A table of 1,000 rows is computed again and again under new keys in a warm sessi
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import statistics
@@ -20,17 +19,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import command
+from lakes import lake_at
+
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import write
 from spark_jobs.lake.ledger import ledger as ledger_module
-from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run import materialize as engine
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.lake.run.materialize import materialize
 
 ROWS = Table(
     name="rows",
@@ -80,14 +78,12 @@ def clock(seconds: list[float]) -> Iterator[None]:
 
 def main() -> None:
     """Print a line per part."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--repeat", type=int, default=10, help="materializations measured, after three that warm up")
-    repeat = parser.parse_args().repeat
+    repeat = command.read(parser, repeat=1).repeat
     with tempfile.TemporaryDirectory() as folder:
-        settings = settings_at(Path(folder))
-        catalogue = open_catalogue(settings)
-        spark = start_session(settings, "local[2]")
-        lake = Lake(catalogue, Ledger(catalogue), lambda: spark)
+        lake = lake_at(Path(folder), "local[2]")
+        spark = lake.session()
         binding = Binding(rows, "bench", {}, NoConfig())
         spent: dict[str, float] = defaultdict(float)
         timed(write, "_start_branch", "branch", spent)
@@ -97,7 +93,7 @@ def main() -> None:
         timed(ledger_module.Ledger, "write", "ledger: write", spent)
         timed(ledger_module.Ledger, "refresh", "ledger: refresh", spent)
         timed(engine, "ensure_table", "table as declared", spent)
-        timed(type(catalogue), "load_table", "(all loads of tables)", spent)
+        timed(type(lake.catalogue), "load_table", "(all loads of tables)", spent)
         parts: dict[str, list[float]] = defaultdict(list)
         whole: list[float] = []
         idle: list[float] = []

@@ -13,10 +13,9 @@ Token counts are kept in --cache, so that a second run plans only. Speeds are ra
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import hashlib
-import os
+import math
 import sysconfig
 import tempfile
 import time
@@ -24,10 +23,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import command
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from corpora import real, rfcs
+from cpu_time import of_all_processes as cpu_seconds
 
 from spark_jobs.packing.packed_table import PackedConfig
 from spark_jobs.packing.plan.affinity import choose_plan
@@ -58,26 +60,30 @@ def main() -> None:
     if "plans" in parts:
         print_plans(windows)
     if "real" in parts:
-        print_real(load_counts(arguments), windows, arguments.target)
+        found = command.attempt(load_counts, arguments)
+        print_real(found or {}, windows, arguments.target)
     if "spark" in parts:
-        print_spark(arguments)
+        command.attempt(print_spark, arguments)
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    data = os.environ.get("REAL_DATA_DIR", str(Path(__file__).parents[2] / "shared" / "data"))
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = command.parser(__doc__)
     places = [sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")]
     parser.add_argument("--from", dest="sources", nargs="*", default=places)
-    parser.add_argument("--data", default=data, help="folder of rfc.parquet and tokenizers/gpt2.json")
-    parser.add_argument("--tokenizer", help="a tokenizer.json; by default GPT-2's of --data")
+    parser.add_argument("--tokenizer", help="a tokenizer.json; by default GPT-2's of REAL_DATA_DIR")
     parser.add_argument("--cache", default=str(Path(tempfile.gettempdir()) / "headrace_bench_packing.npz"))
     parser.add_argument("--windows", default=",".join(map(str, WINDOWS)))
     parser.add_argument("--target", type=float, default=0.998)
     parser.add_argument("--parts", default="plans,real")
-    parser.add_argument("--megabytes", type=int, default=320, help="most code that is read")
+    parser.add_argument("--megabytes", type=float, default=320, help="most code that is read")
     parser.add_argument("--spark-megabytes", default="8,40", help="two sizes of the Spark part")
-    return parser.parse_args()
+    small = {"windows": "128,1024", "megabytes": 1, "documents": 20, "spark_megabytes": "0.3,0.6", "target": 0.9}
+    parser.set_defaults(documents=None)
+    given = command.read(parser, **small, sources=[str(Path(np.__file__).parent)], parts="plans,real,spark")
+    if given.small:
+        given.cache = str(Path(tempfile.mkdtemp(prefix="bench-packing-")) / "counts.npz")
+    return given
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ def print_plans(windows: list[int]) -> None:
 # --- real data -------------------------------------------------------------------------------------------------------
 
 
-def read_code(folders: list[Path], limit: int) -> Iterator[tuple[str, str]]:
+def read_code(folders: list[Path], limit: float) -> Iterator[tuple[str, str]]:
     """Distinct source files with their repository, in path order, up to `limit` bytes: a repository is a top folder."""
     seen: set[int] = set()
     for folder in folders:
@@ -141,12 +147,14 @@ def read_code(folders: list[Path], limit: int) -> Iterator[tuple[str, str]]:
             yield f"{folder.name}/{inner[0]}", text
 
 
-def read_prose(data: Path) -> Iterator[tuple[str, str]]:
+def read_prose(limit: int | None) -> Iterator[tuple[str, str]]:
     """RFCs, each without neighbours."""
-    file = data / "rfc.parquet"
-    if file.is_file():
-        texts = pq.read_table(file, columns=["text"]).column(0).to_pylist()
-        yield from ((f"rfc{number}", text) for number, text in enumerate(texts) if text)
+    yield from ((f"rfc{number}", text) for number, text in enumerate(rfcs(limit)))
+
+
+def tokenizer_file(arguments: argparse.Namespace) -> Path:
+    """The tokenizer that is given, or GPT-2's."""
+    return Path(arguments.tokenizer) if arguments.tokenizer else real("tokenizers/gpt2.json")
 
 
 def encode(texts: list[str], file: str) -> Iterator[npt.NDArray[np.int32]]:
@@ -166,13 +174,14 @@ def load_counts(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     cache = Path(arguments.cache)
     kinds = ("code", "prose")
     if not cache.is_file():
-        data = Path(arguments.data)
-        file = Path(arguments.tokenizer or data / "tokenizers" / "gpt2.json").read_text()
+        file = tokenizer_file(arguments).read_text()
         ends = line_end_tokens(file, 60_000)
         stored: dict[str, Any] = {}
         for kind in kinds:
             folders = [Path(path) for path in arguments.sources]
-            found = list(read_code(folders, arguments.megabytes << 20) if kind == "code" else read_prose(data))
+            found = list(
+                read_code(folders, arguments.megabytes * 2**20) if kind == "code" else read_prose(arguments.documents)
+            )
             started, size = time.perf_counter(), sum(len(text.encode()) for _, text in found)
             ids = list(encode([text for _, text in found], file))
             seconds = time.perf_counter() - started
@@ -306,27 +315,22 @@ def histogram(lengths: Int64Array) -> dict[int, int]:
 
 def print_spark(arguments: argparse.Namespace) -> None:
     """Time `tokens` and the packed tables on two sizes, on one core; an increment before them warms everything up."""
-    from spark_jobs.lake.ledger.ledger import Ledger
+    from lakes import lake_at
+
     from spark_jobs.lake.run.binding import Binding
-    from spark_jobs.lake.run.materialize import Lake, materialize
-    from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.session import start_session
-    from spark_jobs.lake.session.settings import settings_at
+    from spark_jobs.lake.run.materialize import materialize
     from spark_jobs.packing.packed import packed_step
     from spark_jobs.tokens.tokenizer import TokenizerConfig, tokenizer
     from spark_jobs.tokens.tokens import TokensConfig, tokens
 
-    sizes = [int(size) << 20 for size in arguments.spark_megabytes.split(",")]
+    sizes = [float(size) * 2**20 for size in arguments.spark_megabytes.split(",")]
     sizes = [sizes[0], *sizes]
-    file = arguments.tokenizer or str(Path(arguments.data) / "tokenizers" / "gpt2.json")
+    file = str(tokenizer_file(arguments))
     documents = list(read_code([Path(path) for path in arguments.sources], sum(sizes)))
     seconds: dict[str, list[tuple[float, float]]] = {}
     megabytes = []
     with tempfile.TemporaryDirectory() as root:
-        settings = settings_at(Path(root))
-        catalogue = open_catalogue(settings)
-        spark = start_session(settings, "local[1]", {"spark.sql.shuffle.partitions": "4"})
-        lake = Lake(catalogue, Ledger(catalogue), lambda: spark)
+        lake = lake_at(Path(root), "local[1]", {"spark.sql.shuffle.partitions": "4"})
         start = 0
         for increment, size in enumerate(sizes):
             end, held = start, 0
@@ -354,7 +358,9 @@ def print_spark(arguments: argparse.Namespace) -> None:
         seconds[f"tokens and {name}"] = [(one[0] + other[0], one[1] + other[1]) for one, other in both]
     print(f"Spark, 1 core, {small_size:.1f} and {large_size:.1f} MB of text: wall and CPU seconds, MB as the slope")
     for name, (_, small, large) in seconds.items():
-        wall, used = (more / max(1e-9, after - before) for before, after in zip(small, large, strict=True))
+        wall, used = (
+            more / (after - before) if after > before else math.nan for before, after in zip(small, large, strict=True)
+        )
         print(
             f"  {name:37} wall {small[0]:6.1f} {large[0]:6.1f} {wall:6.1f} MB/s"
             f"   CPU {small[1]:6.1f} {large[1]:6.1f} {used:6.1f} MB per CPU second"
@@ -366,19 +372,6 @@ def timed(seconds: dict[str, list[tuple[float, float]]], name: str, work: Callab
     started, used = time.perf_counter(), cpu_seconds()
     work()
     seconds.setdefault(name, []).append((time.perf_counter() - started, cpu_seconds() - used))
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process, Spark's JVM and the Python workers up to now."""
-    import psutil
-
-    total = 0.0
-    here = psutil.Process()
-    for process in (here, *here.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):  # a worker may end while it is asked
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
 
 
 def write_inputs(root: Path, documents: list[tuple[str, str]], increment: int) -> Callable[..., dict[str, str]]:

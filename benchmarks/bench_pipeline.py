@@ -34,8 +34,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-from dedup_corpora import REAL_DATA, rfc_pieces
+import command
+from corpora import real, rfc_pieces, rfcs
 from whole_way import run_whole_way
 
 _CORES = 2
@@ -59,7 +59,7 @@ LocalPipelineExecutor(steps, tasks=int(cores), workers=int(cores), logging_dir=f
 
 def texts_of(megabytes: float) -> Iterator[str]:
     """Whole RFCs of so much text, an even choice among all numbers; if they are too few, then code and docs too."""
-    texts = pq.read_table(REAL_DATA / "rfc.parquet", columns=["text"]).column("text").to_pylist()
+    texts = rfcs()
     total = sum(map(len, texts))
     every = max(total / (megabytes * 1e6), 1.0)
     yield from (texts[int(at * every)] for at in range(int(len(texts) / every)))
@@ -161,10 +161,9 @@ def _covered(stages: Sequence[tuple[float, float, float, float]]) -> float:
 
 def peer_seconds(python: str, folder: Path) -> float:
     """Seconds that datatrove takes for the same files, its start included."""
-    (folder / "tokenizer.json").write_bytes((REAL_DATA / "tokenizers" / "gpt2.json").read_bytes())
+    (folder / "tokenizer.json").write_bytes(real("tokenizers/gpt2.json").read_bytes())
     began = time.perf_counter()
-    command = [python, "-c", _PEER, str(folder / "texts"), str(folder / "datatrove"), str(_CORES)]
-    subprocess.run(command, check=True, capture_output=True)
+    command.peer(python, "-c", _PEER, str(folder / "texts"), str(folder / "datatrove"), str(_CORES))
     return time.perf_counter() - began
 
 
@@ -191,13 +190,13 @@ def show(sizes: list[float], runs: list[list[dict[str, Any]]]) -> None:
 
 def main() -> None:
     """Measure each size in a process of its own, and print what steps cost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("--sizes", type=float, nargs="+", default=[10, 40, 160], help="MB of RFCs")
     parser.add_argument("--pieces", type=int, nargs="+", help="numbers of pieces of 2 KB, in place of RFCs")
     parser.add_argument("--peer-python", default=os.environ.get("HEADRACE_PEER_PYTHON"), help="Python with datatrove")
     parser.add_argument("--engines", nargs="+", default=["sail", "spark"], choices=["sail", "spark"])
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = command.read(parser, sizes=[0.3], engines=["sail"])
     if given.one:
         print(json.dumps(measure(Path(given.one[0]), given.one[1], int(given.one[2]) or None)))
         return
@@ -210,8 +209,8 @@ def main() -> None:
             sizes.append(write(folder / "texts", texts) / 1e6)
             print(f"{sizes[-1]:,.1f} MB, with the process's start:")
             for engine in given.engines:
-                command = [sys.executable, __file__, "--one", scratch, engine, "0"]  # as many as the executor chooses
-                seconds, gigabytes, _ = watched(command, engine)
+                arguments = [__file__, "--one", scratch, engine, "0"]  # as many as the executor chooses
+                seconds, gigabytes, _ = watched([sys.executable, *arguments], engine)
                 walls[engine].append(seconds)
                 print(f"  {engine}, side by side: {seconds:.1f} s, {gigabytes:.1f} GB")
             if "spark" in given.engines:

@@ -3,16 +3,15 @@
     python benchmarks/bench_repositories.py [FOLDER]
 
 FOLDER holds one directory per release, `name@version`; without it the releases below are fetched with pip into a
-cache in the temporary folder, and where that fails the benchmark says so and ends. What a release vendors
-(`_vendor/name`) is a repository of its own. Truth: two repositories are the same if they have the same name.
+cache in the temporary folder, and where that fails the benchmark says so and ends; with `--small` they are
+made. What a release vendors (`_vendor/name`) is a repository of its own. Truth: two repositories are the same if they
+have the same name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
-import sys
 import tempfile
 import time
 import zipfile
@@ -22,8 +21,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import command
 import numpy as np
 import pyarrow as pa
+from bench_dedup_kernels import rows_of
+from corpora import python_files
+from depsort_truth import run
 from numpy.typing import NDArray
 
 from spark_jobs.dedup.bags.bag_arrays import Bags, total_weights
@@ -97,11 +100,7 @@ def fetched() -> Path:
         if target.is_dir():
             continue
         with tempfile.TemporaryDirectory() as wheels:
-            subprocess.run(
-                ["pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", wheels, release],
-                check=True,
-                timeout=300,
-            )
+            run(["pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", wheels, release])
             target.mkdir(parents=True)
             for wheel in Path(wheels).glob("*.whl"):
                 zipfile.ZipFile(wheel).extractall(target)
@@ -137,18 +136,9 @@ def file_bags(files: Files) -> Bags:
     lexers = np.array([lexer_of(kind, "python") for kind in files.kinds], np.uint8)
     salts = np.array([kind_salt(kind) for kind in kinds], np.uint64)[[kinds.index(kind) for kind in files.kinds]]
     counted = count_tokens(pa.array(files.texts), lexers, salts)
-    tokens, inverse, frequency = np.unique(counted.hashes, return_inverse=True, return_counts=True)
-    del tokens
+    _, inverse, frequency = np.unique(counted.hashes, return_inverse=True, return_counts=True)
     units = np.clip(np.rint(8 * np.log((len(files.texts) + 1) / (frequency + 1))), 1, 255).astype(np.uint8)
     return Bags(counted.offsets, counted.hashes, units[inverse], np.minimum(counted.counts, 4).astype(np.uint8))
-
-
-def taken(bags: Bags, rows: NDArray[np.int64]) -> Bags:
-    """The bags of some rows."""
-    lengths = np.diff(bags.offsets)[rows]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - bags.offsets[:-1][rows], lengths)
-    return Bags(offsets, bags.hashes[inside], bags.units[inside], bags.levels[inside])
 
 
 def exact_classes(texts: Sequence[str]) -> NDArray[np.int64]:
@@ -160,7 +150,7 @@ def exact_classes(texts: Sequence[str]) -> NDArray[np.int64]:
 def components(bags: Bags, exact: NDArray[np.int64], threshold: float) -> NDArray[np.int64]:
     """(F,) component of each file: linked by J of at least the threshold, or by the same text."""
     rows = np.flatnonzero((np.diff(bags.offsets) > 0) & (exact == np.arange(len(exact))))
-    some = taken(bags, rows)
+    some = rows_of(bags, rows)
     values = signatures(some, make_darts(1, 4))
     scheme = solve_bands(np.array([10**6] + [0] * 1000), len(rows), threshold, 0.9999)
     keys = band_keys(values, scheme, np.zeros(len(rows), np.uint64))
@@ -171,7 +161,7 @@ def components(bags: Bags, exact: NDArray[np.int64], threshold: float) -> NDArra
     left, right = np.unique(np.stack([left, right]), axis=1)
     close = agreement_counts(values[left], values[right]) >= 148
     left, right = left[close], right[close]
-    shared, united = overlaps(taken(some, left), taken(some, right))
+    shared, united = overlaps(rows_of(some, left), rows_of(some, right))
     linked = shared >= threshold * united
     labels: NDArray[np.int64] = component_labels(rows[left[linked]], rows[right[linked]], len(exact))[exact]
     return labels
@@ -205,7 +195,7 @@ def judge(name: str, made: Callable[[], Bags], packages: list[str]) -> None:
     spent = time.perf_counter() - started
     rows = np.flatnonzero(total_weights(bags) > 0)
     started = time.perf_counter()
-    signatures(taken(bags, rows), make_darts(1, 4))
+    signatures(rows_of(bags, rows), make_darts(1, 4))
     signing = time.perf_counter() - started
     left, right = (np.asarray(side, np.int64) for side in np.triu_indices(len(packages), 1))
     labels = np.unique(packages, return_inverse=True)[1]
@@ -213,7 +203,7 @@ def judge(name: str, made: Callable[[], Bags], packages: list[str]) -> None:
     started = time.perf_counter()
     j = np.zeros(len(left))
     for part in np.array_split(np.arange(len(left)), max(1, len(left) // 500)):
-        shared, united = overlaps(taken(bags, left[part]), taken(bags, right[part]))
+        shared, united = overlaps(rows_of(bags, left[part]), rows_of(bags, right[part]))
         j[part] = shared / np.maximum(united, 1)
     comparing = time.perf_counter() - started
     ranked = same[np.argsort(-j, kind="stable")]
@@ -228,13 +218,31 @@ def judge(name: str, made: Callable[[], Bags], packages: list[str]) -> None:
     print(f"{name:42} {average:5.3f}  {'   '.join(cells)}  {cost}")
 
 
-def main(arguments: list[str]) -> int:
+def made(packages: int = 5) -> Path:
+    """A folder of packages of real files in two releases each, of which the second changes half of them."""
+    folder, texts = Path(tempfile.mkdtemp(prefix="bench-releases-")), python_files(8 * packages)
+    for package in range(packages):
+        for release in range(2):
+            target = folder / f"package{package}@{release}"
+            target.mkdir()
+            for number, text in enumerate(texts[8 * package : 8 * package + 8]):
+                changed = text.replace("self", f"own{release}") if number % 2 else text
+                (target / f"module{number}.py").write_text(changed, encoding="utf-8")
+    return folder
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = command.parser(__doc__)
+    parser.add_argument("folder", type=Path, nargs="?")
+    given = command.read(parser)
+    folder = given.folder or (made() if given.small else command.attempt(fetched))
+    if folder:
+        compare(folder)
+
+
+def compare(folder: Path) -> None:
     """Compare the kinds of bags."""
-    try:
-        folder = Path(arguments[0]) if arguments else fetched()
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"releases could not be fetched ({error}); give a folder of directories name@version")
-        return 0
     files = read(folder)
     count = Counter(files.packages)
     started = time.perf_counter()
@@ -257,8 +265,7 @@ def main(arguments: list[str]) -> int:
     for rule in UNITS:
         for name, identity in {"exact class": exact, **identities}.items():
             judge(f"{name}, {rule}", partial(identity_bags, files, identity, weights, rule), files.packages)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -10,20 +10,20 @@ it: docs/scale.md says what to make of that. Documents are pieces of RFCs of 2 K
 
 from __future__ import annotations
 
-import argparse
 import json
-import resource
-import subprocess
-import sys
+import math
+import os
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from dedup_corpora import rfc_pieces
+import command
+from bench_pipeline import write
+from corpora import rfc_pieces
+from cpu_time import peak_mib
 from whole_way import run_whole_way
 
-_FILE_ROWS = 2_000
 _TARGETS = (10**9, 10**10)
 _CORES = 2
 
@@ -33,7 +33,7 @@ def measure(size: int, declared: dict[str, Any]) -> dict[str, Any]:
     from spark_jobs.lake.ledger.ledger import Ledger
 
     folder = Path(tempfile.mkdtemp(prefix="scale-"))
-    text_bytes = _write(folder / "notes", size)
+    text_bytes = write(folder / "notes", iter(rfc_pieces(size)))
     catalogue = run_whole_way(folder / "notes", folder / "lake", declared=declared)
     ledger = Ledger(catalogue)
     ledger.refresh()
@@ -50,31 +50,21 @@ def measure(size: int, declared: dict[str, Any]) -> dict[str, Any]:
     return {"text_bytes": text_bytes, "tables": tables, **_spark_costs()}
 
 
-def _write(folder: Path, size: int) -> int:
-    """Documents as JSONL in files of 2,000; gives the bytes of their texts."""
-    folder.mkdir()
-    total = 0
-    pieces = rfc_pieces()[:size]
-    for number, start in enumerate(range(0, size, _FILE_ROWS)):
-        with (folder / f"{number:05}.jsonl").open("w") as file:
-            for text in pieces[start : start + _FILE_ROWS]:
-                total += len(text.encode())
-                file.write(json.dumps({"text": text}) + "\n")
-    return total
-
-
 def _spark_costs() -> dict[str, float]:
     """Bytes that this process's session shuffled, and the peak memory of the driver's Python and of its JVM."""
     import psutil
     from pyspark.sql import SparkSession
 
+    driver = float(peak_mib())
+    if os.environ.get("HEADRACE_ENGINE") == "sail":
+        return {"shuffled": math.nan, "driver_mib": driver, "jvm_mib": math.nan}
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     executors = session.sparkContext._jsc.sc().statusStore().executorList(False)
     shuffled = sum(executors.apply(index).totalShuffleWrite() for index in range(executors.size()))
     java = next(one for one in psutil.Process().children(recursive=True) if "java" in one.name())
     return {
         "shuffled": float(shuffled),
-        "driver_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "driver_mib": driver,
         "jvm_mib": java.memory_info().rss / 2**20,
     }
 
@@ -89,20 +79,18 @@ def _size_text(count: float) -> str:
 
 def main() -> None:
     """Measure each size in a process of its own, and print what a further document costs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[5_000, 20_000, 60_000])
     parser.add_argument("--one", type=int, help="measure this size in this process, and print JSON")
     parser.add_argument("--corpus", default="{}", help='further attributes of the corpus as JSON: {"clusters": {}}')
-    given = parser.parse_args()
+    given = command.read(parser, sizes=[200, 400])
     if given.one:
         print(json.dumps(measure(given.one, json.loads(given.corpus))))
         return
     found = {}
     print("documents  text        shuffled a document  driver: Python, JVM")
     for size in sorted(given.sizes):
-        command = [sys.executable, __file__, "--one", str(size), "--corpus", given.corpus]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        one = found[size] = json.loads(done.stdout.splitlines()[-1])
+        one = found[size] = command.again(__file__, "--one", str(size), "--corpus", given.corpus)
         print(
             f"{size:>9,}  {_size_text(one['text_bytes']):<10}  {one['shuffled'] / size:>13,.0f} B"
             f"      {one['driver_mib']:,.0f}, {one['jvm_mib']:,.0f} MiB"

@@ -25,19 +25,20 @@ import importlib.util
 import json
 import os
 import random
-import resource
-import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import command
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from corpora import distinct, real, rfcs, sentences, up_to
+from cpu_time import peak_mib
 
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
@@ -45,7 +46,6 @@ from spark_jobs.tokens.fast_encoder import FastEncoder, LibraryEncoder
 from spark_jobs.tokens.hf_tokenizer import Encoder, train_byte_pairs
 from spark_jobs.tokens.pre_tokenization import SPLIT_PATTERNS, token_bytes
 
-_COLD_BYTES = 8_000_000
 _REFERENCE_SECONDS = 8.0
 _LANGUAGES = ["zh", "ja", "ko", "ru", "ar", "hi", "th", "el", "vi", "fr", "en"]
 _GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -57,7 +57,8 @@ from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.fast_encoder import encoder_version, reference_version
 certificate = Certificate("", reference_version(), encoder_version(), None, (), 0)
 data = open(sys.argv[2], "rb").read()
-text = (data * (100_000_000 // len(data) + 1))[:100_000_000].decode(errors="ignore")
+size = int(sys.argv[3])
+text = (data * (size // len(data) + 1))[:size].decode(errors="ignore")
 column = DocumentColumn(pa.array([text], pa.large_string()), pa.array(["a"]))
 del data, text
 encoder = DocumentEncoder(open(sys.argv[1]).read(), certificate, 1 << 18)
@@ -67,7 +68,8 @@ started = time.process_time()
 (ids,) = encoder.encode(column)
 seconds = time.process_time() - started
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(f"one document of 100 MB: {100 / seconds:.0f} MB/s, {len(ids):,} tokens, peak {peak / 1024:,.0f} MB, "
+print(f"one document of {size / 1e6:.0f} MB: {size / 1e6 / seconds:.0f} MB/s, {len(ids):,} tokens, "
+      f"peak {peak / 1024:,.0f} MB, "
       f"of them {(peak - before) / 1024:,.0f} MB more than before")
 """
 
@@ -75,11 +77,21 @@ print(f"one document of 100 MB: {100 / seconds:.0f} MB/s, {len(ids):,} tokens, p
 def main() -> None:
     """Measure and print."""
     arguments = parse_arguments()
+    if arguments.languages is None or arguments.small:
+        print_code_and_prose(arguments)
     if arguments.languages is not None:
-        print_languages(arguments.languages or _LANGUAGES)
-        return
-    code = list(read_sources([Path(path) for path in arguments.sources], arguments.megabytes * 1_000_000))
-    file = Path(arguments.tokenizer).read_text() if arguments.tokenizer else train_byte_pairs(code[::4], 32768, 2)
+        command.attempt(print_languages, arguments)
+
+
+def print_code_and_prose(arguments: argparse.Namespace) -> None:
+    """The certificate, speeds on code and prose, and memory."""
+    paths = (path for folder in arguments.sources for path in sorted(Path(folder).rglob("*.py")))
+    code = up_to(distinct(paths), arguments.megabytes * 1e6)
+    file = (
+        Path(arguments.tokenizer).read_text()
+        if arguments.tokenizer
+        else train_byte_pairs(code[::4], arguments.vocabulary, 2)
+    )
     started = time.perf_counter()
     certificate = certify(file)
     print(
@@ -94,54 +106,27 @@ def main() -> None:
         "  differ"
     )
     compare_seconds = np.inf if arguments.compare == "all" else _REFERENCE_SECONDS
-    for name, texts in (("code", code), ("prose", list(read_rfcs(arguments.megabytes * 1_000_000)))):
+    for name, texts in (
+        ("code", code),
+        ("prose", up_to(rfcs(1 + int(arguments.megabytes * 100)), arguments.megabytes * 1e6)),
+    ):
         if texts:
             print_speeds(name, texts, file, certificate, compare_seconds)
-    print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
-    print_long(file, code)
+    print(f"peak memory of this process: {peak_mib():,} MB")
+    print_long(file, code, arguments.long_bytes)
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--from", dest="sources", nargs="*", default=[sysconfig.get_path("purelib")])
     parser.add_argument("--tokenizer", help="a tokenizer.json; by default one is trained on a quarter of the code")
-    parser.add_argument("--megabytes", type=int, default=40)
+    parser.add_argument("--megabytes", type=float, default=40)
     parser.add_argument("--languages", nargs="*")
     parser.add_argument("--compare", choices=["some", "all"], default="some")
-    return parser.parse_args()
-
-
-def read_sources(folders: list[Path], limit: int) -> Iterator[str]:
-    """Distinct source files that are UTF-8, in path order, up to `limit` bytes."""
-    seen: set[bytes] = set()
-    for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
-        data = path.read_bytes()
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            continue
-        limit -= len(data)
-        if limit < 0:
-            return
-        if text and data not in seen:
-            seen.add(data)
-            yield text
-
-
-def real_data() -> Path:
-    """Folder of real data."""
-    return Path(os.environ.get("REAL_DATA_DIR", Path(__file__).parents[1].parent / "shared" / "data"))
-
-
-def read_rfcs(limit: int) -> Iterator[str]:
-    """RFCs up to `limit` bytes; none where the data is not there."""
-    path = real_data() / "rfc.parquet"
-    for text in pq.read_table(path, columns=["text"])["text"].to_pylist() if path.is_file() else []:
-        limit -= len(text.encode())
-        if limit < 0:
-            return
-        yield text
+    parser.set_defaults(vocabulary=32768, long_bytes=100_000_000, chained=2_000_000, trained=(None, 128_000))
+    small = {"megabytes": 0.3, "vocabulary": 1000, "long_bytes": 500_000, "chained": 20_000, "trained": (50, 1000)}
+    return command.read(parser, **small, languages=["zh"])
 
 
 def print_speeds(name: str, texts: list[str], file: str, certificate: Certificate, compare_seconds: float) -> None:
@@ -159,7 +144,7 @@ def print_speeds(name: str, texts: list[str], file: str, certificate: Certificat
         found.append(ids)
         ends[number] = time.process_time() - started
     done = np.cumsum(sizes)
-    cold = min(int(np.searchsorted(done, _COLD_BYTES)), len(texts) - 2)
+    cold = min(int(np.searchsorted(done, min(8_000_000, done[-1] // 2))), len(texts) - 2)
     warm = (done[-1] - done[cold]) / (ends[-1] - ends[cold]) / 1e6
     reference = Encoder(file)
     began, compared, differing = time.process_time(), 0, 0
@@ -179,26 +164,27 @@ def print_speeds(name: str, texts: list[str], file: str, certificate: Certificat
     )
 
 
-def print_languages(names: list[str]) -> None:
+def print_languages(arguments: argparse.Namespace) -> None:
     """Speeds by language, cold and on new text; ids are compared with the reference's."""
     thirds = {}
-    for path in sorted(real_data().glob("languages/??.txt")):
-        sentences = sorted(set(path.read_text().splitlines()))
-        random.Random(0).shuffle(sentences)
-        thirds[path.stem] = ["\n".join(sentences[start::3]) for start in range(3)]
-    trained = json.loads(train_byte_pairs([texts[0] for texts in thirds.values()], 128_000, 1))
+    limit, vocabulary = arguments.trained
+    for language, found in sentences().items():
+        lines = sorted(set(found))[:limit]
+        random.Random(0).shuffle(lines)
+        thirds[language] = ["\n".join(lines[start::3]) for start in range(3)]
+    trained = json.loads(train_byte_pairs([texts[0] for texts in thirds.values()], vocabulary, 1))
     split = {"type": "Split", "pattern": {"Regex": SPLIT_PATTERNS["llama3"]}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     trained["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]}
-    files = {"gpt2": (real_data() / "tokenizers" / "gpt2.json").read_text(), "llama3": json.dumps(trained)}
+    files = {"gpt2": real("tokenizers/gpt2.json").read_text(), "llama3": json.dumps(trained)}
     for name, file in files.items():
         encoders = encoders_of(file, _GPT2_PATTERN if name == "gpt2" else SPLIT_PATTERNS[name])
         print(
             f"{name:8}  kB new" + "".join(f"  {encoder + ' cold, new':>21}" for encoder in encoders) + "   MB/s a core"
         )
-        for language in names:
+        for language in arguments.languages or _LANGUAGES:
             _, seen, new = (text.encode() for text in thirds[language])
-            large = chained("\n".join(thirds[language]), 2 if language in ("zh", "ja") else 4)
+            large = chained("\n".join(thirds[language]), 2 if language in ("zh", "ja") else 4, arguments.chained)
             expected = encoders["tokenizers"]()(new)
             row = ""
             for make in encoders.values():
@@ -219,18 +205,18 @@ def print_languages(names: list[str]) -> None:
                 large_speed = len(large[1]) / (time.process_time() - started) / 1e6
                 row += f" {len(seen) / best[0] / 1e6:12.1f} {len(new) / best[1] / 1e6:6.1f} {large_speed:6.1f}"
             print(f"{language:8} {len(new) / 1e3:6.0f}{row}", flush=True)
-    print_long(files["llama3"], ["".join(thirds["zh"][1:])])
+    print_long(files["llama3"], ["".join(thirds["zh"][1:])], arguments.long_bytes)
 
 
-def chained(text: str, order: int) -> list[bytes]:
-    """Two megabytes, each character drawn by those before it."""
+def chained(text: str, order: int, size: int) -> list[bytes]:
+    """Two halves of so many bytes, each character drawn by those before it."""
     following: dict[str, list[str]] = {}
     for place in range(len(text) - order):
         following.setdefault(text[place : place + order], []).append(text[place + order])
     draw = random.Random(0)
     drawn = text[:order]
     parts = []
-    for _ in range(2_000_000 * len(text) // len(text.encode())):
+    for _ in range(size * len(text) // len(text.encode())):
         character = draw.choice(following.get(drawn, ["\n"]))
         parts.append(character)
         drawn = drawn[1:] + character if drawn in following else text[:order]
@@ -257,16 +243,13 @@ def encoders_of(file: str, pattern: str) -> dict[str, Callable[[], Callable[[byt
     return {**made, "gigatoken": lambda: LibraryEncoder(file).encode, "both": lambda: FastEncoder(file).encode}
 
 
-def print_long(file: str, texts: list[str]) -> None:
+def print_long(file: str, texts: list[str], size: int) -> None:
     """Time and memory of one long document, in a process of its own."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         tokenizer, data = Path(folder, "tokenizer.json"), Path(folder, "text")
         tokenizer.write_text(file)
         data.write_text("".join(texts))
-        command = [sys.executable, "-c", _LONG, str(tokenizer), str(data)]
-        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+        print(command.peer(sys.executable, "-c", _LONG, str(tokenizer), str(data), str(size)).strip())
 
 
 if __name__ == "__main__":

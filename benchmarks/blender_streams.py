@@ -22,10 +22,8 @@ from blender_service.wire.rank_slice import Slice
 SERVERS = Path(__file__).parent / "blender_servers.py"
 ROUNDS = 5
 DIFFERENT = 64  # messages, 130 MB
-SEEKS = 1000
 RANKS, RANK_ROWS = 8, 8  # of a training node: streams, and rows of each in a step
 NODE_BYTES = 8 * 50_000 * 2  # of token ids that a node of 8 GPUs takes in a second
-FLAT_OUT, FLAT_OUT_SECONDS = 200, 20
 
 
 class Launched(NamedTuple):
@@ -112,7 +110,7 @@ def _timed(server: Launched, read: Callable[[], int]) -> tuple[float, float, flo
     return speed, (server.cpu_seconds - served) / byte_count * 1e9, (time.process_time() - own) / byte_count * 1e9
 
 
-def bench_node(client: BlenderClient, server: Launched, blend: str, steps: int = 400) -> None:
+def bench_node(client: BlenderClient, server: Launched, blend: str, steps: int) -> None:
     """Print what the streams of a training node cost the server: each rank reads its own part of every step."""
     read = [0] * RANKS
 
@@ -128,38 +126,25 @@ def bench_node(client: BlenderClient, server: Launched, blend: str, steps: int =
     print(f"{'nodes of 8 GPUs, 400,000 tokens/s, a core':44} {1e9 / NODE_BYTES / cost:8.0f}")
 
 
-def bench_shares(client: BlenderClient, server: Launched, blend: str) -> None:
-    """Print what each of many streams gets that all read as fast as they can."""
-    taken, until = [0] * FLAT_OUT, time.monotonic() + FLAT_OUT_SECONDS
-
-    def run(number: int) -> None:
-        with client.read(blend, number * 37) as stream:
-            for batch in stream:
-                if time.monotonic() > until:
-                    return
-                taken[number] += batch.input_ids.nbytes
-
-    _at_once([lambda number=number: run(number) for number in range(FLAT_OUT)])  # type: ignore[misc]
-    least, p10, p50, most = np.percentile(np.array(taken) / 1e6, [0, 10, 50, 100])
-    title = f"{FLAT_OUT} streams for {FLAT_OUT_SECONDS} s, MB of each"
-    print(f"\n{title:44} {'least':>8} {'p10':>8} {'p50':>8} {'most':>8} {'none':>8}")
-    print(f"{'':44} {least:8.1f} {p10:8.1f} {p50:8.1f} {most:8.1f} {taken.count(0):8}")
-
-
 def _at_once(jobs: Sequence[Callable[[], None]]) -> None:
     """Run each job in a thread of its own, until all are done."""
-    threads = [threading.Thread(target=job) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    for thread in _started(jobs):
         thread.join()
 
 
-def bench_first_batch(client: BlenderClient, blend: str, table_rows: int) -> None:
+def _started(jobs: Sequence[Callable[[], None]]) -> list[threading.Thread]:
+    """A thread for each job, which runs."""
+    threads = [threading.Thread(target=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def bench_first_batch(client: BlenderClient, blend: str, table_rows: int, seeks: int) -> None:
     """Print how long the first batch takes after a seek, near 0 and near 10^12, in turns."""
     print(f"\n{'first batch after a seek, warm, ms':44} {'p50':>8} {'p99':>8} {'worst':>8}")
     seconds: dict[str, list[float]] = {"near offset 0": [], "near offset 10^12": []}
-    for place in np.random.default_rng(0).integers(0, table_rows, SEEKS).tolist():
+    for place in np.random.default_rng(0).integers(0, table_rows, seeks).tolist():
         for label, base in zip(seconds, (0, 10**12), strict=True):
             started = time.perf_counter()
             stream = client.read(blend, base + place)
@@ -189,12 +174,10 @@ def bench_memory(client: BlenderClient, server: Launched, blend: str, small: str
         next(stalled[-1])
 
     def run(number: int) -> None:
-        for _ in client.read(blend, number * 1000, 20_000):
+        for _ in client.read(blend, number * 1000, min(rows, 20_000)):
             pass
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(readers // 2)]
-    for thread in threads:
-        thread.start()
+    threads = _started([lambda number=number: run(number) for number in range(readers // 2)])  # type: ignore[misc]
     highest = 0
     while any(thread.is_alive() for thread in threads):
         highest = max(highest, server.anonymous_bytes)

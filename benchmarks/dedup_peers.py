@@ -12,8 +12,8 @@ similarity of the sets of shingles: no weights, no counts.
     headrace                  weighted words, bands solved from the background, every candidate verified
     datasketch                MinHash of words, 256 values, MinHashLSH with its own bands for 0.7
     datasketch-weighted       WeightedMinHash of the same weights as headrace's, 256 values, MinHashLSH as above
-    datatrove, -words         its defaults (n = 5, 14 bands of 8), and n = 1 with 50 bands of 5
-    text-dedup, -words        its defaults (n = 5, 250 values, its own bands for 0.7), and n = 1 with 50 bands of 5
+    datatrove                 its defaults (n = 5, 14 bands of 8)
+    text-dedup                its defaults (n = 5, 250 values, its own bands for 0.7)
 
 datatrove and text-dedup answer in clusters: a document that shares a bucket with any of a cluster belongs to it.
 """
@@ -32,7 +32,6 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
@@ -84,7 +83,7 @@ def cluster_pairs(cluster_of: dict[int, int]) -> Pairs:
 
 def run_headrace(documents: Path, folder: Path) -> Found:
     """The kernels in a row, from texts to removed documents."""
-    from benchmarks.bench_dedup_kernels import find_duplicates
+    from bench_dedup_kernels import find_duplicates
 
     return find_duplicates(_texts(documents))
 
@@ -129,7 +128,7 @@ def run_datasketch_weighted(documents: Path, folder: Path) -> Found:
     return pairs, greedy_removed(pairs)
 
 
-def run_datatrove(documents: Path, folder: Path, **settings: int) -> Found:
+def run_datatrove(documents: Path, folder: Path) -> Found:
     """Its three steps up to the list of what to remove: signatures, buckets, clusters."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupSignature
@@ -138,16 +137,11 @@ def run_datatrove(documents: Path, folder: Path, **settings: int) -> Found:
     from datatrove.utils.logging import logger
 
     logger.remove()
-    config = MinhashConfig(**settings)
+    config = MinhashConfig()
     signatures, buckets, removed = (str(folder / name) for name in ("signatures", "buckets", "removed"))
+    reader = JsonlReader(str(documents.parent), glob_pattern=documents.name)
     steps = (
-        (
-            [
-                JsonlReader(str(documents.parent), glob_pattern=documents.name),
-                MinhashDedupSignature(signatures, config=config),
-            ],
-            1,
-        ),
+        ([reader, MinhashDedupSignature(signatures, config=config)], 1),
         ([MinhashDedupBuckets(signatures, buckets, config=config)], config.num_buckets),
         ([MinhashDedupCluster(buckets, removed, config=config, save_cluster_id=True)], 1),
     )
@@ -158,7 +152,7 @@ def run_datatrove(documents: Path, folder: Path, **settings: int) -> Found:
     return cluster_pairs(dict(zip(clusters[::2], clusters[1::2], strict=True))), sorted(rows)
 
 
-def run_text_dedup(documents: Path, folder: Path, **settings: int) -> Found:
+def run_text_dedup(documents: Path, folder: Path) -> Found:
     """Its command `text_dedup.minhash`, called in this process; what it keeps is read from its output."""
     import datasets
     from text_dedup import minhash
@@ -168,9 +162,7 @@ def run_text_dedup(documents: Path, folder: Path, **settings: int) -> Found:
     texts = _texts(documents)
     datasets.Dataset.from_dict({"row": list(range(len(texts))), "text": texts}).save_to_disk(str(folder / "in"))
     where = IOArgs(path=str(folder / "in"), output=str(folder / "out"), local=True, num_proc=None)
-    minhash.main.callback(
-        io_args=where, meta_args=MetaArgs(column="text"), minhash_args=MinHashArgs(min_length=0, **settings)
-    )
+    minhash.main.callback(io_args=where, meta_args=MetaArgs(column="text"), minhash_args=MinHashArgs(min_length=0))
     kept = set(datasets.load_from_disk(where.output)["row"])
     clusters = {row: minhash.uf.find(row) for row in list(minhash.uf.parent)}
     return cluster_pairs(clusters), sorted(set(range(len(texts))) - kept)
@@ -189,11 +181,7 @@ TOOLS = {
     "datasketch": Tool("datasketch", "words", run_datasketch),
     "datasketch-weighted": Tool("datasketch", "weighted words", run_datasketch_weighted),
     "datatrove": Tool("datatrove", "5-grams", run_datatrove),
-    "datatrove-words": Tool(
-        "datatrove", "words", partial(run_datatrove, n_grams=1, num_buckets=50, hashes_per_bucket=5)
-    ),
     "text-dedup": Tool("text-dedup", "5-grams", run_text_dedup),
-    "text-dedup-words": Tool("text-dedup", "words", partial(run_text_dedup, ngram=1, b=50, r=5)),
 }
 
 

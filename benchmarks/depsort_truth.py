@@ -1,7 +1,7 @@
 """Real packages at pinned versions, and what foreign tools say their files need: grimp, madge, gcc.
 
 Everything is fetched once into a folder outside of the repository. A tool or package that cannot be had makes a
-`Skipped` with the reason; nothing is guessed in its place.
+`MissingError` with the reason; nothing is guessed in its place.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from command import MissingError
 
 from spark_jobs.code.imports.dependency import Repository
 from spark_jobs.sources.languages import language_of
@@ -44,10 +47,6 @@ C = {
 Pairs = frozenset[tuple[int, int]]
 
 
-class Skipped(Exception):  # noqa: N818 - an outcome, not an error
-    """A package has no truth here; the message says why."""
-
-
 @dataclass(frozen=True)
 class Truth:
     """A package, and which of its files need which.
@@ -65,13 +64,14 @@ class Truth:
     transitive: bool = False
 
 
-def read_repository(root: Path, extensions: tuple[str, ...]) -> Repository:
-    """The files below a folder that have one of these extensions."""
-    texts = {
-        path.relative_to(root).as_posix(): path.read_text(encoding="utf-8", errors="replace")
-        for path in root.rglob("*")
-        if path.suffix in extensions and path.is_file() and "node_modules" not in path.relative_to(root).parts
-    }
+def read_repository(root: Path, endings: tuple[str, ...], below: str = "") -> Repository:
+    """The files of a folder, or of one inside, whose names end so; those that are no UTF-8 are left out."""
+    texts: dict[str, str] = {}
+    for path in (root / below).rglob("*"):
+        inner = path.relative_to(root)
+        if path.name.endswith(endings) and path.is_file() and "node_modules" not in inner.parts:
+            with contextlib.suppress(UnicodeDecodeError):
+                texts[inner.as_posix()] = path.read_text(encoding="utf-8")
     paths = tuple(sorted(texts, key=str.encode))
     languages = [language_of(path) for path in paths]
     return Repository(paths, tuple(texts[path] for path in paths), tuple(x.name if x else None for x in languages))
@@ -82,9 +82,10 @@ def python_truth(package: str, folder: Path) -> Truth:
     try:
         import grimp
     except ImportError as error:
-        raise Skipped("grimp is not installed (it comes with import-linter)") from error
-    root = _unpacked(PYTHON[package], folder, wheel=True)
-    repository = read_repository(root, (".py",))
+        raise MissingError("grimp is not installed (it comes with import-linter)") from error
+    is_pinned = package in PYTHON  # else it is one that is installed
+    root = _unpacked(PYTHON[package], folder, wheel=True) if is_pinned else Path(sysconfig.get_path("purelib"))
+    repository = read_repository(root, (".py",), "" if is_pinned else package)
     with _on_path(root):
         graph = grimp.build_graph(package, cache_dir=None)
     module_of = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in repository.paths]
@@ -124,8 +125,7 @@ def javascript_truth(package: str, folder: Path) -> Truth:
 
 def c_truth(package: str, folder: Path) -> Truth:
     """What each unit includes, directly and through others, by `gcc -MM`; units of other systems are left out."""
-    if shutil.which("gcc") is None:
-        raise Skipped("gcc is not installed")
+    need("gcc")
     requirement, below, include, defines = C[package]
     root = _unpacked(requirement, folder, wheel=False) / below
     repository = read_repository(root, (".c", ".h"))
@@ -187,7 +187,7 @@ def _downloaded(requirement: str, folder: Path, wheel: bool) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.iterdir()):
         form = "--only-binary=:all:" if wheel else "--no-binary=:all:"
-        _run([*_pip(folder.parent), "download", "--quiet", "--no-deps", form, "--dest", str(folder), requirement])
+        run([*_pip(folder.parent), "download", "--quiet", "--no-deps", form, "--dest", str(folder), requirement])
     return next(iter(folder.iterdir()))
 
 
@@ -195,25 +195,32 @@ def _pip(folder: Path) -> list[str]:
     """A pip of its own, since the environment of the project may have none."""
     python = folder.parent / "pip" / "bin" / "python"
     if not python.exists():
-        _run([sys.executable, "-m", "venv", str(python.parents[1])])
+        run([sys.executable, "-m", "venv", str(python.parents[1])])
     return [str(python), "-m", "pip"]
 
 
 def _installed(folder: Path, package: str) -> Path:
     """A folder with an npm package and what it needs."""
-    if shutil.which("npm") is None:
-        raise Skipped("npm is not installed")
+    need("npm")
     target = folder / "npm" / package
     if not (target / "node_modules").is_dir():
         target.mkdir(parents=True, exist_ok=True)
         (target / "package.json").write_text("{}")
-        _run(["npm", "install", "--prefix", str(target), "--ignore-scripts", "--no-audit", "--no-fund", package])
+        run(["npm", "install", "--prefix", str(target), "--ignore-scripts", "--no-audit", "--no-fund", package])
     return target
 
 
-def _run(command: list[str]) -> None:
-    """Run a command that fetches; where it fails the last line it said is the reason to skip."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    """What a command prints; where it fails the last line it said is the reason to skip."""
+    need(command[0])
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise Skipped(f"{command[0]} failed: {said[-1][:160]}")
+        raise MissingError(f"`{' '.join(command[:4])}` failed: {said[-1][:160]}")
+    return done.stdout
+
+
+def need(tool: str) -> None:
+    """Raise MissingError where a program is not installed."""
+    if shutil.which(tool) is None:
+        raise MissingError(f"{tool} is not installed")

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
+from corpora import python_files, rfc_pieces, sentences
+
 from spark_jobs.lexing.language_syntax import SYNTAXES
 
 SEED = 12
@@ -104,18 +105,7 @@ def _paragraphs_reordered(text: str, draw: random.Random) -> str:
 
 def _scanned(text: str, draw: random.Random) -> str:
     """2% of the letters misread, some spaces lost, lines broken anew."""
-    confused = {
-        "l": "1",
-        "o": "0",
-        "m": "rn",
-        "e": "c",
-        "i": "l",
-        "h": "b",
-        "t": "f",
-        "的": "酌",
-        "一": "-",
-        "は": "ほ",
-    }
+    confused = dict(zip("lomeiht的一は", ("1", "0", "rn", "c", "l", "b", "f", "酌", "-", "ほ"), strict=True))
     out = []
     for letter in text:
         chance = draw.random()
@@ -166,7 +156,8 @@ def _prose_edits(pool: Sequence[str]) -> dict[str, Edit]:
 
 def prose_pairs(count: int) -> Iterator[LabelledPairs]:
     """English RFCs and sentences of languages with and without spaces, `count` pairs of each label."""
-    pieces = list(dict.fromkeys(piece for piece in rfc_pieces() if len(re.findall("[a-z]{3,}", piece)) > 120))
+    pieces = list(dict.fromkeys(rfc_pieces(2000 * count)))
+    pieces = [piece for piece in pieces if len(re.findall("[a-z]{3,}", piece)) > 120]
     neighbours = [Pair(SUBJECT, *pieces[at : at + 2]) for at in range(0, len(pieces), len(pieces) // (3 * count))]
     random.Random(SEED).shuffle(pieces)
     english = _labelled("English", pieces, count)
@@ -178,7 +169,7 @@ def prose_pairs(count: int) -> Iterator[LabelledPairs]:
     ):
         texts = []
         for code in codes:
-            lines = (REAL_DATA / "languages" / f"{code}.txt").read_text(encoding="utf-8").splitlines()
+            lines = sentences(code)[code]
             texts += [" ".join(lines[at : at + per]) for at in range(0, len(lines), per)]
         random.Random(SEED).shuffle(texts)
         yield _labelled(name, texts, max(1, min(count, len(texts) // 40)))
@@ -375,11 +366,11 @@ CODE_EDITS: dict[str, Callable[[str, str, random.Random], str]] = {
 
 def code_pairs(count: int) -> Iterator[LabelledPairs]:
     """Small files of several languages, and Python functions as small programs, `count` pairs of each label."""
-    for language, files in code_files().items():
+    for language, files in code_files(count).items():
         small = [(package, text) for package, text in files if 1200 <= len(text) <= 8000]
         random.Random(SEED).shuffle(small)
         yield _labelled_code(f"{language} files", language, small, PACKAGE, count)
-    yield _labelled_code("Python functions", "Python", python_functions(), TASK, count)
+    yield _labelled_code("Python functions", "Python", python_functions(100 * count), TASK, count)
 
 
 def _labelled_code(name: str, language: str, texts: list[tuple[str, str]], strangers: str, count: int) -> LabelledPairs:
@@ -417,12 +408,12 @@ def _labelled_code(name: str, language: str, texts: list[tuple[str, str]], stran
     return LabelledPairs(name, "code", language, pairs, rest[: 4 * len(pairs)])
 
 
-def code_files() -> dict[str, list[tuple[str, str]]]:
+def code_files(count: int) -> dict[str, list[tuple[str, str]]]:
     """Source files on this machine by language, each with its package: its folder.
 
     Python is this environment's; Go, JavaScript and Java are what `go`, `npm` and JAVA_HOME bring, where they are.
     """
-    found = {"Python": [(str(number // 12), text) for number, text in enumerate(python_files(9000))]}
+    found = {"Python": [(str(number // 12), text) for number, text in enumerate(python_files(150 * count))]}
     for language, command, up, folder, ending in (
         ("Go", "go", 2, "src", "*.go"),
         ("JavaScript", "npm", 2, "node_modules", "*.js"),
@@ -442,11 +433,11 @@ def code_files() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def python_functions() -> list[tuple[str, str]]:
+def python_functions(count: int) -> list[tuple[str, str]]:
     """Functions of 8 to 60 lines of this environment with their names, one of a name and file; no two of equal code."""
     found: list[tuple[str, str]] = []
     seen: set[str] = set()
-    for text in python_files(6000):
+    for text in python_files(count):
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):

@@ -11,6 +11,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from spark_jobs.lake.session.settings import LakeSettings
+
+
+def use_lake(folder: Path) -> LakeSettings:
+    """Make assets of this process read and write the lake in a folder."""
+    from spark_jobs.lake.session.settings import settings_at
+
+    settings = settings_at(folder)
+    for name, value in settings.properties.items():
+        os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+    return settings
+
+
+def quiet(steps_at_once: int | None) -> dict[str, Any]:
+    """The config of a run that prints nothing."""
+    console = {"console": {"config": {"log_level": "CRITICAL"}}}
+    return {"loggers": console, "execution": {"config": {"max_concurrent": steps_at_once}}}
+
 
 def run_whole_way(
     texts: Path,
@@ -37,12 +55,9 @@ def run_whole_way(
     from dagster_project.executor import run_here
     from dagster_project.resources import LakeResource
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     lake.mkdir()
-    settings = settings_at(lake)
-    for name, value in settings.properties.items():
-        os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+    settings = use_lake(lake)
     source = {"kind": "files", "path": str(texts), "text_column": "text"}
     dataset = DatasetDeclaration(name="notes", source=source, shards=2)
     further = {**declared, "deduplication": Deduplication(**declared.get("deduplication", {}))}
@@ -51,7 +66,6 @@ def run_whole_way(
     assets = dg.Definitions(assets=[*dataset_assets(dataset), *corpus_assets(corpus)])
     with dg.DagsterInstance.ephemeral() as instance:
         job = build(assets, LakeResource(spark_config=dict(spark_config))).resolve_job_def("everything")
-        quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-        result = run_here(job, instance, {**quiet, "execution": {"config": {"max_concurrent": steps_at_once}}})
+        result = run_here(job, instance, quiet(steps_at_once))
     assert result.success
     return open_catalogue(settings)

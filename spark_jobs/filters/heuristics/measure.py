@@ -7,8 +7,8 @@ becomes columns here. `docs/filters_heuristics.md` defines every measure.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -134,15 +134,19 @@ def addresses_of(words: tuple[int, ...] = (0,) * FOLDS) -> Int64Array:
     return np.array([*words, *phrases], dtype=np.int64)
 
 
-@cache
-def _kept_memory() -> dict[int, Memory]:
-    """The memory of the last call, by its size."""
-    return {}
+class _Kept(threading.local):
+    """Memory by its size, each thread's own: compiled code runs without the GIL, and tasks of Sail are threads."""
+
+    def __init__(self) -> None:
+        self.by_size: dict[int, Memory] = {}
+
+
+_KEPT = _Kept()
 
 
 def _memory(size: int) -> Memory:
-    """Room for texts of that many characters; that for ordinary chunks is kept from call to call."""
-    kept = _kept_memory()
+    """Room for texts of that many characters; that for ordinary chunks is kept from call to call of a thread."""
+    kept = _KEPT.by_size
     if size in kept:
         return kept[size]
     words = min(size, MOST_WORDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +66,16 @@ def words_of(text: str) -> list[str]:
     count = find_words(measure.reader(points, memory.addresses), 0, len(points))
     spans = zip(memory.starts[:count].tolist(), memory.lengths[:count].tolist(), strict=True)
     return [text[start : start + length] for start, length in spans]
+
+
+def test_threads_measure_in_memory_of_their_own() -> None:
+    """Tasks of Sail are threads, and the compiled code runs without the GIL: what one writes, no other reads."""
+    size = 1 << measure.CHUNK_BYTES.bit_length()
+    own = measure._memory(size)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(measure._memory, size).result()
+    assert measure._memory(size) is own
+    assert not np.shares_memory(own.hashes, other.hashes)
 
 
 def one(text: str) -> dict[str, object]:

@@ -1,8 +1,10 @@
-"""A lake for the benchmarks of deduplication: documents land from Parquet files, then all steps run as they are."""
+"""Lakes of benchmarks; in that of deduplication documents land from Parquet files, then all steps run as they are."""
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,13 @@ ARRIVALS = Table(
 )
 
 
+def lake_at(root: Path, master: str | None = None, extra: Mapping[str, str] | None = None) -> Lake:
+    """The lake in a folder; its session starts with the first step."""
+    settings = settings_at(root)
+    catalogue = open_catalogue(settings)
+    return Lake(catalogue, Ledger(catalogue), functools.cache(lambda: start_session(settings, master, extra)))
+
+
 class FolderConfig(BaseModel):
     """Where documents come from."""
 
@@ -91,16 +100,7 @@ class DedupLake:
     def at(cls, root: Path, cores: int = 2) -> DedupLake:
         """Open it; the session starts with the first step."""
         root.mkdir(parents=True, exist_ok=True)
-        settings = settings_at(root)
-        catalogue = open_catalogue(settings)
-        session: list[Any] = []
-
-        def get() -> Any:
-            if not session:
-                session.append(start_session(settings, f"local[{cores}]"))
-            return session[0]
-
-        return cls(root, Lake(catalogue, Ledger(catalogue), get))
+        return cls(root, lake_at(root, f"local[{cores}]"))
 
     def land(self, name: str, rows: pa.Table) -> None:
         """Put documents where the next increment finds them."""

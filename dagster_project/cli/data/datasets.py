@@ -10,9 +10,15 @@ import click
 
 from dagster_project.cli.data.declare import add_dataset, remove_declaration
 from dagster_project.cli.data.landing import archive
-from dagster_project.cli.data.tables import hidden_columns
 from dagster_project.cli.data.versions import card_options, write_card
-from dagster_project.cli.declared import DATASET, complete_names, dataset_file, declarations, refuse_in_corpora
+from dagster_project.cli.declared import (
+    DATASET,
+    complete_names,
+    dataset_file,
+    declarations,
+    refuse_in_corpora,
+    texts_are_shown,
+)
 from dagster_project.cli.diagnosis import short_path
 from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import open_lake, run_id_of
@@ -151,7 +157,7 @@ def show_dataset(name: str, count: int, card: bool, as_json: bool, **of_card: An
     documents: list[dict[str, Any]] = []
     if count and view.increments:
         note_read(catalogue, [name])
-        documents = first_documents(catalogue, name, count, "content" not in hidden_columns(f"{name}.texts"))
+        documents = first_documents(catalogue, name, count, texts_are_shown(name))
     if as_json:
         said = {"dataset": name, "source": declared["source"], **asdict(view), "first": documents}
         click.echo(json.dumps(said, indent=2, default=str))
@@ -162,7 +168,7 @@ def show_dataset(name: str, count: int, card: bool, as_json: bool, **of_card: An
         click.echo(f"It holds nothing yet. Fill it: headrace run {name}")
         return
     print_table(view.increments)
-    for rows in (view.refused, documents):
+    for rows in (view.refused, [{**row, "doc_id": row["doc_id"][:12]} for row in documents]):
         if rows:
             click.echo("")
             print_table(rows)

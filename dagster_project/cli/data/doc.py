@@ -93,7 +93,7 @@ def show(given: str, raw: bool, duplicates: bool, source: bool, windows: bool, a
 
 def _show_text(given: str, raw: bool, as_json: bool) -> None:
     """Print the text of a document below its head; of a long one its beginning."""
-    from dagster_project.cli.data.tables import hidden_columns
+    from dagster_project.cli.declared import texts_are_shown
     from dagster_project.inspect.documents.shown_text import shown_text
     from dagster_project.inspect.documents.side_by_side import printable
     from dagster_project.inspect.opened_lake import OpenedLake
@@ -101,7 +101,7 @@ def _show_text(given: str, raw: bool, as_json: bool) -> None:
     catalogue = open_catalogue(load_settings())
     story = OpenedLake(catalogue).why(given)
     table = f"{story.document.dataset}.texts"
-    hidden = "content" in hidden_columns(table)
+    hidden = not texts_are_shown(story.document.dataset)
     hint = f"its text is not shown: the declaration of {table} does not say `samples: text`"
     if raw and hidden:
         raise CommandError(f"document {given}: {hint}")

@@ -8,8 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from dagster_project.cli.data.tables import hidden_columns
-from dagster_project.cli.declared import complete_names
+from dagster_project.cli.declared import complete_names, texts_are_shown
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -71,7 +70,7 @@ def _may_be_searched(name: str, is_asked: bool) -> bool:
         CommandError: they may not, and the user asked for this dataset.
     """
     try:
-        if "content" not in hidden_columns(f"{name}.texts"):
+        if texts_are_shown(name):
             return True
         why = f"{name}.texts: its declaration does not say `samples: text`, so it is not searched"
     except CommandError as error:

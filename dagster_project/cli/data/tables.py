@@ -180,6 +180,7 @@ def _show_failed(catalogue: Catalog, identifier: str, rule: str, count: int, qua
     note_read(catalogue, [identifier], quarantined)
     rows = failed_documents(catalogue, identifier, rule, count)
     shown = [{key: "" if value is None else value for key, value in row.items()} for row in rows]
+    shown = [{**row, "doc_id": row["doc_id"][:12]} for row in shown]
     print_rows(rows if as_json else shown, as_json, "")
     if not as_json:
         click.echo(f"One of them: headrace doc show {rows[0]['doc_id'][:12]}")

@@ -37,7 +37,7 @@ def runs(run: str, training: bool, limit: int, as_json: bool) -> None:
         return
     if run:
         raise CommandError(f"runs {run}: only training runs have names; give --training, or no name")
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "began": f"{one.began.astimezone(UTC):%Y-%m-%d %H:%M}",
             "what": one.what,

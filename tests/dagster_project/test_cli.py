@@ -458,7 +458,7 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     assert order.index("notes.texts") < order.index("notes.signals") < order.index("notes.verdicts")
     assert all(" computed " in line and line.endswith("increments 0") for line in lines[:-3])
     assert lines[-1] == "9 tables: 9 computed, 0 unchanged. Look: headrace ui"
-    assert lines[-2] == "notes: +4 ~0 -0 files; 0 -> 4 documents"
+    assert lines[-2] == "notes: +3 ~0 -0 files; 0 -> 4 documents"
     told, _, shows = lines[-3].partition("; look: headrace ")
     assert told == "notes.arrivals: 3 of 7 rejected: bad_record 1, binary 1, no_usable_record 1"
     rejected = from_json(shlex.split(shows), capfd)
@@ -506,7 +506,7 @@ def _what_ran(capfd: Said) -> None:
     (row,) = from_json(["runs"], capfd)
     assert (row["what"], row["state"], row["computed"], row["failed"]) == ("run notes", "success", 9, "-")
     said = from_json(["run", "--last"], capfd)
-    assert said["changes"] == ["notes: +4 ~0 -0 files; 0 -> 4 documents"] and len(said["computed"]) == 9
+    assert said["changes"] == ["notes: +3 ~0 -0 files; 0 -> 4 documents"] and len(said["computed"]) == 9
     assert printed(["run", "--last"], capfd).splitlines()[-1] == said["changes"][0]
     assert "takes --json" in refused(["run", "notes", "--last"], capfd)
 

@@ -465,6 +465,6 @@ def older_input(graph: BaseAssetGraph[Any], ledger: Ledger, inputs: Iterable[str
         if lacking:
             mend = f"headrace run {asset.namespace}"
             if asset.step.discover is None:  # steps of a source add new columns by themselves, others do not
-                mend = f"headrace table drop {name}, then {mend}"
+                mend = f"headrace table delete {name}, then {mend}"
             return f"{name}, of an earlier version of headrace, has no column {lacking[0]}; run first: {mend}"
     return ""

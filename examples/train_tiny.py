@@ -303,7 +303,7 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
     parser.add_argument("--state", type=Path, help="save to this file at the end, and continue from it if it exists")
     parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="also save every so many steps")
     parser.add_argument("--prove", action="store_true", help="train nothing; check the rows of --state")
-    parser.add_argument("--run", default="", help="name of this run, for `headrace blend runs`")
+    parser.add_argument("--run", default="", help="name of this run, for `headrace runs --training`")
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end")
     arguments = parser.parse_args(arguments_given)
     if arguments.steps < 1:

@@ -110,7 +110,7 @@ class RunRegister:
         """
         keys = self._objects.list(f"runs/{run}") if RUN_NAME.fullmatch(run) else []
         if not keys:
-            raise RunNotFoundError(f"run {run!r} is not known; see `headrace blend runs` for those that are")
+            raise RunNotFoundError(f"run {run!r} is not known; see `headrace runs --training` for those that are")
         reads: dict[str, dict[str, Any]] = {}
         for key in keys:  # ascending, so what a read began with comes first and its last report last
             content = self._objects.read(f"runs/{run}/{key}")

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
+from dagster_project.cli.tree import present_words, show_examples
+
 # By what one wants, command to (module, attribute, help); `.run` is `dagster_project.cli.run`. The module is imported
 # when the command is called or asked for help.
 _GROUPS = {
@@ -24,41 +26,38 @@ _GROUPS = {
         "init": (".init", "init", "Make a project of your own."),
         "doctor": (".doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
         "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
-        "completion": (".completion", "completion", "Print a script that completes commands by Tab."),
     },
     "Run": {
         "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),
         "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
-        "status": (".status", "status", "How datasets and corpora are: runs, backlog, what has moved."),
-        "cost": (".status", "cost", "What computing and keeping the tables cost."),
+        "runs": (".runs", "runs", "What ran: when, by whom, what it computed and what failed."),
+        "status": (".status", "status", "How datasets and corpora are: backlog, what has moved, what it cost."),
         "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
         "lake": (".lake", "lake", "Relocate a lake that was copied, moved or restored."),
     },
     "Data": {
-        "dataset": (".data.datasets", "dataset", "Declare, list, follow, verify and delete datasets."),
+        "dataset": (".data.datasets", "dataset", "Declare, list, show, verify and delete datasets."),
         "corpus": (".data.corpora", "corpus", "List corpora, show what each step keeps, start a new generation."),
         "table": (".data.tables", "table", "List and show tables, and some of their rows."),
-        "doc": (".data.doc", "doc", "Ask about one document: why it was removed, what is similar."),
-        "trace": (".data.windows", "trace", "Trace a token of a packed table back to its file."),
-        "excise": (".data.windows", "excise", "Remove documents from packed tables for good."),
-        "export": (".data.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
+        "doc": (".data.doc", "doc", "One document: its text, why it was removed, its way; take it out."),
+        "search": (".data.search", "search", "Find documents whose text has some words."),
+        "diff": (".data.versions", "diff", "Compare two states of a dataset or corpus."),
         "release": (".data.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),
-        "card": (".data.versions", "card", "Write a card of a dataset or corpus, as dataset hubs read it."),
+        "export": (".data.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
     },
     "Quality": {
         "policy": (".quality.policy", "policy", "Preview, compare and add the rules that documents are judged by."),
-        "dedup": (".quality.dedup", "dedup", "Compare thresholds, evaluate against known pairs."),
         "review": (".quality.review", "review", "Let people judge what rules removed."),
         "quarantine": (".data.quarantine", "quarantine", "List, release and refuse what of untrusted datasets waits."),
-        "evals": (".quality.evals", "evals", "Add and list benchmarks that documents are searched for."),
-        "model": (".quality.model", "model", "Add, list and show the models that texts are scored by."),
-        "tagger": (".quality.tagger", "tagger", "Train and list models that find names and the like."),
+        "evals": (".quality.evals", "evals", "Benchmarks that documents are searched for, and what was found."),
+        "model": (".quality.model", "model", "Add, train, list and show models that score texts or find names."),
     },
     "Train": {
         "blend": (".blends.blend", "blend", "Create, update, plan, list and inspect blends."),
         "serve": ("blender_service.__main__", "serve", "Serve blends to training jobs over gRPC."),
     },
 }
+_HIDDEN = {"completion": (".completion", "completion", "Print a script that completes commands by Tab.")}
 _COMMANDS = {name: where for group in _GROUPS.values() for name, where in group.items()}
 _INTERRUPTED = 130
 _LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they can say anything
@@ -74,15 +73,16 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Import one command; for an unknown name the error suggests the nearest."""
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in (known := {**_COMMANDS, **_HIDDEN}):
             from spark_jobs.exceptions import nearest
             from spark_jobs.plugins import load
 
             if cmd_name not in (brought := _of_packages()):
                 raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, [*_COMMANDS, *brought])}", ctx)
             return load("commands", cmd_name, click.Command)
-        module, attribute, _ = _COMMANDS[cmd_name]
+        module, attribute, _ = known[cmd_name]
         command: click.Command = getattr(importlib.import_module(module, __name__), attribute)
+        show_examples(command, cmd_name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     loads = threading.Timer(_LOUD_SECONDS, tell, ["loading the project"])
     loads.daemon = True
     command = next((word for word in words if not word.startswith("-")), "")
-    if command in _LOADING and "--help" not in words:
+    if command in _LOADING and {"--help", "--last"}.isdisjoint(words):
         loads.start()
     status = run_command(words)
     loads.cancel()
@@ -147,7 +147,7 @@ def run_command(arguments: list[str]) -> int:
 
     try:
         with progress_shown("--json" not in arguments):
-            headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
+            headrace.main(args=present_words(arguments), prog_name="headrace", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:

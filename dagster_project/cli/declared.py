@@ -73,6 +73,23 @@ def refuse_in_corpora(name: str) -> None:
             raise CommandError(f"dataset {name}: corpus {declared['name']} names it; {mend}")
 
 
+def texts_are_shown(dataset: str) -> bool:
+    """Whether texts of a dataset may be shown: its declaration says `samples: text`, others hide them.
+
+    The project is loaded only where no file of YAML says it.
+
+    Raises:
+        CommandError: no row may be shown, or nothing declares the dataset.
+    """
+    found = {one["name"]: one.get("samples", "ids") for _, one in declarations(DATASET)}
+    samples = found.get(dataset)
+    if samples in ("ids", "text"):
+        return bool(samples == "text")
+    from dagster_project.cli.data.tables import hidden_columns
+
+    return "content" not in hidden_columns(f"{dataset}.texts")
+
+
 def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of datasets and corpora for the tab key; none where a declaration cannot be read."""
     try:

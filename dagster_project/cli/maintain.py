@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import click
 
@@ -10,27 +11,36 @@ from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import load_definitions, open_lake, project_folder
 from dagster_project.deletion.retention import DECLARED_TASKS, TASKS, task_of
 from dagster_project.exceptions import CommandError, DefinitionError, RunFailedError
+from dagster_project.inspect.lake.found_table import require_table
+from spark_jobs.lake.run.maintenance import TASKS as OF_TABLES
 from spark_jobs.lake.run.maintenance import Done, Task, run_task
 from spark_jobs.lake.run.materialize import Lake
 
 
 @click.command()
+@click.argument("tables", nargs=-1)
 @click.option(
     "--only", "tasks", multiple=True, type=click.Choice(tuple(TASKS)), help="this task alone; may be repeated"
 )
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="age of what is removed")
 @click.option("--dry-run", is_flag=True, help="only say what would be done")
-def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
+def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
     """Merge small files, expire old snapshots, remove orphan files; see to freeze_after and retention of datasets.
+
+    All tables are looked at, or TABLES alone; of these two small files of a partition are enough to merge them.
 
     Snapshots that blends, tags and releases pin stay. A table that another run is writing is left to the next time.
     No row, digest or ordinal changes, but where a dataset declares `retention: {then: delete}`. What fails of one table
     or task is a line and stops no other; the exit status is 4 then (2 where it is a declaration).
     """
     lake = open_lake()
+    for table in tables:
+        require_table(lake.catalogue, table)
+    if tables and (of_datasets := [name for name in tasks if name in DECLARED_TASKS]):
+        raise CommandError(f"maintain --only {of_datasets[0]}: it is of datasets, not of tables; name no table")
     failed: dict[str, list[Done]] = {}
-    for name in tasks or TASKS:
-        task = _with_declarations(name) if name in DECLARED_TASKS else TASKS[name]
+    for name in tasks or (OF_TABLES if tables else TASKS):
+        task = _with_declarations(name) if name in DECLARED_TASKS else partial(TASKS[name], tables=tables)
         looked = changed = 0
         for done in run_task(name, task, lake, days, dry_run):
             looked, changed = looked + 1, changed + bool(done.count)
@@ -46,7 +56,7 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
     if errors and isinstance(errors[0], DefinitionError):
         raise errors[0]
     if errors:
-        again = " ".join(f"--only {name}" for name in failed)
+        again = " ".join((*tables, *(f"--only {name}" for name in failed)))
         raise RunFailedError(
             f"{len(errors)} failed, as said above, all else was done; mend it, then: headrace maintain {again}"
         ) from errors[0]

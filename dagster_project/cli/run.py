@@ -12,6 +12,7 @@ import shlex
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
@@ -23,14 +24,15 @@ from dagster_project.cli.output import original_streams, print_plain
 from dagster_project.cli.plan import show_plan
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.cli.step_lines import StepLine, Watch, print_left, print_line
-from dagster_project.exceptions import CheckFailedError, RunFailedError
+from dagster_project.exceptions import CheckFailedError, CommandError, RunFailedError
+from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.engine.choice import choose, require_settings
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.session import require_installation
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.settings import load_settings, user_name
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -58,16 +60,13 @@ _ALWAYS = ("computed", "unchanged")
 @click.option("--rollout", metavar="10,25,50,100", help="try each step on so many percent of its shards first")
 @click.option("--max-drift", default=0.05, show_default=True, help="change of a column's mean that stops a rollout")
 @click.option("--dry-run", is_flag=True, help="say what would be computed and why, as `headrace plan`")
+@click.option(
+    "--follow", is_flag=True, help="follow the stream of one dataset: keep what comes, run each sealed increment"
+)
+@click.option("--once", is_flag=True, help="with --follow: end when all that is there has been read")
+@click.option("--last", is_flag=True, help="run nothing; say what the last run did and changed")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object for each table as it comes, nothing else")
-def run(
-    selection: tuple[str, ...],
-    also: tuple[str, ...],
-    partition: str | None,
-    rollout: str | None,
-    max_drift: float,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **given: Any) -> None:
     """Bring tables up to date: all of them, or those of SELECTION.
 
     SELECTION is a dataset, a corpus, a table (main.tokens), or Dagster's own syntax (group:main, key:"main/tokens"+).
@@ -77,13 +76,32 @@ def run(
     A table that fails ends nothing but what depends on it. The same command again computes what is missing. The exit
     status is 0 when all is done, 2 for a mistake of yours, 3 for rows that a check refused, 4 for a step that failed.
     """
-    if dry_run:
+    words = given.pop("selection") + given.pop("also")
+    rest = given["partition"] or given["rollout"] or dry_run
+    if last:
+        if words or rest or follow or once:
+            raise CommandError("run: --last takes --json and nothing else")
+        from dagster_project.cli.runs import print_last
+
+        print_last(as_json)
+    elif follow or once:
+        if not follow or len(words) != 1 or rest or as_json:
+            raise CommandError("run: --follow takes the name of one dataset, and --once, and nothing else")
+        from dagster_project.cli.data.landing import follow_dataset
+
+        follow_dataset(words[0], once)
+    elif dry_run:
         from dagster_project.cli.plan import planned
 
-        show_plan([step for run in planned(selection + also, partition) for step in run.steps], as_json)
-        return
-    words = selection + also
-    tags = {} if rollout is None else Rollout.parse(rollout, max_drift).tags
+        show_plan([step for run in planned(words, given["partition"]) for step in run.steps], as_json)
+    else:
+        _run(words, as_json, **given)
+
+
+def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: str | None, max_drift: float) -> None:
+    """Run a selection, and print a line for each table and what changed."""
+    tags = {BY: user_name(), **({SELECTION: " ".join(words)} if words else {})}
+    tags |= {} if rollout is None else Rollout.parse(rollout, max_drift).tags
     foretold: list[str] = []
 
     def tell(text: str) -> None:
@@ -91,26 +109,34 @@ def run(
         click.echo(text)
 
     def show(line: StepLine) -> None:
+        if line.status == "unchanged":
+            return  # one line in the end says how many are
         known = line.status == "failed" and any(line.detail in text for text in foretold)
         print_line(replace(line, detail="as said above") if known else line)
 
     if as_json:
         lines = execute(words, partition, lambda line: print_plain(json.dumps(asdict(line))), tags=tags)
     else:
-        lines = execute(words, partition, show, tell, tags)
-        _tell_the_end(lines)
+        run_ids: list[str] = []
+        lines = execute(words, partition, show, tell, tags, run_ids)
+        _tell_the_end(lines, run_ids)
     again = ["headrace", "run", *words, *(["--partition", partition] if partition else [])]
     again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
     require_done(lines, shlex.join(again))
 
 
-def _tell_the_end(lines: Sequence[StepLine]) -> None:
-    """Print what a run has to say beside its lines: notices, what was left, what waits, and counts."""
+def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
+    """Print what a run has to say beside its lines: notices, what was left, what waits, what changed, and counts."""
     for line in (line for line in lines if line.notice and line.status == "computed"):
         click.echo(f"{line.table}: {line.notice}")
     print_left(lines)
+    idle = Counter(line.table.partition(".")[0] for line in lines if line.status == "unchanged")
+    if idle:
+        click.echo(f"unchanged tables: {', '.join(f'{name} {count}' for name, count in idle.items())}")
     if all(line.status != "failed" for line in lines):
         _tell_what_waits({line.table.partition(".")[0] for line in lines})
+    for text in changes(open_catalogue(load_settings()), run_ids):
+        click.echo(text)
     counts = {status: sum(line.status == status for line in lines) for status in _COUNTED}
     said = [f"{counts[status]} {text}" for status, text in _COUNTED.items() if counts[status] or status in _ALWAYS]
     click.echo(f"{len(lines)} tables: {', '.join(said)}. Look: headrace ui")
@@ -165,6 +191,7 @@ def execute(
     show: Callable[[StepLine], None],
     tell: Callable[[str], None] = lambda text: None,
     tags: Mapping[str, str] = MappingProxyType({}),
+    run_ids: list[str] | None = None,
 ) -> list[StepLine]:
     """Run a selection on the persistent instance and give a line for every table.
 
@@ -176,6 +203,7 @@ def execute(
         show: called with each line as it comes.
         tell: called, before anything is computed, with sentences about existing tables that the run will change.
         tags: further ones of the Dagster runs.
+        run_ids: of these runs; they are added.
 
     Raises:
         CatalogueError: the lake cannot be opened or written.
@@ -234,7 +262,10 @@ def execute(
             busy = [step for step in planned.steps if id(step) not in idle]
             chosen = [step for step in busy if not failed.keeps(step)]
             if chosen:
-                lines += _execute_once(definitions, instance, chosen, planned.partition, show, tags)
+                run_id = str(uuid.uuid4())
+                if run_ids is not None:
+                    run_ids.append(run_id)
+                lines += _execute_once(definitions, instance, run_id, chosen, planned.partition, show, tags)
             left += _left_lines(failed, busy, lines)
         for line in left:
             show(line)
@@ -307,6 +338,7 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
 def _execute_once(
     definitions: dg.Definitions,
     instance: dg.DagsterInstance,
+    run_id: str,
     steps: Sequence[PlannedStep],
     partition: str | None,
     show: Callable[[StepLine], None],
@@ -320,7 +352,6 @@ def _execute_once(
     """
     from dagster_project.executor import run_here
 
-    run_id = str(uuid.uuid4())
     graph = definitions.resolve_asset_graph()
     watch = Watch({graph.get(step.keys[0]).assets_def.node_def.name: step.tables[0] for step in steps}, partition, show)
 

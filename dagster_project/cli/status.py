@@ -1,4 +1,4 @@
-"""`headrace status` and `headrace cost`: the ledger as monitoring, for people, for CI and for Prometheus."""
+"""`headrace status`: the ledger as monitoring, for people, for CI and for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
+    import dagster as dg
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
@@ -39,13 +41,25 @@ _CACHE_SECONDS = 30.0
 @click.option("--prometheus", is_flag=True, help="print Prometheus's text format")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="serve Prometheus's metrics until stopped")
 @click.option("--host", default="127.0.0.1", show_default=True, help="address that metrics are served on")
+@click.option("--cost", is_flag=True, help="say instead what computing and keeping all tables cost")
+@click.option("--by", type=click.Choice(["step", "namespace", "team"]), default="namespace", help="what costs are of")
+@click.option("--since", type=click.DateTime(), help="costs of what was computed from this day on (UTC)")
 def status(
-    namespaces: tuple[str, ...], as_json: bool, check: bool, prometheus: bool, metrics_port: int | None, host: str
-) -> None:
+    namespaces: tuple[str, ...], as_json: bool, check: bool, prometheus: bool, metrics_port: int | None, host: str,
+    cost: bool, by: str, since: datetime | None,
+) -> None:  # fmt: skip
     """Say how datasets and corpora are: last runs, backlog, rejections, duplicates, and what has moved.
 
     Thresholds are `[tool.headrace.monitoring]` in the project's pyproject.toml. No Spark is started.
+
+    Costs are step seconds, bytes, and money by HEADRACE_PRICE_HOUR, of the machine or cluster that computes, or
+    HEADRACE_PRICE_CORE_HOUR, where cores are paid by use; HEADRACE_PRICE_GB_MONTH, of storage.
     """
+    if cost:
+        if namespaces:
+            raise CommandError(f"status --cost {namespaces[0]}: costs are of the whole lake; leave the names out")
+        _print_costs(by, since, as_json)
+        return
     if metrics_port is not None:
         _serve(metrics_port, host)
         return
@@ -82,17 +96,25 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     return lake_status(catalogue, read_thresholds(project_folder().package), namespaces, retention=retention)
 
 
+@contextmanager
+def instance_with_runs() -> Iterator[dg.DagsterInstance | None]:
+    """The Dagster instance; None where it has not run yet."""
+    home = dagster_home()
+    if not (home / "history").is_dir() and "storage" not in (home / "dagster.yaml").read_text():
+        yield None
+        return
+    import dagster as dg
+
+    with dg.DagsterInstance.get() as instance:
+        yield instance
+
+
 def run_state() -> RunHealth:
     """The runs that Dagster knows; none where it has not run yet."""
     from dagster_project.inspect.lake.run_health import RunHealth, run_health
 
-    home = dagster_home()
-    if not (home / "history").is_dir() and "storage" not in (home / "dagster.yaml").read_text():
-        return RunHealth()
-    import dagster as dg
-
-    with dg.DagsterInstance.get() as instance:
-        return run_health(instance, datetime.now(UTC))
+    with instance_with_runs() as instance:
+        return RunHealth() if instance is None else run_health(instance, datetime.now(UTC))
 
 
 def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
@@ -254,23 +276,8 @@ def _serve(port: int, host: str) -> None:
         server.shutdown()
 
 
-@click.command()
-@click.option(
-    "--by",
-    type=click.Choice(["step", "namespace", "team"]),
-    default="namespace",
-    show_default=True,
-    help="what is summed",
-)
-@click.option("--since", type=click.DateTime(), help="count what was computed from this day on (UTC)")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def cost(by: str, since: datetime | None, as_json: bool) -> None:
-    """Say what computing and keeping the tables cost: step seconds, bytes, and money where prices are set.
-
-    Prices: HEADRACE_PRICE_HOUR, of the machine or cluster that computes, or HEADRACE_PRICE_CORE_HOUR, where cores are
-    paid by use; HEADRACE_PRICE_GB_MONTH, of storage.
-    A team is the first owner that a declaration names.
-    """
+def _print_costs(by: str, since: datetime | None, as_json: bool) -> None:
+    """Print what computing and keeping the tables cost; a team is the first owner that a declaration names."""
     from dagster_project.inspect.lake.costs import costs
 
     an_hour, a_core_hour, a_month = map(_price, ("HOUR", "CORE_HOUR", "GB_MONTH"))

@@ -104,7 +104,7 @@ class IncrementDeletion:
     def follow_up(self) -> str:
         """What to do for what corpora still hold, and for the old files of packed tables."""
         runs = f"headrace run {' '.join((self.dataset, *self.corpora))}"
-        expired = f", then headrace table expire {' '.join(self.packed)} --days 0" if self.packed else ""
+        expired = f", then headrace maintain {' '.join(self.packed)} --only expiry --days 0" if self.packed else ""
         return f"next: {runs}{expired}; other snapshots of the corpora: headrace maintain, as they get old"
 
 

@@ -1,8 +1,10 @@
-"""Conditions of users on rows, `--where`: PyIceberg's grammar, boolean columns that stand alone, elements of lists.
+"""Conditions of users on rows, `--where`: PyIceberg's grammar, lone boolean columns, elements of lists, parts of texts.
 
 status = 'rejected' and byte_count > 100      as PyIceberg reads it
 not kept                                      kept = true, negated
 failed.rule in ('too_short', 'too_long')      one element of the list `failed` has such a `rule`
+path like '%/test_%.py'                       % stands for anything, _ for one character
+content contains 'mill race'                  in upper or lower case
 """
 
 from __future__ import annotations
@@ -24,23 +26,25 @@ from pyiceberg.expressions import (
     SetPredicate,
     UnboundPredicate,
 )
-from pyiceberg.types import BooleanType, ListType, MapType, PrimitiveType, StructType
+from pyiceberg.types import BooleanType, ListType, MapType, PrimitiveType, StringType, StructType
 
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.files.lookups import ElementCondition, with_elements
+from spark_jobs.lake.files.lookups import ElementCondition, TextCondition, with_elements
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.types import IcebergType
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|[<>=!]+|[(),]|[^\s<>=!(),']+")
+Condition = ElementCondition | TextCondition
+_PREFIX = re.compile(r"[^%_]*%?")  # of `like`, which PyIceberg knows, so that files without such texts are not read
 _EXAMPLE = "status = 'rejected' and byte_count > 100; not kept; failed.rule = 'too_short'"
 
 
 def parse_condition(
     schema: Schema, where: str, hidden: Collection[str]
-) -> tuple[BooleanExpression, dict[str, ElementCondition]]:
+) -> tuple[BooleanExpression, dict[str, Condition]]:
     """What a user wrote, as an expression over columns and, by the names that stand for them in it, over lists.
 
     Args:
@@ -55,9 +59,9 @@ def parse_condition(
     from pyiceberg.expressions.visitors import bind, extract_field_ids
     from pyparsing import ParseBaseException
 
-    elements: dict[str, ElementCondition] = {}
+    elements: dict[str, Condition] = {}
     try:
-        condition = _of_elements(parse(_compared(schema, where)), schema, elements)
+        condition = _of_elements(parse(_of_texts(_compared(schema, where), schema, elements)), schema, elements)
         whole = with_elements(schema, elements)
         numbers = extract_field_ids(bind(whole, condition, True))
     except ParseBaseException as error:
@@ -90,13 +94,61 @@ def _compared(schema: Schema, where: str) -> str:
     return " ".join(tokens[1:-1]) if alone else where
 
 
+def _of_texts(where: str, schema: Schema, elements: dict[str, Condition]) -> str:
+    """The text with a name in place of each `contains` and `like` that PyIceberg has not; they go into `elements`.
+
+    Raises:
+        ValueError: a column is no text.
+    """
+    tokens = _TOKEN.findall(where)
+    out: list[str] = []
+    at = 0
+    while at < len(tokens):
+        column, *behind = tokens[at : at + 4]
+        negated = bool(behind) and behind[0].lower() == "not"
+        operator, quoted = (*behind[negated : negated + 2], "", "")[:2]
+        pattern = quoted[1:-1].replace("''", "'")
+        contains = operator.lower() == "contains"
+        if not quoted.startswith("'") or not (
+            contains or (operator.lower() == "like" and not _PREFIX.fullmatch(pattern))
+        ):
+            out.append(column)
+            at += 1
+            continue
+        name = f"text_{len(elements)}"
+        elements[name] = _text_condition(schema, column, re.escape(pattern) if contains else _like(pattern), contains)
+        out += [f"{'not ' if negated else ''}{name} = true"]
+        at += 3 + negated
+    return " ".join(out) if elements else where
+
+
+def _like(pattern: str) -> str:
+    """A pattern of SQL as a regular expression of the whole text."""
+    parts = {"%": ".*", "_": "."}
+    return f"(?s)^{''.join(parts.get(character) or re.escape(character) for character in pattern)}$"
+
+
+def _text_condition(schema: Schema, term: str, pattern: str, ignore_case: bool) -> TextCondition:
+    """A condition on a column, a field of a struct, or on elements of a list.
+
+    Raises:
+        ValueError: there is no such column, or it is no text.
+    """
+    column, *path = (name for name in term.split(".") if name != "element")
+    kind = schema.find_field(column).field_type
+    if isinstance(kind, ListType):
+        kind = kind.element_type
+    kind = _element_type(term, kind, path)
+    if not isinstance(kind, StringType):
+        raise ValueError(f"{term} is a {kind}, no text; `contains` and `like` are of texts")
+    return TextCondition(column, tuple(path), pattern, ignore_case)
+
+
 def _ends(token: str) -> bool:
     return token.lower() in (")", "and", "or")
 
 
-def _of_elements(
-    condition: BooleanExpression, schema: Schema, elements: dict[str, ElementCondition]
-) -> BooleanExpression:
+def _of_elements(condition: BooleanExpression, schema: Schema, elements: dict[str, Condition]) -> BooleanExpression:
     """The condition with a name in place of each part that is about elements of a list; these are noted in `elements`.
 
     Raises:

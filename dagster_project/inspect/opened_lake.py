@@ -3,7 +3,7 @@
 lake = headrace.connect()                                      the lake of this project, as for commands
 lake.table("notes.verdicts", where="not kept", rows=10)        a pyarrow.Table
 lake.why("notes/0.jsonl#17").findings                          as `headrace doc why`
-lake.trace("main.packed_notes_2048", ordinal=3, position=17)   as `headrace trace`
+lake.trace("main.packed_notes_2048", ordinal=3, position=17)   as `headrace doc trace`
 """
 
 from __future__ import annotations

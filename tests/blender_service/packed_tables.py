@@ -104,7 +104,7 @@ class PackedFixture:
         return self
 
     def excise(self, ordinal: int) -> None:
-        """Take the first document of a row of several out, as `headrace excise` does: a successor for all snapshots."""
+        """Take the first document of a row of several out, as `headrace doc excise` does, in all snapshots."""
         row, old = self.rows[ordinal], [str(snapshot.snapshot_id) for snapshot in self.table.snapshots()]
         gone = row.segments[0][2]
         kept = tuple((name, start, count, place - gone) for name, start, count, place in row.segments[1:])

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_help_waits_for_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in done.stdout
-    for command in ("demo", "run", "dataset", "corpus", "table", "doc", "dedup", "blend", "serve", "ui"):
+    for command in ("demo", "run", "dataset", "corpus", "table", "doc", "search", "blend", "serve", "ui"):
         assert f"\n  {command} " in done.stdout
 
 
@@ -110,7 +111,7 @@ def test_help_waits_for_nothing() -> None:
         "table show",
         "doc",
         "doc why",
-        "dedup evaluate",
+        "corpus evaluate",
         "blend",
         "ui",
     ],
@@ -310,11 +311,11 @@ def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: S
         ),
         (["table", "show", "older.texts"], "table older.texts is not in the lake; `headrace table list` shows"),
         (["table", "show", "older"], "table older is not in the lake"),
-        (["table", "drop", "older.texts", "--yes"], "table older.texts is not in the lake"),
-        (["table", "compact", "older.texts"], "table older.texts is not in the lake"),
-        (["table", "expire", "older.texts"], "table older.texts is not in the lake"),
+        (["table", "delete", "older.texts", "--yes"], "table older.texts is not in the lake"),
+        (["maintain", "--only", "compaction", "older.texts"], "table older.texts is not in the lake"),
+        (["maintain", "--only", "expiry", "older.texts"], "table older.texts is not in the lake"),
         (["table", "list", "nothing"], "namespace nothing is not in the lake; there are none yet"),
-        (["corpus", "refreeze", "none", "--yes"], "corpus none is not declared; `headrace corpus list`"),
+        (["corpus", "refresh", "none", "--yes"], "corpus none is not declared; `headrace corpus list`"),
     ],
 )
 def test_what_is_not_there_is_named(
@@ -409,7 +410,7 @@ def test_debug_shows_the_whole_trace(defs: Path, lake_env: Path, capfd: Said) ->
     from dagster_project.exceptions import CommandError
 
     with pytest.raises(CommandError, match="corpus none is not declared"):
-        run_command(["--debug", "corpus", "refreeze", "none", "--yes"])
+        run_command(["--debug", "corpus", "refresh", "none", "--yes"])
 
 
 @pytest.mark.nightly
@@ -439,8 +440,9 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     (notes / "odd.csv").write_text('body\n"never closed')
     (notes / "binary.md").write_bytes(b"\0")
     printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
-    lines = printed(["run", "notes"], capfd).splitlines()
-    order = [line.split()[0] for line in lines[:-2]]
+    engine, *lines = printed(["run", "notes"], capfd).splitlines()
+    assert engine.startswith("engine: ")
+    order = [line.split()[0] for line in lines[:-3]]
     tables = (
         "arrivals",
         "dependencies",
@@ -454,9 +456,10 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     )
     assert sorted(order) == [f"notes.{table}" for table in tables]
     assert order.index("notes.texts") < order.index("notes.signals") < order.index("notes.verdicts")
-    assert all(" computed " in line and line.endswith("increments 0") for line in lines[:-2])
+    assert all(" computed " in line and line.endswith("increments 0") for line in lines[:-3])
     assert lines[-1] == "9 tables: 9 computed, 0 unchanged. Look: headrace ui"
-    told, _, shows = lines[-2].partition("; look: headrace ")
+    assert lines[-2] == "notes: +3 ~0 -0 files; 0 -> 4 documents"
+    told, _, shows = lines[-3].partition("; look: headrace ")
     assert told == "notes.arrivals: 3 of 7 rejected: bad_record 1, binary 1, no_usable_record 1"
     rejected = from_json(shlex.split(shows), capfd)
     assert {row["location"].rpartition("/")[2]: row["reason"] for row in rejected} == {
@@ -491,15 +494,26 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     assert text.startswith("notes.texts: ") and "doc_id" in text
 
     _what_landed_is_there(notes, capfd)
-    assert "has not been materialized" in refused(["corpus", "refreeze", "small", "--yes"], capfd)
-    assert "dropped notes.verdicts" in printed(["table", "drop", "notes.verdicts", "--yes"], capfd)
+    _what_ran(capfd)
+    assert "has not been materialized" in refused(["corpus", "refresh", "small", "--yes"], capfd)
+    assert "dropped notes.verdicts" in printed(["table", "delete", "notes.verdicts", "--yes"], capfd)
     last = json_lines(["run", "notes.verdicts"], capfd)
     assert [(row["table"], row["status"], row["rows"]) for row in last] == [("notes.verdicts", "computed", 4)]
 
 
+def _what_ran(capfd: Said) -> None:
+    """The run, its selection, by whom, and what it changed; nothing is loaded for that."""
+    (row,) = from_json(["runs"], capfd)
+    assert (row["what"], row["state"], row["computed"], row["failed"]) == ("run notes", "success", 9, "-")
+    said = from_json(["run", "--last"], capfd)
+    assert said["changes"] == ["notes: +3 ~0 -0 files; 0 -> 4 documents"] and len(said["computed"]) == 9
+    assert printed(["run", "--last"], capfd).splitlines()[-1] == said["changes"][0]
+    assert "takes --json" in refused(["run", "notes", "--last"], capfd)
+
+
 def _what_landed_is_there(notes: Path, capfd: Said) -> None:
     """A document leads to the bytes of its file or line; an edited file is named, and not shown for what landed."""
-    found = from_json(["doc", "source", "one.md", "--output", str(notes.parent / "bytes")], capfd)
+    found = from_json(["doc", "show", "--source", "one.md", "--output", str(notes.parent / "bytes")], capfd)
     assert found["file"]["location"] == str(notes / "one.md") and found["unit"] is None
     assert (notes.parent / "bytes").read_bytes() == (notes / "one.md").read_bytes()
     record = next(
@@ -507,13 +521,13 @@ def _what_landed_is_there(notes: Path, capfd: Said) -> None:
         for row in from_json(["table", "show", "notes.documents", "--rows", "9"], capfd)
         if row["path"].startswith("more.jsonl.gz#") and row["byte_count"] == len("another record")
     )
-    said = printed(["doc", "source", record, "--output", str(notes.parent / "line")], capfd)
+    said = printed(["doc", "show", "--source", record, "--output", str(notes.parent / "line")], capfd)
     assert "line      2: bytes 21 to " in said
     assert (notes.parent / "line").read_bytes() == b'{"body": "another record", "kind": "code"}'
     assert "what landed is as it landed" in printed(["dataset", "verify", "notes"], capfd)
     before = (notes / "one.md").read_bytes()
     (notes / "one.md").write_bytes(before.upper())
-    assert "was changed since it landed: its SHA-256 is " in refused(["doc", "source", "one.md"], capfd)
+    assert "was changed since it landed: its SHA-256 is " in refused(["doc", "show", "--source", "one.md"], capfd)
     assert run_command(["dataset", "verify", "notes"]) == 3
     (notes / "one.md").write_bytes(before)
 
@@ -654,7 +668,7 @@ def test_every_table_of_a_run_has_a_line() -> None:
     steps = [PlannedStep((good.key,), None, None), PlannedStep(tuple(bad.keys), None, None)]
     definitions = dg.Definitions(assets=[good, bad], executor=dg.in_process_executor)
     with dg.DagsterInstance.ephemeral() as instance:
-        lines = _execute_once(definitions, instance, steps, None, shown.append, {})
+        lines = _execute_once(definitions, instance, str(uuid.uuid4()), steps, None, shown.append, {})
     assert lines == shown
     assert {(line.table, line.status, line.detail) for line in lines} == {
         ("notes.good", "computed", "all"),

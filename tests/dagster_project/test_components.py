@@ -405,7 +405,7 @@ def test_an_input_of_an_earlier_version_says_what_to_run(tmp_path: Path) -> None
     said = [older_input(graph, ledger, [f"notes.{name}", "notes.nothing"], unresolved) for name in inputs]
     assert said == [
         f"notes.arrivals, {older} doc_id; run first: headrace run notes",
-        f"notes.texts, {older} language; run first: headrace table drop notes.texts, then headrace run notes",
+        f"notes.texts, {older} language; run first: headrace table delete notes.texts, then headrace run notes",
         "",
     ]
     assert older_input(graph, ledger, [f"notes.{name}" for name in inputs], StepRunError("the disk is full")) == ""

@@ -39,6 +39,11 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> IcebergTable:
         ("failed.value >= 2 and not kept", ["2"]),
         ("doc_id = 'kept'", []),
         ("failed is not null and kept", ["0"]),
+        ("failed.rule like '%l_'", ["2"]),
+        ("failed.rule contains 'ON' or failed.rule like '_hort'", ["1", "2"]),
+        ("doc_id not like '%2' and not doc_id contains '0'", ["1"]),
+        ("doc_id like '1%'", ["1"]),
+        ("doc_id contains '%'", []),
     ],
 )
 def test_rows_that_meet_a_condition(verdicts: IcebergTable, where: str, expected: list[str]) -> None:
@@ -53,6 +58,8 @@ def test_rows_that_meet_a_condition(verdicts: IcebergTable, where: str, expected
     [
         ("failed.rle = 'x'", "the elements of the list have no 'rle'; did you mean 'rule'"),
         ("failed = 'x'", "failed has the fields rule, value, threshold; ask of one of them"),
+        ("failed.value contains '1'", "failed.value is a double, no text"),
+        ("rule contains '1'", "no column rule"),
         ("kept kept", "not a condition; write e.g."),
         ("kept and doc_id = '0", "not a condition; write e.g."),
         ("failed.rule = 'x'", "failed holds texts, which the declaration of the table hides"),

@@ -35,14 +35,14 @@ def deleting(documents: str, table: str, packed: str, cold: Path) -> Iterator[tu
     """Every command that removes or rewrites something, mildest first."""
     yield from (("maintain", "--only", task, "--days", "0") for task in _TASKS)
     yield "maintain", "--days", "0"
-    yield "table", "compact", table
-    yield "table", "expire", table, "--days", "0"
-    yield "dataset", "freeze", "web", "--days", "0", "--to", str(cold)
-    yield "corpus", "supersede", "small", "--yes"
+    yield "maintain", "--only", "compaction", table
+    yield "maintain", "--only", "expiry", table, "--days", "0"
+    yield "dataset", "archive", "web", "--days", "0", "--to", str(cold)
+    yield "doc", "excise", "--superseded", "small", "--yes"
     yield "quarantine", "refuse", "held", "--increment", "0", "--reason", "looked at"
-    yield "excise", documents, "--table", packed, "--yes"
+    yield "doc", "excise", documents, "--table", packed, "--yes"
     yield "dataset", "delete", "web", "--increment", "1", *_YES
-    yield "table", "drop", table, "--yes"
+    yield "table", "delete", table, "--yes"
     yield "dataset", "delete", "held", *_YES
 
 
@@ -152,7 +152,7 @@ def test_every_command_works_in_a_relocated_copy_alone(
         land(tmp_path / "source" / "web", increment)
         land(tmp_path / "source" / "held", increment + 5)
         assert run_command(["run"]) == 0, capfd.readouterr().err
-    assert run_command(["dataset", "freeze", "web", "--days", "0", "--to", str(cold)]) == 0
+    assert run_command(["dataset", "archive", "web", "--days", "0", "--to", str(cold)]) == 0
     blender = Blender(open_in_blender(lake_env))
     blend = blender.create(BlendSpec((SourceSpec(_PACKED, max_epochs=0),), seed=3)).blend_id
     rows = [batch.input_ids.tobytes() for batch in blender.open(blend).read(5, 20, max_batch_rows=3)]

@@ -1,4 +1,4 @@
-"""`headrace doc` and `headrace dedup` on a lake with planted duplicates, against its tables and what was planted."""
+"""`headrace doc` and `headrace corpus` on a lake with planted duplicates, against its tables and what was planted."""
 
 from __future__ import annotations
 
@@ -248,16 +248,19 @@ def test_a_document_can_be_named_by_first_digits_or_path(catalogue: Catalog, cap
     ("arguments", "said"),
     [
         (["doc", "why", "0" * 32], "is in no table of documents (manual, notes)"),
-        (["doc", "duplicates", "nothing.md"], "document nothing.md is in no table of documents (manual, notes)"),
-        (["doc", "why", "guide.md", "--corpus", "none"], "corpus none is not in the lake, there are small"),
-        (["doc", "duplicates", "a.jsonl#short"], "is no member of any corpus; headrace doc why"),
         (
-            ["doc", "duplicates", "guide.md", "--threshold", "0.5"],
+            ["doc", "show", "--duplicates", "nothing.md"],
+            "document nothing.md is in no table of documents (manual, notes)",
+        ),
+        (["doc", "why", "guide.md", "--corpus", "none"], "corpus none is not in the lake, there are small"),
+        (["doc", "show", "--duplicates", "a.jsonl#short"], "is no member of any corpus; headrace doc why"),
+        (
+            ["doc", "show", "--duplicates", "guide.md", "--threshold", "0.5"],
             "--threshold 0.5: corpus small stores pairs from J = 0.7",
         ),
-        (["dedup", "thresholds", "none"], "corpus none is not in the lake"),
-        (["dedup", "evaluate", "small", "/nowhere.txt"], "truth file /nowhere.txt: no such file"),
-        (["dedup", "evaluate", "none", "/nowhere.txt"], "corpus none is not in the lake"),
+        (["corpus", "show", "--thresholds", "none"], "corpus none is not in the lake"),
+        (["corpus", "evaluate", "small", "/nowhere.txt"], "truth file /nowhere.txt: no such file"),
+        (["corpus", "evaluate", "none", "/nowhere.txt"], "corpus none is not in the lake"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line(capfd: Said, arguments: list[str], said: str) -> None:
@@ -270,7 +273,7 @@ def test_an_empty_lake_says_so(tmp_path: Path, capfd: Said, monkeypatch: pytest.
     for name, value in settings_at(tmp_path).properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
     assert "no dataset was run" in refused(capfd, "doc", "why", "guide.md")
-    assert "there is none yet" in refused(capfd, "dedup", "thresholds", "small")
+    assert "there is none yet" in refused(capfd, "corpus", "show", "--thresholds", "small")
 
 
 def test_an_increment_that_was_not_taken_in_is_told(catalogue: Catalog) -> None:
@@ -300,7 +303,7 @@ def test_neighbours_are_all_pairs_and_exact_duplicates(
             if standing in ends and similarity >= Fraction(str(threshold or 0)):
                 expected[next(iter(ends - {standing}))] = similarity
         options = [] if threshold is None else ["--threshold", str(threshold)]
-        said = json.loads(printed(capfd, "doc", "duplicates", doc_id, "--json", "--limit", "99", *options))
+        said = json.loads(printed(capfd, "doc", "show", "--duplicates", doc_id, "--json", "--limit", "99", *options))
         found = said["neighbours"]
         assert {one["doc_id"]: Fraction(one["shared_weight"], one["united_weight"]) for one in found} == expected
         assert said["found"] == len(expected)
@@ -313,15 +316,15 @@ def test_neighbours_are_all_pairs_and_exact_duplicates(
 def test_neighbours_are_listed_for_people(catalogue: Catalog, capfd: Said) -> None:
     """One line each with J, the fraction, where it is and what became of it; the rest is counted."""
     doc_id = ids(catalogue)["near-4"]
-    every = json.loads(printed(capfd, "doc", "duplicates", doc_id, "--json"))["neighbours"]
-    lines = printed(capfd, "doc", "duplicates", doc_id, "--limit", "2").splitlines()
+    every = json.loads(printed(capfd, "doc", "show", "--duplicates", doc_id, "--json"))["neighbours"]
+    lines = printed(capfd, "doc", "show", "--duplicates", doc_id, "--limit", "2").splitlines()
     assert len(every) > 2 and lines[-1] == f"{len(every) - 2} more; --limit {len(every)} shows all"
     for one, line in zip(every[:2], lines[-3:-1], strict=True):
         state = "kept" if one["kept"] else f"removed ({one['removed']})"
         for part in (f"{one['similarity']:.4f}", one["doc_id"][:12], one["path"], one["repository"], state):
             assert part in line
         assert f"{one['shared_weight']} / {one['united_weight']}" in line
-    assert printed(capfd, "doc", "duplicates", ids(catalogue)["alone-0"]).endswith("\nno neighbour\n")
+    assert printed(capfd, "doc", "show", "--duplicates", ids(catalogue)["alone-0"]).endswith("\nno neighbour\n")
 
 
 def test_a_truth_file_of_all_pairs_found_scores_one(catalogue: Catalog, capfd: Said, tmp_path: Path) -> None:
@@ -329,7 +332,7 @@ def test_a_truth_file_of_all_pairs_found_scores_one(catalogue: Catalog, capfd: S
     found = found_pairs(catalogue)
     file = tmp_path / "truth.txt"
     file.write_text("".join(f"{a} {b}\n" for a, b in (sorted(pair) for pair in found)))
-    said = json.loads(printed(capfd, "dedup", "evaluate", "small", str(file), "--json"))
+    said = json.loads(printed(capfd, "corpus", "evaluate", "small", str(file), "--json"))
     assert [one["threshold"] for one in said["thresholds"]] == [0.7, 0.8, 0.9]
     for one in said["thresholds"]:
         left = sum(similarity >= Fraction(str(one["threshold"])) for similarity in found.values())
@@ -364,7 +367,7 @@ def test_any_truth_scores_as_sets_do(catalogue: Catalog, capfd: Said, tmp_path: 
     lines = [(a, b if b.split("#")[-1] not in ("late", "guide.md", "page.md") else b.split("#")[-1]) for a, b in lines]
     file = tmp_path / "truth.tsv"
     file.write_text("".join(f"{a}\t{b}\n" for a, b in lines))
-    said = json.loads(printed(capfd, "dedup", "evaluate", "small", str(file), "--threshold", "0.85", "--json"))
+    said = json.loads(printed(capfd, "corpus", "evaluate", "small", str(file), "--threshold", "0.85", "--json"))
     (one,) = said["thresholds"]
     truth = {frozenset(names[name] for name in pair) for pair in known}
     assert said["unresolved"]["pairs"] == 0
@@ -376,15 +379,15 @@ def test_what_cannot_be_resolved_is_counted_and_shown(catalogue: Catalog, capfd:
     """Rejected documents and typing errors are no members: they are named, with what they keep out of the score."""
     file = tmp_path / "truth.txt"
     file.write_text("base twin\ntwin base\nbase base\nbase short\nnobody,nothing\n")
-    said = json.loads(printed(capfd, "dedup", "evaluate", "small", str(file), "--json"))
+    said = json.loads(printed(capfd, "corpus", "evaluate", "small", str(file), "--json"))
     assert (said["pairs"], said["repeated"], said["with_itself"]) == (5, 1, 1)
     assert said["unresolved"]["pairs"] == 2 and said["unresolved"]["examples"] == ["nobody", "nothing", "short"]
     assert {one["known"] for one in said["thresholds"]} == {1}
-    text = printed(capfd, "dedup", "evaluate", "small", str(file))
+    text = printed(capfd, "corpus", "evaluate", "small", str(file))
     assert "5 pairs (2 with an identifier that cannot be resolved, in no score" in text
     assert "identifiers that name no member: 3 (nobody, nothing, short)" in text
     file.write_text("nobody nothing\n")
-    assert "none of its 2 identifiers, e.g. 'nobody'" in refused(capfd, "dedup", "evaluate", "small", str(file))
+    assert "none of its 2 identifiers, e.g. 'nobody'" in refused(capfd, "corpus", "evaluate", "small", str(file))
 
 
 def test_without_the_level_near_exact_duplicates_alone_are_found(catalogue: Catalog, tmp_path: Path) -> None:
@@ -401,7 +404,7 @@ def test_thresholds_are_summed_over_increments(catalogue: Catalog, capfd: Said) 
     """Documents and bytes from members and removals, components from pairs: by plain counting."""
     exact = {row["doc_id"] for row in rows(catalogue, "small.exact_duplicates")}
     members = {row["doc_id"]: row["byte_count"] for row in rows(catalogue, "small.members")}
-    said = json.loads(printed(capfd, "dedup", "thresholds", "small", "--json"))
+    said = json.loads(printed(capfd, "corpus", "show", "--thresholds", "small", "--json"))
     assert [(one["threshold"], one["applied"]) for one in said] == [(0.7, False), (0.8, True), (0.9, False)]
     assert {one["repository_removed_count"] for one in said} == {0}
     for one in said:
@@ -414,7 +417,7 @@ def test_thresholds_are_summed_over_increments(catalogue: Catalog, capfd: Said) 
         groups = linked(catalogue, Fraction(str(one["threshold"])))
         assert one["component_count"] == len(groups)
         assert one["largest_component"] == max(map(len, groups))
-    text = printed(capfd, "dedup", "thresholds", "small")
+    text = printed(capfd, "corpus", "show", "--thresholds", "small")
     assert "24 members; near-duplicates go from J = 0.8 on" in text
     assert f"{said[0]['kept_count'] / 24:.2%}" in text
 
@@ -431,8 +434,8 @@ def linked(catalogue: Catalog, threshold: Fraction) -> list[set[str]]:
 
 
 def test_tokens_of_a_real_run_lead_back_to_their_bytes(catalogue: Catalog, capfd: Said) -> None:
-    """`doc windows` finds every part of a document with Windows line ends, and `trace` the bytes of each token."""
-    said = json.loads(printed(capfd, "doc", "windows", ids(catalogue)["windows"], "--json"))
+    """`doc show --windows` finds every part of a document with Windows line ends, `doc trace` each token's bytes."""
+    said = json.loads(printed(capfd, "doc", "show", "--windows", ids(catalogue)["windows"], "--json"))
     doc_id = said["document"]["doc_id"]
     (text,) = (row for row in rows(catalogue, "notes.texts") if row["doc_id"] == doc_id)
     (source,) = (row for row in rows(catalogue, "notes.documents") if row["doc_id"] == doc_id)
@@ -461,7 +464,9 @@ def test_excised_documents_are_told_with_their_duplicates(catalogue: Catalog, ca
     survivors = {row["doc_id"] for row in rows(catalogue, "small.survivors")}
     one = next(row for row in removed if row["witness_doc_id"] in survivors)
     witness = one["witness_doc_id"]
-    neighbours = json.loads(printed(capfd, "doc", "duplicates", witness, "--threshold", "0.8", "--json"))["neighbours"]
+    neighbours = json.loads(printed(capfd, "doc", "show", "--duplicates", witness, "--threshold", "0.8", "--json"))[
+        "neighbours"
+    ]
     expected = {other["doc_id"]: {"small": other["removed"]} for other in neighbours}
     for row in rows(catalogue, "small.exact_duplicates"):
         if row["witness_doc_id"] in expected:
@@ -470,7 +475,7 @@ def test_excised_documents_are_told_with_their_duplicates(catalogue: Catalog, ca
 
     def excise(*arguments: str) -> Any:
         capfd.readouterr()
-        assert run_command(["excise", "--yes", "--json", *arguments]) == 0
+        assert run_command(["doc", "excise", "--yes", "--json", *arguments]) == 0
         return json.loads(capfd.readouterr().out)
 
     said = excise(witness)
@@ -479,12 +484,12 @@ def test_excised_documents_are_told_with_their_duplicates(catalogue: Catalog, ca
     assert [table["excised"]["doc_ids"] for table in said["tables"]].count([witness]) == 1
     (own,) = why(capfd, witness)["system.excisions"]
     assert own["outcome"] == "excised" and "taken out of every packed table on 20" in own["sentence"]
-    assert " by headrace excise by " in own["sentence"]
+    assert " by headrace doc excise by " in own["sentence"]
     packed = [found for table, found in why(capfd, witness).items() if "packed" in table]
     assert [finding["outcome"] for found in packed for finding in found] == ["excised"]
     (theirs,) = why(capfd, one["doc_id"])["system.excisions"]
     assert theirs["outcome"] == "witness_excised" and witness in theirs["sentence"]
-    assert "it is in no packed table" in printed(capfd, "doc", "windows", witness)
+    assert "it is in no packed table" in printed(capfd, "doc", "show", "--windows", witness)
     said = excise(witness, "--with-duplicates")
     assert said["documents"] == sorted({witness, *expected})
     assert excised_documents(catalogue, None) == {witness, *expected}
@@ -498,13 +503,13 @@ def test_a_look_at_restricted_rows_is_recorded(catalogue: Catalog, capfd: Said, 
     truth.write_text(f"{document} {ids(catalogue)['late']}\n")
     looks = [
         ["doc", "why", document],
-        ["doc", "duplicates", document],
-        ["doc", "windows", document],
-        ["trace", table, "0", "3"],
+        ["doc", "show", "--duplicates", document],
+        ["doc", "show", "--windows", document],
+        ["doc", "trace", table, "0", "3"],
         ["export", table, str(tmp_path / "shards")],
-        ["dedup", "evaluate", "small", str(truth)],
-        ["dataset", "diff", "notes", "notes"],
-        ["corpus", "diff", "small", "small"],
+        ["corpus", "evaluate", "small", str(truth)],
+        ["diff", "notes", "notes"],
+        ["diff", "small", "small"],
     ]
     record = ensure_table(catalogue, VISIBILITY_TABLE, RECORD, {})
     rows = [{"namespace": name, "visibility": "on_device", "teams": ""} for name in ("notes", "small")]
@@ -515,7 +520,12 @@ def test_a_look_at_restricted_rows_is_recorded(catalogue: Catalog, capfd: Said, 
             printed(capfd, *arguments)
             assert audit_rows(catalogue) > before, arguments
         before = audit_rows(catalogue)
-        for arguments in (["table", "list"], ["table", "show", table], ["status"], ["card", "small"]):
+        for arguments in (
+            ["table", "list"],
+            ["table", "show", table],
+            ["status"],
+            ["dataset", "show", "--card", "small"],
+        ):
             printed(capfd, *arguments)
         assert audit_rows(catalogue) == before
     finally:

@@ -1,4 +1,4 @@
-"""What `headrace run` and `headrace corpus refreeze` say of a generation before they touch it."""
+"""What `headrace run` and `headrace corpus refresh` say of a generation before they touch it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_run_tells_what_is_frozen_before_it_starts(catalogue: Catalog) -> None
     """Other settings leave a frozen table, and the line says so; with those that it has there is no line."""
     for factor, expected in (
         (2, []),
-        (7, ["frozen with factor 2 (declared: 7); to compute it anew: headrace corpus refreeze small"]),
+        (7, ["frozen with factor 2 (declared: 7); to compute it anew: headrace corpus refresh small"]),
     ):
         assert foretold(catalogue, "small", factor) == [f"small.frozen stays {line}" for line in expected]
 
@@ -98,7 +98,7 @@ def test_a_run_names_the_tables_of_other_columns_before_it_starts(catalogue: Cat
     record(catalogue, "older.frozen", 0, {})
     assert foretold(catalogue, "older", factor=2) == [
         "will fail: older.frozen: column former is in the table, not in the declaration; "
-        "run first: headrace table drop older.frozen"
+        "run first: headrace table delete older.frozen"
     ]
 
 
@@ -108,7 +108,7 @@ def test_refreeze_names_the_blends_that_stand_on_what_it_leaves(
     """It says what becomes of them and forgets what the corpus has computed; tables stay readable until the run."""
     declare("small", CORPUS)
     generation = catalogue.load_table("small.packed_notes_16").properties[GENERATION_PROPERTY]
-    assert run_command(["corpus", "refreeze", "small", "--yes"]) == 0
+    assert run_command(["corpus", "refresh", "small", "--yes"]) == 0
     out, err = capfd.readouterr()
     assert err == ""
     assert (
@@ -121,4 +121,4 @@ def test_refreeze_names_the_blends_that_stand_on_what_it_leaves(
         assert ledger.increments(table) == {}, table
     head = catalogue.load_table("small.packed_notes_16")
     assert (head.properties[GENERATION_PROPERTY], len(head.scan().to_arrow())) == (generation, 20)
-    assert run_command(["corpus", "refreeze", "small", "--yes"]) == 0, "again, it changes nothing"
+    assert run_command(["corpus", "refresh", "small", "--yes"]) == 0, "again, it changes nothing"

@@ -120,7 +120,7 @@ def test_the_newest_decision_about_the_rows_counts(lake: Catalog) -> None:
         ("web", 7, RELEASE, "x", "there is no increment 7; there are 0, 1, 2"),
         ("wbe", 0, RELEASE, "x", "did you mean 'web'"),
         ("web", 2, RELEASE, "x", "is not scanned yet; first: headrace run web"),
-        ("web", 0, REFUSE, "x", "headrace excise --increment web:0"),
+        ("web", 0, REFUSE, "x", "headrace doc excise --increment web:0"),
     ],
 )
 def test_a_decision_that_cannot_be_made_writes_nothing(
@@ -323,12 +323,12 @@ def test_commands_show_nothing_of_it(declare: WriteDefs, lake: Catalog, capfd: S
     doc_id = hashlib.sha256(b"three").hexdigest()[:32]
     for arguments in (
         ["table", "show", "web_quarantine.documents", "--rows", "1"],
-        ["dataset", "diff", "web_quarantine", "web_quarantine"],
-        ["card", "web_quarantine"],
+        ["diff", "web_quarantine", "web_quarantine"],
+        ["dataset", "show", "--card", "web_quarantine"],
         ["release", "create", "now", "--dataset", "web_quarantine"],
-        ["trace", "web_quarantine.documents", "0", "0"],
+        ["doc", "trace", "web_quarantine.documents", "0", "0"],
         ["doc", "why", doc_id],
-        ["excise", "--increment", "web:1", "--yes"],
+        ["doc", "excise", "--increment", "web:1", "--yes"],
         ["evals", "add", "theirs", "--from", data_file(lake), "--columns", "content"],
     ):
         assert run_command(arguments) == 2, arguments

@@ -69,7 +69,10 @@ def test_a_token_of_a_redacted_text_leads_back_to_its_file(
     raw = {names[doc_id]: text for doc_id, text in project.rows("notes.raw_texts", "doc_id", "content")}
     assert "José <ada@lovelace.org>" in raw["mail.txt"]
     found = {names[doc_id]: spans for doc_id, spans in project.rows("notes.personal_data", "doc_id", "spans")}
-    assert [(span["kind"], span["action"]) for span in found["card.txt"]] == [("card", "drop"), ("mail", "replace")]
+    assert [(span["kind"], span["action"]) for span in found["card.txt"]] == [
+        ("dataset", "show", "--card", "drop"),
+        ("mail", "replace"),
+    ]
     verdicts = {names[doc_id]: failed for doc_id, failed in project.rows("notes.verdicts", "doc_id", "failed")}
     dropped = [{"rule": "personal_data", "value": 1.0, "threshold": 0.0}]
     assert verdicts == {"clean.txt": [], "mail.txt": [], "card.txt": dropped}
@@ -148,12 +151,12 @@ def test_a_trained_tagger_finds_names_for_a_dataset(tmp_path: Path, capfd: pytes
     labelled = tmp_path / "labelled.jsonl"
     labelled.write_text("\n".join(lines))
     with lake_settings(tmp_path):
-        train = ["tagger", "train", "names", "--from", str(labelled)]
+        train = ["model", "train", "names", "--from", str(labelled)]
         assert run_command([*train, "--list", "first"]) == 2 and "write NAME=FILE" in capfd.readouterr().err
         assert run_command(train) == 0
         assert "names@1: " in (said := capfd.readouterr().out) and "tagger: names@1" in said
         assert "1.000" in said
-        assert run_command(["tagger", "list"]) == 0
+        assert run_command(["model", "list"]) == 0
         assert "names@1" in capfd.readouterr().out
         scorers = {"personal_data": {"tagger": "names@1"}}
         assert "notes.raw_texts" in tables(declaration(tmp_path, redact={"name": "replace"}, scorers=scorers))
@@ -187,7 +190,7 @@ def test_labels_that_teach_nothing_are_refused(
     """One line that says what a file must hold."""
     (tmp_path / "bad.jsonl").write_text(content)
     with lake_settings(tmp_path):
-        assert run_command(["tagger", "train", "names", "--from", str(tmp_path / "bad.jsonl")]) != 0
+        assert run_command(["model", "train", "names", "--from", str(tmp_path / "bad.jsonl")]) != 0
     error = capfd.readouterr().err
     assert said in error and error.count("\n") == 1
 

@@ -94,15 +94,15 @@ def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalo
     """By maintenance, and by the command, which takes what is declared where nothing else is said."""
     folder = ObjectFolder.of(lake, "web")
     declare("web", dataset(more="landing: copy"))
-    assert run_command(["dataset", "freeze", "web"]) == 2
+    assert run_command(["dataset", "archive", "web"]) == 2
     assert "give --to and --days, or declare `freeze_after" in capfd.readouterr().err
     declare("web", dataset(more=f"landing: copy\n  freeze_after: {{days: 30, to: {tmp_path}/cold}}"))
     os.utime(folder.older(float("inf"))[0], (1000, 1000))
     assert run_command(["maintain", "--only", "freezing", "--dry-run"]) == 0
     assert "1 objects to move" in capfd.readouterr().out and len(folder.older(float("inf"))) == 3
     assert run_command(["maintain", "--only", "freezing"]) == 0 and len(folder.older(float("inf"))) == 2
-    assert run_command(["dataset", "freeze", "web", "--thaw"]) == 0 and len(folder.older(float("inf"))) == 3
-    assert run_command(["dataset", "freeze", "web", "--days", "0"]) == 0 and folder.older(float("inf")) == []
+    assert run_command(["dataset", "archive", "web", "--thaw"]) == 0 and len(folder.older(float("inf"))) == 3
+    assert run_command(["dataset", "archive", "web", "--days", "0"]) == 0 and folder.older(float("inf")) == []
     assert folder.cold_folders() == [f"{tmp_path}/cold/web"]
 
 

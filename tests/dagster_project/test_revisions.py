@@ -133,7 +133,7 @@ def test_edits_deletions_and_returns_reach_the_windows(
     assert "the latest at its path, after" in why("back@0", "keeping") and "again" in why("gone@0", "keeping")
 
     capfd.readouterr()
-    assert run_command(["corpus", "supersede", "keeping", "--yes", "--json"]) == 0
+    assert run_command(["doc", "excise", "--superseded", "keeping", "--yes", "--json"]) == 0
     (done,) = json.loads(capfd.readouterr().out)
     # x@0 and y@0 stand for the texts that are now at y and x, so they stay; old-name@0 is gone, not superseded.
     assert [names[one] for one in done["staying"]] == sorted(["x@0", "y@0"], key=story.doc_id)

@@ -119,7 +119,7 @@ def test_what_stays_is_packed_once_and_only_rates_decide(tmp_path: Path, monkeyp
     assert set(ledger.increments("main.clusters")) == {0, 1}
     recorded = ledger.increments("main.shape")[1].inputs
     assert recorded["lab.losses"]["versions"] and ledger.places("lab.losses")[""].row_count == 4
-    said = CliRunner().invoke(headrace, ["corpus", "funnel", "main", "--json"])
+    said = CliRunner().invoke(headrace, ["corpus", "show", "main", "--json"])
     assert json.loads(said.output)[-1]["step"] == "tokens"
 
 

@@ -98,7 +98,7 @@ def test_pages_are_measured_against_the_lines_of_the_first_increment(tmp_path: P
     other = project.changed(*declared(tmp_path, min_documents=21))
     assert other.run(*anew).success
     assert other.rows("site.template_lines", "example") != []
-    assert "headrace table drop site.template_lines" in str(other.facts("site.template_lines"))
+    assert "headrace table delete site.template_lines" in str(other.facts("site.template_lines"))
     open_catalogue(settings_at(tmp_path)).drop_table("site.template_lines")
     assert other.run(*anew).success
     assert other.rows("site.template_lines", "example") == []

@@ -165,7 +165,7 @@ def test_after_every_kind_of_source_and_every_reader(
             declare(name, _DATASET.format(name=name, source=one, more=more.get(name, "")))
         tables = [f"{name}_quarantine.documents" if name == "held" else f"{name}.documents" for name in sources]
         for _ in range(2):
-            done(capfd, "dataset", "follow", "feed", "--once")
+            done(capfd, "run", "--follow", "feed", "--once")
             done(capfd, "run", *tables)
             for name in sources:
                 verify(name, capfd)
@@ -204,17 +204,17 @@ def test_after_every_command_that_writes(
             ("run", "held.documents"),
         ],
         "web, as it is kept": [
-            ("excise", documents, "--table", _PACKED, "--yes", "--reason", "asked to"),
-            ("dataset", "freeze", "web", "--days", "0", "--to", str(tmp_path / "cold")),
-            ("table", "compact", "web.signals"),
+            ("doc", "excise", documents, "--table", _PACKED, "--yes", "--reason", "asked to"),
+            ("dataset", "archive", "web", "--days", "0", "--to", str(tmp_path / "cold")),
+            ("maintain", "--only", "compaction", "web.signals"),
             ("maintain", "--days", "0"),
         ],
         "web, less an increment": [("dataset", "delete", "web", "--increment", "1", "--yes", "--reason", "asked to")],
         "web, computed anew": [
-            ("dataset", "freeze", "web", "--thaw"),
-            ("table", "drop", "web.signals", "--yes"),
+            ("dataset", "archive", "web", "--thaw"),
+            ("table", "delete", "web.signals", "--yes"),
             ("run", "web"),
-            ("corpus", "refreeze", "small", "--yes"),
+            ("corpus", "refresh", "small", "--yes"),
         ],
     }
     for name, some in commands.items():

@@ -80,24 +80,27 @@ run notes first
 corpus list
 table list
 table show first.packed_notes_64 --rows 2
+dataset show notes
+search water
+runs
+run --last
 status
-cost
+status --cost
 policy add {root}/strict.yaml
 policy list
 policy show strict
 policy preview notes .
-policy compare notes headrace {root}/strict.yaml
+policy preview notes headrace {root}/strict.yaml
 evals add quiz --from {root}/quiz.jsonl --columns question,answer
 evals list
 run first
-evals report first
-evals retire quiz
+evals show first
+evals delete quiz
 model add water --from {root}/water.arpa --version 1
 model list
 model show water@1
 model weigh notes --label metadata.grade=good --signal alphabetic_fraction --signal word_count
-tagger train people --from {root}/people.jsonl
-tagger list
+model train people --from {root}/people.jsonl
 review sample notes --to {root}/review.html
 review record notes {root}/decisions.json
 review show notes
@@ -105,48 +108,49 @@ release create v1 --corpus first
 release list
 release show v1
 dataset verify notes
-dataset freeze notes --thaw
+dataset archive notes --thaw
 run held
 quarantine list
 quarantine show held --increment 0
 quarantine release held --increment 0 --reason looked-at
 run held
 quarantine refuse held --increment 1 --reason refused
-dataset follow feed --once
+run --follow feed --once
 doc why {document}
-doc source {document}
-doc duplicates {document}
-doc windows {document}
-dedup thresholds first
-dedup evaluate first {root}/truth.txt
-trace first.packed_notes_64 0 3
+doc show {document}
+doc show --source {document}
+doc show --duplicates {document}
+doc show --windows {document}
+corpus show --thresholds first
+corpus evaluate first {root}/truth.txt
+doc trace first.packed_notes_64 0 3
 export first.packed_notes_64 {root}/exported
 blend create mix --source first.packed_notes_64 --max-epochs 0
 blend list
 blend show mix
-blend inspect mix 0
+blend show mix 0
 blend plan mix --tokens 1000
 blend update mix mix-2 --at 8
-blend runs
+runs --training
 blend delete mix-2
 run notes first
-dataset diff notes@v1 notes
-corpus diff first@v1 first
-corpus funnel first
-card first
-corpus supersede first --yes
-excise {document} --yes
-corpus refreeze first --yes
+diff notes@v1 notes
+diff first@v1 first
+corpus show first
+dataset show --card first
+doc excise --superseded first --yes
+doc excise {document} --yes
+corpus refresh first --yes
 run first
-table compact first.survivors notes.texts
-table expire first.survivors --days 0
+maintain --only compaction first.survivors notes.texts
+maintain --only expiry first.survivors --days 0
 maintain --days 0 --dry-run
 maintain --days 0
 dataset delete held --increment 0 --plan
 dataset delete feed --yes --reason story
 release delete v1 --yes
-dataset remove more --yes
-table drop notes.signals notes.texts --yes
+dataset delete --declaration more --yes
+table delete notes.signals notes.texts --yes
 """
 
 
@@ -213,10 +217,10 @@ def before(root: Path, words: list[str]) -> None:
     """What people do between two commands: files that arrive, a page that is filled in."""
     if words[:2] == ["quarantine", "release"]:
         (root / "held/1.jsonl").write_text((root / "held/0.jsonl").read_text().replace('"1"', '"2"'))
-    if words[:2] == ["blend", "runs"]:
+    if words[:2] == ["runs", "--training"]:
         notes = (root / "notes.jsonl").read_text()
         (root / "notes.jsonl").write_text(notes.replace('"id": "0", "body": "', '"id": "0", "body": "Anew. '))
-    if words[:2] == ["dedup", "evaluate"]:
+    if words[:2] == ["corpus", "evaluate"]:
         pair = [row["doc_id"] for row in _rows("first.members", ["doc_id"], lambda row: True)[:2]]
         (root / "truth.txt").write_text(" ".join(pair) + "\n")
     if words[:2] == ["review", "record"]:

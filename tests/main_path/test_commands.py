@@ -46,7 +46,7 @@ def test_every_command_ends_well(production: dict[str, str], tmp_path: Path) -> 
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"words"')]
     failed = [one for one in lines if one["status"] or "Traceback" in one["said"] or "at org." in one["said"]]
     assert not failed, json.dumps(failed, indent=2)
-    assert done.returncode == 0 and lines[-1]["words"].startswith("table drop"), done.stderr[-3000:]
+    assert done.returncode == 0 and lines[-1]["words"].startswith("table delete"), done.stderr[-3000:]
     assert PASSWORD not in done.stdout + done.stderr
 
 

@@ -139,34 +139,34 @@ def said(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 
 def test_commands_explain_what_became_of_a_document(lake: Lake, capfd: pytest.CaptureFixture[str]) -> None:
-    """`doc why` names the witness of a removal, `doc duplicates` both from each other, `doc windows` what is packed."""
+    """`doc why` names the witness of a removal, `doc show --duplicates` both, `--windows` what is packed."""
     removal = max(rows(lake, "main.removals"), key=lambda row: (row["threshold"], str(row["doc_id"])))
     gone, witness = str(removal["doc_id"]), str(removal["witness_doc_id"])
     findings = said(capfd, "doc", "why", gone)["findings"]
     (told,) = (one for one in findings if one["table"] == "main.removals" and one["applied"])
     assert (told["outcome"], told["witness_doc_id"]) == ("removed", witness)
     for one, other in ((gone, witness), (witness, gone)):
-        neighbours = said(capfd, "doc", "duplicates", one, "--limit", "99")["neighbours"]
+        neighbours = said(capfd, "doc", "show", "--duplicates", one, "--limit", "99")["neighbours"]
         assert other in {neighbour["doc_id"] for neighbour in neighbours}
     (survivor,) = (row for row in rows(lake, "main.tokens") if row["doc_id"] == witness)
-    windows = said(capfd, "doc", "windows", witness)["windows"]
+    windows = said(capfd, "doc", "show", "--windows", witness)["windows"]
     assert sum(part["token_count"] for part in windows) == survivor["token_count"] + 1, "and the end of the document"
-    assert said(capfd, "doc", "windows", gone)["windows"] == []
+    assert said(capfd, "doc", "show", "--windows", gone)["windows"] == []
 
 
 def test_commands_count_what_each_threshold_keeps(
     lake: Lake, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`dedup thresholds` by plain counting; a truth file of all stored pairs is found whole."""
+    """`corpus show --thresholds` by plain counting; a truth file of all stored pairs is found whole."""
     members = {row["doc_id"] for row in rows(lake, "main.members")}
     exact = rows(lake, "main.exact_duplicates")
     removals = rows(lake, "main.removals")
-    for one in said(capfd, "dedup", "thresholds", "main"):
+    for one in said(capfd, "corpus", "show", "--thresholds", "main"):
         near = {row["doc_id"] for row in removals if row["threshold"] == one["threshold"]}
         assert (one["member_count"], one["exact_removed_count"]) == (len(members), len(exact))
         assert (one["near_removed_count"], one["kept_count"]) == (len(near), len(members) - len(exact) - len(near))
     pairs = [(row["doc_id"], row["better_doc_id"]) for row in rows(lake, "main.pairs")]
     truth = tmp_path / "truth.txt"
     truth.write_text("".join(f"{one} {other}\n" for one, other in pairs))
-    lowest = said(capfd, "dedup", "evaluate", "main", str(truth))["thresholds"][0]
+    lowest = said(capfd, "corpus", "evaluate", "main", str(truth))["thresholds"][0]
     assert (lowest["known"], lowest["both"], lowest["recall"]) == (len(pairs), len(pairs), 1.0)

@@ -1,4 +1,4 @@
-"""`headrace blend create|update|plan|list|show|delete|inspect|runs`: blends of the lake's packed tables.
+"""`headrace blend create|update|plan|list|show|delete`: blends of the lake's packed tables.
 
 The commands work on the warehouse itself, without a server. Slow imports are inside the commands, so that
 `headrace --help` is fast.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dagster_project.cli.blends.blend_inspect import inspect
+from dagster_project.cli.blends.blend_inspect import print_rows_from
 from dagster_project.cli.blends.blend_syntax import parse_change, parse_source, parse_stage
 from dagster_project.exceptions import CommandError
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from blender_service.blend.describe import BlendDescription
     from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
     from blender_service.server.blender import Blender
-    from blender_service.server.run_register import RunRegister
 
 Command = TypeVar("Command", bound=Callable[..., None])
 JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
@@ -196,10 +195,20 @@ def list_blends(as_json: bool) -> None:
 
 
 @blend.command()
-@click.argument("reference", metavar="ID")
+@click.argument("reference", metavar="BLEND")
+@click.argument("offset", type=click.IntRange(0), required=False)
+@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="number of rows from OFFSET on")
+@click.option("--characters", type=click.IntRange(0), default=60, show_default=True, help="of each text; 0 for all")
 @JSON
-def show(reference: str, as_json: bool) -> None:
-    """Show one blend; ID is its id, the first digits of it, or a name."""
+def show(reference: str, offset: int | None, rows: int, characters: int, as_json: bool) -> None:
+    """Show one blend, given as its id, the first digits of it, or a name; or what is in rows of it from OFFSET on.
+
+    Rows show documents, sources, licences and texts, e.g. to explain a loss spike: for a training step of B rows that
+    began at OFFSET, give --rows B. No server is needed.
+    """
+    if offset is not None:
+        print_rows_from(reference, offset, rows, characters, as_json)
+        return
     blender = _open_blender()
     described = _describe(blender, blender.resolve(reference))
     if as_json:
@@ -223,57 +232,6 @@ def delete(reference: str) -> None:
     click.echo(f"deleted blend {blend_id[:12]}{f' ({called})' if called else ''}")
     for tag in freed:
         click.echo(f"  freed: {tag}")
-
-
-blend.add_command(inspect)
-
-
-@blend.command()
-@click.argument("run", default="")
-@JSON
-def runs(run: str, as_json: bool) -> None:
-    """Show what training run RUN was trained on; without RUN, all runs whose clients give a run name.
-
-    A read goes from `first row` to `sent`; its loop took the rows below `consumed`, the rest waited in buffers. A run
-    that went back to a checkpoint has read some rows twice.
-    """
-    register = _open_register()
-    known = [run] if run else register.names()
-    reads = [read for name in known for read in register.reads(name)]
-    if as_json:
-        click.echo(json.dumps([read._asdict() for read in reads]))
-        return
-    if not reads:
-        click.echo("no run has named itself yet: give the client a run name (docs/operation.md)")
-        return
-    from dagster_project.cli.output import print_table
-
-    print_table(
-        [
-            {
-                "run": read.run,
-                "began": read.began,
-                "blend": read.blend_id[:12],
-                "first row": read.first,
-                "sent": read.end,
-                "consumed": "-" if read.consumed is None else read.consumed,
-                "ranks": read.world_size,
-                "ended": read.status or "-",
-                "principal": read.principal,
-                "code": read.code_version or "-",
-                "notes": read.notes or "-",
-            }
-            for read in reads
-        ]
-    )
-
-
-def _open_register() -> RunRegister:
-    from blender_service.blend.store import open_store
-    from blender_service.catalogue import open_catalogue
-    from blender_service.server.run_register import RunRegister
-
-    return RunRegister(open_store(open_catalogue()).objects)
 
 
 def _open_blender() -> Blender:

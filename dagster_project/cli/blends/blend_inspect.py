@@ -1,4 +1,4 @@
-"""`headrace blend inspect`: the rows that a training step saw."""
+"""`headrace blend show BLEND OFFSET`: the rows that a training step saw."""
 
 from __future__ import annotations
 
@@ -9,23 +9,8 @@ import click
 from dagster_project.cli.output import print_table
 
 
-@click.command()
-@click.argument("reference", metavar="BLEND")
-@click.argument("offset", type=click.IntRange(0))
-@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="number of rows")
-@click.option(
-    "--characters",
-    type=click.IntRange(0),
-    default=60,
-    show_default=True,
-    help="characters of each text; 0 for all",
-)
-@click.option("--json", "as_json", is_flag=True, help="print JSON, with whole texts")
-def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:
-    """Show documents, sources, licences and texts of rows of BLEND from OFFSET on, e.g. to explain a loss spike.
-
-    For a training step of B rows that began at OFFSET, give --rows B. No server is needed.
-    """
+def print_rows_from(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:
+    """Print documents, sources, licences and texts of rows of a blend, from an offset on."""
     from blender_service.catalogue import open_catalogue
     from blender_service.server.blender import Blender
     from dagster_project.inspect.documents.blend_rows import inspect_rows

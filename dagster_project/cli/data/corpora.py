@@ -1,14 +1,15 @@
-"""`headrace corpus`: list corpora, show their funnel, compute them anew, excise what was superseded."""
+"""`headrace corpus`: list and show corpora, compare them with known duplicates, compute them anew."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
+from typing import Any
 
 import click
 
-from dagster_project.cli.data.versions import diff_command
-from dagster_project.cli.declared import CORPUS, declarations
+from dagster_project.cli.data.evaluation import evaluate, print_thresholds
+from dagster_project.cli.data.versions import card_options, write_card
+from dagster_project.cli.declared import CORPUS, complete_names, declarations
 from dagster_project.cli.output import print_rows
 from dagster_project.cli.project import open_lake
 from dagster_project.exceptions import CommandError
@@ -20,7 +21,7 @@ from spark_jobs.lake.session.settings import load_settings
 
 @click.group()
 def corpus() -> None:
-    """List corpora, show their funnel, refreeze them, excise superseded documents."""
+    """List and show corpora, compare them with known duplicates, begin a new generation."""
 
 
 @corpus.command("list")
@@ -53,11 +54,23 @@ def list_corpora(as_json: bool) -> None:
     )
 
 
-@corpus.command("funnel")
-@click.argument("name")
+@corpus.command("show")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--thresholds", is_flag=True, help="show what each threshold of similarity keeps, over all increments")
+@card_options
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def corpus_funnel(name: str, as_json: bool) -> None:
-    """Print how many documents, bytes and tokens are left after each step of a corpus."""
+def show_corpus(name: str, thresholds: bool, card: bool, as_json: bool, **of_card: Any) -> None:
+    """Show a corpus: how many documents, bytes and tokens are left after each step."""
+    if card:
+        write_card(name, **of_card)
+    elif thresholds:
+        print_thresholds(name, as_json)
+    else:
+        _print_funnel(name, as_json)
+
+
+def _print_funnel(name: str, as_json: bool) -> None:
+    """Print what is left after each step of a corpus."""
     from dagster_project.inspect.corpora.funnel import funnel
     from dagster_project.inspect.lake.corpus_facts import find_corpus
 
@@ -76,10 +89,13 @@ def corpus_funnel(name: str, as_json: bool) -> None:
         click.echo("Tokens of documents that were not tokenized are estimated from their bytes.")
 
 
-@corpus.command("refreeze")
-@click.argument("name")
+corpus.add_command(evaluate)
+
+
+@corpus.command("refresh")
+@click.argument("name", shell_complete=complete_names)
 @click.option("--yes", is_flag=True, help="do not ask")
-def refreeze(name: str, yes: bool) -> None:
+def refresh(name: str, yes: bool) -> None:
     """Begin a new generation, whose vocabulary, tokenizer and other frozen tables see all increments there are.
 
     The next run takes in all increments again, as one. Snapshots that blends have pinned are served as before.
@@ -104,42 +120,3 @@ def refreeze(name: str, yes: bool) -> None:
         click.confirm("The next run computes the corpus anew, of all increments there are. Go on?", abort=True)
     chosen = forget(lake, name)
     click.echo(f"{len(chosen)} tables of {name} are to be computed anew. Next: headrace run {name}")
-
-
-corpus.add_command(diff_command("corpus"))
-
-
-@corpus.command("supersede")
-@click.argument("name")
-@click.option("--deleted", is_flag=True, help="also excise documents whose file is gone")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.confirmation_option(prompt="Superseded documents go from packed tables for good. Go on?")
-def supersede(name: str, deleted: bool, as_json: bool) -> None:
-    """Excise packed documents that a newer revision has replaced, whatever policy the corpus declares."""
-    from dagster_project.inspect.documents.document_windows import packed_tables
-    from dagster_project.inspect.lake.corpus_facts import find_corpus
-    from spark_jobs.packing.supersede import excise_superseded
-
-    lake = open_lake()
-    catalogue = lake.catalogue
-    facts = find_corpus(catalogue, name)
-    standing = ("superseded", "gone") if deleted else ("superseded",)
-    tables = [table for table in packed_tables(catalogue) if table.split(".")[0] == name]
-    done = [excise_superseded(lake, table, facts.applied, standing) for table in tables]
-    if as_json:
-        click.echo(json.dumps([{**vars(one.excised), "staying": one.staying} for one in done], indent=2))
-        return
-    for one in done:
-        gone = one.excised
-        click.echo(
-            f"{gone.identifier}: {len(gone.doc_ids):,} documents, {gone.tokens_removed:,} tokens out of "
-            f"{len(gone.ordinals):,} windows"
-        )
-        if one.staying:
-            click.echo(
-                f"  {len(one.staying):,} stay, first {one.staying[0]}: a document that is still there was removed as a "
-                "duplicate of it, or what replaced it is out of the table"
-            )
-    changed = [one.excised.identifier for one in done if one.excised.doc_ids]
-    if changed:
-        click.echo(f"Next: headrace table expire {' '.join(changed)} --days 0, which deletes the old files")

@@ -1,16 +1,26 @@
-"""`headrace dataset`: declare, list, follow, verify and delete datasets."""
+"""`headrace dataset`: declare, list, show, verify and delete datasets."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from typing import Any
 
 import click
 
-from dagster_project.cli.data.declare import add_dataset, remove_dataset
-from dagster_project.cli.data.landing import freeze
-from dagster_project.cli.data.versions import diff_command
-from dagster_project.cli.declared import DATASET, complete_names, dataset_file, declarations, refuse_in_corpora
-from dagster_project.cli.output import print_rows
+from dagster_project.cli.data.declare import add_dataset, remove_declaration
+from dagster_project.cli.data.landing import archive
+from dagster_project.cli.data.versions import card_options, write_card
+from dagster_project.cli.declared import (
+    DATASET,
+    complete_names,
+    dataset_file,
+    declarations,
+    refuse_in_corpora,
+    texts_are_shown,
+)
+from dagster_project.cli.diagnosis import short_path
+from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import open_lake, run_id_of
 from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.lake.declare.quarantined import quarantine_of
@@ -21,7 +31,7 @@ from spark_jobs.lake.session.settings import load_settings
 
 @click.group()
 def dataset() -> None:
-    """Declare, list, follow, verify and remove datasets."""
+    """Declare, list, show, verify, archive and delete datasets."""
 
 
 @dataset.command("delete")
@@ -30,15 +40,23 @@ def dataset() -> None:
 @click.option("--with-duplicates", is_flag=True, help="of an increment: excise duplicates of its documents, too")
 @click.option("--plan", "only_plan", is_flag=True, help="say what would go and what depends on it; nothing is done")
 @click.option("--reason", help="why; it is kept in system.audit")
+@click.option("--declaration", is_flag=True, help="its declaration instead; what the lake holds of it stays")
+@click.option("--tables", is_flag=True, help="with --declaration: also drop its tables; their files stay")
 @click.option("--yes", is_flag=True, help="do it; without it only the plan is shown")
 def delete_command(
-    name: str, increment: int | None, with_duplicates: bool, only_plan: bool, reason: str | None, yes: bool
-) -> None:
+    name: str, increment: int | None, with_duplicates: bool, only_plan: bool, reason: str | None, declaration: bool,
+    tables: bool, yes: bool,
+) -> None:  # fmt: skip
     """Delete all that the lake holds of a dataset, for good: rows, files, kept bytes, and its part of packed tables.
 
-    What was killed in the middle is finished by the same command. The declaration stays: headrace dataset remove NAME.
+    What was killed in the middle is finished by the same command. The declaration stays until --declaration.
     With --increment that increment alone goes, and its files do not land again unless their bytes change.
     """
+    if declaration or tables:
+        if not declaration or increment is not None or with_duplicates or only_plan or reason:
+            raise CommandError("dataset delete: --declaration takes --tables and --yes, and nothing else")
+        remove_declaration(name, tables, yes)
+        return
     from dagster_project.deletion.datasets import delete_dataset, plan_deletion
     from dagster_project.deletion.excised_tables import duplicate_lines, known_duplicates
     from dagster_project.deletion.increments import delete_increment, plan_increment
@@ -65,9 +83,9 @@ def delete_command(
     for line in delete_dataset(lake, plan, str(reason)):
         click.echo(line)
     packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
-    again = f", headrace table expire {' '.join(packed)} --days 0 for their old files" if packed else ""
+    again = f", headrace maintain {' '.join(packed)} --only expiry --days 0 for their old files" if packed else ""
     again += f", then headrace run {' '.join(plan.corpora)}" if plan.corpora else ""
-    click.echo(f"{name} is deleted. Next: headrace dataset remove {name}{again}")
+    click.echo(f"{name} is deleted. Next: headrace dataset delete {name} --declaration{again}")
 
 
 def _require_reason(name: str, yes: bool, reason: str | None) -> None:
@@ -109,58 +127,53 @@ def verify_dataset(name: str, as_json: bool) -> None:
     if bad:
         raise CheckFailedError(
             f"{len(bad)} of {len(lines)} tables are not as recorded, first {bad[0]}; compute them anew: "
-            f"headrace table drop {' '.join(map(str, bad))}, then headrace run {name}"
+            f"headrace table delete {' '.join(map(str, bad))}, then headrace run {name}"
         )
     if faults:
         raise CheckFailedError(f"{len(faults)} of what landed are not as they landed, first {': '.join(faults[0])}")
 
 
-@dataset.command("follow")
-@click.argument("name", shell_complete=complete_names)
-@click.option("--once", is_flag=True, help="end when all that is there has been read")
-def follow_dataset(name: str, once: bool) -> None:
-    """Follow a dataset whose source is a stream: keep what comes, and seal it by size or age; Ctrl-C ends it.
-
-    Each sealed increment runs the dataset's steps, as `headrace run NAME` does. What was kept and not sealed is sealed
-    by the next run or the next follow.
-    """
-    from dagster_project.cli.project import load_definitions
-    from dagster_project.cli.run import execute, require_done
-    from dagster_project.cli.step_lines import print_left, print_line
-    from dagster_project.lake_asset import declared_source
-    from spark_jobs.lake.files.objects import ObjectFolder
-    from spark_jobs.lake.run.decisions import refuse_around_quarantine
-    from spark_jobs.lake.session.session import start_session
-    from spark_jobs.sources.api.streams import follow, follower_state, session_settings
-    from spark_jobs.sources.config.source_config import DocumentsConfig
-    from spark_jobs.sources.config.stream_config import StreamSource
-
-    dataset_file(name)
-    graph = load_definitions().resolve_asset_graph()
-    sources = (declared_source(graph, f"{space}.documents") for space in (quarantine_of(name), name))
-    binding = next(filter(None, sources), None)
-    config = binding.config if binding is not None else None
-    if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
-        raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
-    refuse_around_quarantine(Ledger.fresh(catalogue), binding)
-    spark = start_session(settings, extra=session_settings(config.source, settings))
-
-    def seal() -> None:
-        lines = execute((name,), None, print_line)
-        print_left(lines)
-        require_done(lines, f"headrace dataset follow {name}")
-
-    objects = ObjectFolder.of(catalogue, binding.namespace)
-    count = follow(name, config.source, catalogue, objects, spark, seal, follower_state(name), once)
-    click.echo(f"{count} records kept and sealed. Look: headrace dataset list")
-
-
 dataset.add_command(add_dataset)
-dataset.add_command(remove_dataset)
-dataset.add_command(diff_command("dataset"))
-dataset.add_command(freeze)
+dataset.add_command(archive)
+
+
+@dataset.command("show")
+@click.argument("name", shell_complete=complete_names)
+@click.argument("count", metavar="[N]", type=click.IntRange(min=0), default=5)
+@card_options
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def show_dataset(name: str, count: int, card: bool, as_json: bool, **of_card: Any) -> None:
+    """Show a dataset: source, increments, what was refused, and the first N (5) documents with their first words."""
+    if card:
+        write_card(name, **of_card)
+        return
+    from dagster_project.inspect.documents.dataset_view import dataset_view, first_documents
+    from dagster_project.restrictions import note_read
+
+    file = dataset_file(name)
+    declared = next(one for where, one in declarations(DATASET) if where == file)
+    catalogue = open_catalogue(load_settings())
+    view = dataset_view(catalogue, name)
+    documents: list[dict[str, Any]] = []
+    if count and view.increments:
+        note_read(catalogue, [name])
+        documents = first_documents(catalogue, name, count, texts_are_shown(name))
+    if as_json:
+        said = {"dataset": name, "source": declared["source"], **asdict(view), "first": documents}
+        click.echo(json.dumps(said, indent=2, default=str))
+        return
+    source = " ".join(f"{key}={value}" for key, value in declared["source"].items())
+    click.echo(f"{name}: {declared.get('description') or source}\ndeclared in {short_path(file)}\n")
+    if not view.increments:
+        click.echo(f"It holds nothing yet. Fill it: headrace run {name}")
+        return
+    print_table(view.increments)
+    for rows in (view.refused, [{**row, "doc_id": row["doc_id"][:12]} for row in documents]):
+        if rows:
+            click.echo("")
+            print_table(rows)
+    if documents:
+        click.echo(f"\nOne of them: headrace doc show {documents[0]['doc_id'][:12]}")
 
 
 @dataset.command("list")

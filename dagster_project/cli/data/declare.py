@@ -1,4 +1,4 @@
-"""`headrace dataset add` and `remove`: declarations in YAML below `defs` of the project."""
+"""`headrace dataset add`, and what removes it again: declarations in YAML below `defs` of the project."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations, refuse_in_corpora
+from dagster_project.cli.declared import CORPUS, DATASET, dataset_file, declarations, refuse_in_corpora
 from dagster_project.cli.diagnosis import read_yaml, short_path
 from dagster_project.cli.project import project_folder
 from dagster_project.exceptions import CommandError, DefinitionError
@@ -111,12 +111,8 @@ def add_dataset(
     click.echo(f"Next: headrace run {' '.join((name, *corpora))}")
 
 
-@click.command("remove")
-@click.argument("name", shell_complete=complete_names)
-@click.option("--tables", is_flag=True, help="also drop its tables from the catalogue; their files stay")
-@click.option("--yes", is_flag=True, help="do not ask")
-def remove_dataset(name: str, tables: bool, yes: bool) -> None:
-    """Remove the declaration of a dataset; refused while a corpus names it."""
+def remove_declaration(name: str, tables: bool, yes: bool) -> None:
+    """Remove the declaration of a dataset, and its tables from the catalogue; refused while a corpus names it."""
     file = dataset_file(name)
     refuse_in_corpora(name)
     catalogue = open_catalogue(load_settings())
@@ -133,7 +129,7 @@ def remove_dataset(name: str, tables: bool, yes: bool) -> None:
             catalogue.drop_table(identifier)
         click.echo(f"dropped {len(there)} tables; their files stay in the warehouse")
     elif there:
-        click.echo(f"Its {len(there)} tables stay; to drop them: headrace table drop {' '.join(there)}")
+        click.echo(f"Its {len(there)} tables stay; to drop them: headrace table delete {' '.join(there)}")
 
 
 def _origin_of_package(kind: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`headrace doc`: why a document is in a corpus or not, its duplicates, and the windows that hold it."""
+"""`headrace doc`: the text of a document, why it is in a corpus or not, its duplicates and windows, its way."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.data.windows import excise, trace
 from dagster_project.cli.output import print_table
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -22,12 +23,17 @@ if TYPE_CHECKING:
     from dagster_project.inspect.documents.neighbours import Neighbour
     from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 
+_SHOWN_LINES, _SHOWN_CHARACTERS = 60, 8_000
 _MARK_STYLES = {"|": "yellow", "<": "red", ">": "green", "~": "dim"}
 
 
 @click.group()
 def doc() -> None:
-    """Ask about one document: DOC is its doc_id, the first 6 or more digits of it, or its path."""
+    """One document: DOC is its doc_id, the first 6 or more digits of it, or its path."""
+
+
+doc.add_command(trace)
+doc.add_command(excise)
 
 
 @doc.command()
@@ -53,14 +59,76 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 
 @doc.command()
 @click.argument("given", metavar="DOC")
-@click.option("--corpus", "name", help="the corpus; required where several have the document")
+@click.option("--raw", is_flag=True, help="print the text alone, as it is and all of it")
+@click.option("--duplicates", is_flag=True, help="list its duplicates: exact ones, then pairs by weighted Jaccard J")
+@click.option(
+    "--source", is_flag=True, help="read its file once more: are the bytes the same, and where is DOC in them"
+)
+@click.option("--windows", is_flag=True, help="list the windows of packed tables that hold parts of it")
+@click.option("--corpus", "name", help="of duplicates: the corpus; required where several have the document")
 @click.option(
     "--threshold", type=click.FloatRange(0, 1, min_open=True), help="least J of a pair; default: all stored pairs"
 )
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="most neighbours shown")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="most duplicates shown")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="of --source: write the bytes of its file or line"
+)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
-    """List the duplicates of DOC: exact ones first, then pairs by weighted Jaccard similarity J."""
+def show(given: str, raw: bool, duplicates: bool, source: bool, windows: bool, as_json: bool, **more: Any) -> None:
+    """Show the text of DOC with what became of it; lines with an edit are marked ~. Or one other thing about it.
+
+    The text is shown where the declaration of its dataset says `samples: text`.
+    """
+    if sum((raw, duplicates, source, windows)) > 1:
+        raise CommandError("doc show: choose one of --raw, --duplicates, --source and --windows")
+    if duplicates:
+        _show_duplicates(given, more["name"], more["threshold"], more["limit"], as_json)
+    elif source or more["output"]:
+        _show_source(given, more["output"], as_json)
+    elif windows:
+        _show_windows(given, as_json)
+    else:
+        _show_text(given, raw, as_json)
+
+
+def _show_text(given: str, raw: bool, as_json: bool) -> None:
+    """Print the text of a document below its head; of a long one its beginning."""
+    from dagster_project.cli.declared import texts_are_shown
+    from dagster_project.inspect.documents.shown_text import shown_text
+    from dagster_project.inspect.documents.side_by_side import printable
+    from dagster_project.inspect.opened_lake import OpenedLake
+
+    catalogue = open_catalogue(load_settings())
+    story = OpenedLake(catalogue).why(given)
+    table = f"{story.document.dataset}.texts"
+    hidden = not texts_are_shown(story.document.dataset)
+    hint = f"its text is not shown: the declaration of {table} does not say `samples: text`"
+    if raw and hidden:
+        raise CommandError(f"document {given}: {hint}")
+    found = shown_text(catalogue, story, with_text=not hidden)
+    if as_json:
+        click.echo(json.dumps(found.facts(), indent=2))
+        return
+    if not raw:
+        click.echo("\n".join(map(printable, found.head())) + "\n")
+    if found.text is None:
+        click.echo(hint if hidden else f"it has no text yet: headrace run {table}")
+        return
+    if raw:
+        click.echo(found.text, nl=False)
+        return
+    lines = found.text[:_SHOWN_CHARACTERS].split("\n")[:_SHOWN_LINES]
+    for number, line in enumerate(lines):
+        click.echo(f"{'~' if number in found.marked else ' '} {printable(line)}".rstrip())
+    left = len(found.text) - len("\n".join(lines))
+    if left:
+        click.echo(
+            f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {given} --raw has all"
+        )
+
+
+def _show_duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
+    """Print the duplicates of a document: exact ones first, then pairs by J."""
     from dagster_project.inspect.documents.document_lookup import members_named
     from dagster_project.inspect.documents.document_story import corpora_of
     from dagster_project.inspect.documents.neighbours import find_neighbours, removed_of, representative_of
@@ -107,14 +175,8 @@ def duplicates(given: str, name: str | None, threshold: float | None, limit: int
         click.echo(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
 
 
-@doc.command()
-@click.argument("given", metavar="DOC")
-@click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="write the bytes of its file or line here"
-)
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def source(given: str, output: Path | None, as_json: bool) -> None:
-    """Read the file that DOC landed from once more: whether its bytes are the same, and where DOC stands in them."""
+def _show_source(given: str, output: Path | None, as_json: bool) -> None:
+    """Print whether the file of a document has the same bytes, and where the document stands in them."""
     from dagster_project.inspect.documents.landed_source import landed_source, write_bytes
 
     catalogue = open_catalogue(load_settings())
@@ -129,11 +191,8 @@ def source(given: str, output: Path | None, as_json: bool) -> None:
         click.echo(f"wrote {output}")
 
 
-@doc.command()
-@click.argument("given", metavar="DOC")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def windows(given: str, as_json: bool) -> None:
-    """List the windows of packed tables that hold parts of DOC."""
+def _show_windows(given: str, as_json: bool) -> None:
+    """Print the windows of packed tables that hold parts of a document."""
     from dagster_project.inspect.documents.document_windows import windows_of
 
     catalogue = open_catalogue(load_settings())

@@ -1,18 +1,18 @@
-"""`headrace table`: list, show and maintain the tables of the lake."""
+"""`headrace table`: list, show and delete the tables of the lake."""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import load_definitions
-from dagster_project.exceptions import CommandError, RunFailedError
+from dagster_project.exceptions import CommandError
 from dagster_project.inspect.conditions import parse_condition
 from dagster_project.inspect.lake.found_table import require_table
+from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
@@ -21,8 +21,6 @@ from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
@@ -32,7 +30,7 @@ _SHOWN_ROWS = 20
 
 @click.group()
 def table() -> None:
-    """List, show and maintain tables."""
+    """List, show and delete tables."""
 
 
 @table.command("list")
@@ -65,24 +63,35 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
 @click.argument("identifier")
 @click.option("--rows", "row_count", type=click.IntRange(min=1), help="show some rows instead, at most this many")
 @click.option("--where", help="show rows (20) that meet a condition, e.g. \"status = 'rejected' and byte_count > 100\"")
+@click.option(
+    "--failed", metavar="RULE", help="of verdicts: show documents (20) that failed RULE, borderline ones first"
+)
 @click.option("--quarantined", is_flag=True, help="show rows that wait in quarantine; it leaves a row of system.audit")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show_table(identifier: str, row_count: int | None, where: str | None, quarantined: bool, as_json: bool) -> None:
+def show_table(
+    identifier: str, row_count: int | None, where: str | None, failed: str | None, quarantined: bool, as_json: bool
+) -> None:
     """Show one table: columns, properties, and the facts of each increment; or some of its rows.
 
-    A condition compares columns with values: = != < <= > >=, in ('a', 'b'), like 'a%', is null, and, or, not. A boolean
-    column stands alone (not kept); of a list it is enough that one element meets it (failed.rule = 'too_short').
+    A condition compares columns with values: = != < <= > >=, in ('a', 'b'), like '%a_', contains 'a' (in any case of
+    letters), is null, and, or, not. A boolean column stands alone (not kept); of a list it is enough that one element
+    meets it (failed.rule = 'too_short').
 
     Columns that hold texts of documents are shown where the declaration says `samples: text`, and of what is in
     quarantine with --quarantined.
     """
     catalogue = open_catalogue(load_settings())
     iceberg = require_table(catalogue, identifier)
+    if failed is not None:
+        if where is not None or "failed" not in {field.name for field in iceberg.schema().fields}:
+            raise CommandError(
+                f"table show {identifier} --failed {failed}: give it with NAME.verdicts, without --where"
+            )
+        _show_failed(catalogue, identifier, failed, row_count or _SHOWN_ROWS, quarantined, as_json)
+        return
     if row_count is not None or where is not None:
-        from dagster_project.restrictions import note_read
-
         held = quarantine_that_holds(identifier, iceberg.properties)
-        hidden = [] if held else _hidden_columns(identifier)
+        hidden = [] if held else hidden_columns(identifier)
         note_read(catalogue, [identifier], quarantined)
         _show_rows(identifier, iceberg, hidden, row_count or _SHOWN_ROWS, where, as_json)
         return
@@ -122,37 +131,10 @@ def show_table(identifier: str, row_count: int | None, where: str | None, quaran
         print_table(places)
 
 
-@table.command("compact")
-@click.argument("identifiers", nargs=-1, required=True)
-def compact_tables(identifiers: tuple[str, ...]) -> None:
-    """Merge small data files; rows, digests and ordinals stay as they are."""
-    from spark_jobs.lake.files.compaction import compact
-
-    def compacted(catalogue: Catalog, identifier: str) -> str:
-        before, after = compact(catalogue, identifier)
-        return f"{before} files are now {after}"
-
-    _each(identifiers, compacted)
-
-
-@table.command("expire")
-@click.argument("identifiers", nargs=-1, required=True)
-@click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="keep younger snapshots")
-def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
-    """Remove old snapshots and the files that only they use; snapshots that blends have pinned stay."""
-    from spark_jobs.lake.files.maintenance import expire
-
-    def expired(catalogue: Catalog, identifier: str) -> str:
-        gone = expire(catalogue, identifier, datetime.now(UTC) - timedelta(days=days))
-        return f"{gone} snapshots removed"
-
-    _each(identifiers, expired)
-
-
-@table.command("drop")
+@table.command("delete")
 @click.argument("identifiers", nargs=-1, required=True)
 @click.confirmation_option(prompt="They go from the catalogue; the next run computes them anew. Go on?")
-def drop_table(identifiers: tuple[str, ...]) -> None:
+def delete_table(identifiers: tuple[str, ...]) -> None:
     """Remove tables from the catalogue; their files stay."""
     catalogue = open_catalogue(load_settings())
     for identifier in identifiers:
@@ -160,31 +142,6 @@ def drop_table(identifiers: tuple[str, ...]) -> None:
     for identifier in identifiers:
         catalogue.drop_table(identifier)
         click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
-
-
-def _each(identifiers: tuple[str, ...], work: Callable[[Catalog, str], str]) -> None:
-    """Work on each of the tables, which must be in the lake; what fails of one stops no other.
-
-    Raises:
-        RunFailedError: it failed of some.
-    """
-    from spark_jobs.lake.session.catalogue import catalogue_errors
-    from spark_jobs.lake.session.spark_errors import cause_line
-
-    catalogue = open_catalogue(load_settings())
-    for identifier in identifiers:
-        require_table(catalogue, identifier)
-    failed: list[Exception] = []
-    for identifier in identifiers:
-        try:
-            with catalogue_errors():
-                said = work(catalogue, identifier)
-        except Exception as error:  # noqa: BLE001  whatever it is, the other tables were asked for too
-            failed.append(error)
-            said = f"failed: {cause_line(error)}"
-        click.echo(f"{identifier}: {said}")
-    if failed:
-        raise RunFailedError(f"{len(failed)} of {len(identifiers)} tables failed, as said above") from failed[0]
 
 
 def _size(iceberg: Table) -> tuple[int, int]:
@@ -214,7 +171,22 @@ def _show_rows(
         click.echo(f"{', '.join(hidden)}: texts, shown where the declaration of {identifier} says `samples: text`")
 
 
-def _hidden_columns(identifier: str) -> list[str]:
+def _show_failed(catalogue: Catalog, identifier: str, rule: str, count: int, quarantined: bool, as_json: bool) -> None:
+    """Print documents that failed a rule, with the value seen and its bound."""
+    from dagster_project.inspect.documents.failed_documents import failed_documents
+
+    if not quarantine_that_holds(identifier, require_table(catalogue, identifier).properties):
+        hidden_columns(identifier)
+    note_read(catalogue, [identifier], quarantined)
+    rows = failed_documents(catalogue, identifier, rule, count)
+    shown = [{key: "" if value is None else value for key, value in row.items()} for row in rows]
+    shown = [{**row, "doc_id": row["doc_id"][:12]} for row in shown]
+    print_rows(rows if as_json else shown, as_json, "")
+    if not as_json:
+        click.echo(f"One of them: headrace doc show {rows[0]['doc_id'][:12]}")
+
+
+def hidden_columns(identifier: str) -> list[str]:
     """Columns with texts of documents that the declaration of a table does not allow to show.
 
     Raises:

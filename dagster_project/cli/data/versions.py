@@ -1,4 +1,4 @@
-"""Versions of data that can be told apart: `dataset diff`, `corpus diff`, `card` and `release`."""
+"""Versions of data that can be told apart: `diff`, `release`, and cards."""
 
 from __future__ import annotations
 
@@ -18,38 +18,33 @@ from spark_jobs.lake.session.settings import load_settings
 if TYPE_CHECKING:
     from dagster_project.inspect.corpora.snapshot_diff import Diff
 
-_STATE_HELP = "NAME, NAME@SNAPSHOT, NAME@2026-11-20T12:00 or NAME@RELEASE"
 
+@click.command()
+@click.argument("first")
+@click.argument("second")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def diff(first: str, second: str, as_json: bool) -> None:
+    """Compare two states of a dataset (documents, changed texts, verdicts by rule) or corpus (members to windows).
 
-def diff_command(kind: str) -> click.Command:
-    """The command `diff` of the group `dataset` or `corpus`."""
+    A state is NAME, NAME@SNAPSHOT, NAME@2026-11-20T12:00 or NAME@RELEASE.
+    """
+    from dagster_project.inspect.corpora import snapshot_diff
+    from dagster_project.restrictions import note_read
 
-    @click.command("diff")
-    @click.argument("first")
-    @click.argument("second")
-    @click.option("--json", "as_json", is_flag=True, help="print JSON")
-    def diff(first: str, second: str, as_json: bool) -> None:
-        """The help is set below."""
-        from dagster_project.inspect.corpora import snapshot_diff
-        from dagster_project.restrictions import note_read
-
-        catalogue = open_catalogue(load_settings())
-        states = [snapshot_diff.find_state(catalogue, text) for text in (first, second)]
-        main = "documents" if kind == "dataset" else "members"
-        for state in states:
-            if main not in state.snapshots:
-                raise CommandError(f"{state.text}: has no table {main}, so it is no {kind} (at that time)")
-        note_read(catalogue, [state.name for state in states])
-        compare: Callable[..., Diff] = getattr(snapshot_diff, f"{kind}_diff")
-        found = compare(catalogue, *states)
-        if as_json:
-            click.echo(json.dumps(asdict(found), indent=2))
-        else:
-            _print(found, kind)
-
-    what = "documents, changed texts, verdicts by rule" if kind == "dataset" else "members, duplicates, tokens, windows"
-    diff.help = f"Compare two states of a {kind}: {what}.\n\nA state is {_STATE_HELP}."
-    return diff
+    catalogue = open_catalogue(load_settings())
+    states = [snapshot_diff.find_state(catalogue, text) for text in (first, second)]
+    kind = "corpus" if any("members" in state.snapshots for state in states) else "dataset"
+    main = "documents" if kind == "dataset" else "members"
+    for state in states:
+        if main not in state.snapshots:
+            raise CommandError(f"{state.text}: has no table {main}, so it is no {kind} (at that time)")
+    note_read(catalogue, [state.name for state in states])
+    compare: Callable[..., Diff] = getattr(snapshot_diff, f"{kind}_diff")
+    found = compare(catalogue, *states)
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _print(found, kind)
 
 
 def _print(found: Diff, kind: str) -> None:
@@ -72,15 +67,20 @@ def _print(found: Diff, kind: str) -> None:
         line(f"{name}: {before:,} -> {after:,}")
 
 
-@click.command()
-@click.argument("namespace")
-@click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="file to write; standard output otherwise"
-)
-@click.option("--epsilon", type=float, help="add noise to counts: epsilon of the whole card, such as 1")
-@click.option("--min-group", type=int, help="with noise: smaller groups are merged into `other`; 20 by default")
-def card(namespace: str, output: Path | None, epsilon: float | None, min_group: int | None) -> None:
-    """Write a card of a dataset or corpus: Markdown with the metadata header that dataset hubs read."""
+def card_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a card to a command that shows a dataset or corpus."""
+    for option in (
+        click.option("--min-group", type=int, help="with noise: smaller groups are merged into `other`; 20 by default"),
+        click.option("--epsilon", type=float, help="add noise to counts of the card: epsilon of all of it, such as 1"),
+        click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="file to write the card to"),
+        click.option("--card", is_flag=True, help="print its card: Markdown with the header that dataset hubs read"),
+    ):
+        command = option(command)
+    return command
+
+
+def write_card(namespace: str, output: Path | None, epsilon: float | None, min_group: int | None) -> None:
+    """Write a card of a dataset or corpus."""
     from dagster_project.inspect.corpora.dataset_card import Privacy
     from dagster_project.inspect.corpora.dataset_card import card as make
 

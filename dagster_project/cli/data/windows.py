@@ -1,11 +1,12 @@
-"""`headrace trace`, `excise` and `export`: trace tokens to files, remove documents from windows, export windows."""
+"""`headrace doc trace`, `doc excise`, `export`: tokens to files, documents out of windows, windows as files."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,7 +51,7 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
         rows.append(("text", f"bytes {found.text_start:,} to {found.text_end:,} of {found.dataset}.texts"))
     if found.location is not None:
         kept = f", kept as {found.object}" if found.object else ""
-        rows.append(("landed", f"{found.location}{kept}; headrace doc source {found.doc_id[:12]}"))
+        rows.append(("landed", f"{found.location}{kept}; headrace doc show {found.doc_id[:12]} --source"))
     print_table([{"": name, table: value} for name, value in rows])
 
 
@@ -65,29 +66,44 @@ def _source_place(found: Traced) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("doc_ids", nargs=-1, metavar="DOC_ID...")
+@click.argument("given", nargs=-1, metavar="[DOC_ID|CORPUS]...")
 @click.option("--from-file", "listed", type=click.Path(exists=True, dir_okay=False), help="file of doc_ids, one a line")
 @click.option("--increment", "increments", multiple=True, metavar="DATASET:N", help="all documents of an increment")
 @click.option("--table", "tables", multiple=True, help="packed table; by default all; may be repeated")
 @click.option("--with-duplicates", is_flag=True, help="also remove their duplicates, as corpora found them")
+@click.option(
+    "--superseded", is_flag=True, help="of CORPUS..: those that a newer revision replaced, whatever it declares"
+)
+@click.option("--deleted", is_flag=True, help="with --superseded: also those whose file is gone")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--reason", help="why; it is kept in system.audit")
 @click.option("--yes", is_flag=True, help="do not ask")
-def excise(
-    doc_ids: tuple[str, ...],
-    listed: str | None,
-    increments: tuple[str, ...],
-    tables: tuple[str, ...],
-    with_duplicates: bool,
-    as_json: bool,
-    reason: str | None,
-    yes: bool,
-) -> None:
+def excise(superseded: bool, deleted: bool, as_json: bool, yes: bool, **chosen: Any) -> None:
     """Remove documents from packed tables for good; every row keeps its ordinal, padding replaces their tokens.
 
     Every snapshot that blends or tags pin is rewritten, in every generation. Without --table the documents are left out
     of all later packing as well. Their duplicates are listed; --with-duplicates removes them too.
     """
+    if not superseded and not deleted:
+        _excise_documents(as_json, yes, **chosen)
+        return
+    corpora = chosen.pop("given")
+    if not superseded or not corpora or any(chosen.values()):
+        raise CommandError("doc excise: --superseded takes corpora, --deleted, --json and --yes, and nothing else")
+    _excise_superseded(corpora, ("superseded", "gone") if deleted else ("superseded",), as_json, yes)
+
+
+def _excise_documents(
+    as_json: bool,
+    yes: bool,
+    given: tuple[str, ...],
+    listed: str | None,
+    increments: tuple[str, ...],
+    tables: tuple[str, ...],
+    with_duplicates: bool,
+    reason: str | None,
+) -> None:
+    """Remove documents that are named from packed tables."""
     from dagster_project.deletion.excised_tables import (
         duplicate_lines,
         excise_documents,
@@ -97,11 +113,11 @@ def excise(
     from spark_jobs.lake.ledger.acts import EXCISE, note_act
     from spark_jobs.lake.run.excisions import record_excisions
 
-    run_id = run_id_of("excise")
+    run_id = run_id_of("doc excise")
     lake = open_lake(run_id)
     catalogue = lake.catalogue
     wanted = {doc_id for one in increments for doc_id in _documents_of(catalogue, one)}
-    wanted |= {*doc_ids, *(Path(listed).read_text().split() if listed else ())}
+    wanted |= {*given, *(Path(listed).read_text().split() if listed else ())}
     wrong = sorted(one for one in wanted if len(one) != 32 or not set(one) <= set("0123456789abcdef"))
     if wrong or not wanted:
         raise CommandError(f"excise: {wrong[0] if wrong else 'nothing'} is given; give whole doc_ids of 32 hex digits")
@@ -133,7 +149,9 @@ def excise(
                 click.echo(line)
         changed = [one.excised.identifier for one in done if one.excised.doc_ids]
         if changed:
-            click.echo(f"Next: headrace table expire {' '.join(changed)} --days 0, which deletes the old files")
+            click.echo(
+                f"Next: headrace maintain {' '.join(changed)} --only expiry --days 0, which deletes the old files"
+            )
         if missing:
             click.echo(f"{len(missing)} of the documents are in no packed table, first {min(missing)}")
     failed = [one for one in done if one.failure]
@@ -142,6 +160,42 @@ def excise(
             f"excise: {len(failed)} of {len(done)} tables could not be changed, so they may hold the documents still; "
             f"first {failed[0].failure}"
         )
+
+
+def _excise_superseded(corpora: Sequence[str], standing: Sequence[str], as_json: bool, yes: bool) -> None:
+    """Excise packed documents of some standings, whatever policies their corpora declare."""
+    from dagster_project.inspect.documents.document_windows import packed_tables
+    from dagster_project.inspect.lake.corpus_facts import find_corpus
+    from spark_jobs.packing.supersede import excise_superseded
+
+    if not yes:
+        click.confirm("Superseded documents go from packed tables for good. Go on?", abort=True, err=as_json)
+    lake = open_lake()
+    thresholds = {name: find_corpus(lake.catalogue, name).applied for name in corpora}
+    tables = [table for table in packed_tables(lake.catalogue) if table.split(".")[0] in thresholds]
+    done = [excise_superseded(lake, table, thresholds[table.split(".")[0]], standing) for table in tables]
+    if as_json:
+        click.echo(json.dumps([{**vars(one.excised), "staying": one.staying} for one in done], indent=2))
+        return
+    for one in done:
+        gone = one.excised
+        click.echo(
+            f"{gone.identifier}: {len(gone.doc_ids):,} documents, {gone.tokens_removed:,} tokens out of "
+            f"{len(gone.ordinals):,} windows"
+        )
+        if one.staying:
+            click.echo(
+                f"  {len(one.staying):,} stay, first {one.staying[0]}: a document that is still there was removed as a "
+                "duplicate of it, or what replaced it is out of the table"
+            )
+    changed = [one.excised.identifier for one in done if one.excised.doc_ids]
+    if changed:
+        _print_next(changed)
+
+
+def _print_next(changed: Sequence[str]) -> None:
+    """Print how the old files of changed tables are deleted."""
+    click.echo(f"Next: headrace maintain {' '.join(changed)} --only expiry --days 0, which deletes the old files")
 
 
 def _documents_of(catalogue: Catalog, increment: str) -> set[str]:

@@ -19,7 +19,7 @@ _SHOWN = 20
 
 @click.group()
 def evals() -> None:
-    """Add and list benchmarks that documents are searched for."""
+    """Add, list and delete benchmarks that documents are searched for, and show what was found."""
 
 
 @evals.command("add")
@@ -46,7 +46,7 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     click.echo(f"{found}; hash {entry.content_hash[:16]}")
     click.echo(
         f"From its next run on every corpus searches for {entry.label} and packs nothing that holds it. What is packed "
-        "already: headrace run CORPUS.decontaminated, then headrace evals report CORPUS"
+        "already: headrace run CORPUS.decontaminated, then headrace evals show CORPUS"
     )
 
 
@@ -74,9 +74,9 @@ def list_evals(as_json: bool) -> None:
         click.echo(f"Packed tables that were searched for the newest of each say headrace.evals {present.digest}")
 
 
-@evals.command("retire")
+@evals.command("delete")
 @click.argument("name")
-def retire(name: str) -> None:
+def delete(name: str) -> None:
     """Search for the benchmark NAME no more; what is entered stays, and a new version brings it back."""
     from spark_jobs.filters.contamination.decontaminated import retire as enter
 
@@ -84,11 +84,11 @@ def retire(name: str) -> None:
     click.echo(f"{entry.label}: from its next run on no corpus searches for {name}")
 
 
-@evals.command("report")
+@evals.command("show")
 @click.argument("corpus")
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="write the ids of packed documents here")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def report(corpus: str, to: Path | None, as_json: bool) -> None:
+def show(corpus: str, to: Path | None, as_json: bool) -> None:
     """Say which documents of CORPUS hold items of benchmarks, and which windows and blends hold them."""
     from dagster_project.inspect.corpora.contamination import contamination_report
 
@@ -118,5 +118,5 @@ def report(corpus: str, to: Path | None, as_json: bool) -> None:
         anew = f"`headrace run {corpus}` packs without them; to" if at_head else "To"
         click.echo(
             f"{len(found.packed):,} documents lie in windows. {anew} take them out of what blends pinned: headrace "
-            f"evals report {corpus} --to FILE; headrace excise --from-file FILE"
+            f"evals show {corpus} --to FILE; headrace doc excise --from-file FILE"
         )

@@ -10,6 +10,7 @@ import click
 
 from dagster_project.cli.declared import complete_names
 from dagster_project.cli.output import print_rows, print_table
+from dagster_project.cli.quality.tagger import train
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
@@ -19,7 +20,10 @@ _SHOWN_LABELS = 12
 
 @click.group()
 def model() -> None:
-    """Add, list and show the models that texts are scored by; fit the weights of `quality`."""
+    """Add, train, list and show the models that score texts or find names; fit the weights of `quality`."""
+
+
+model.add_command(train)
 
 
 @model.command("add")
@@ -50,12 +54,13 @@ def add(name: str, file: Path, version: str | None) -> None:
 @model.command("list")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def list_models(as_json: bool) -> None:
-    """List the models of the registry."""
+    """List the models of the registry: those that score texts, then those that find names and the like."""
     from spark_jobs.filters.models.registered import ModelFacts
+    from spark_jobs.filters.personal_data.tagger import load
     from spark_jobs.filters.registry import entries
 
-    rows = []
-    for one in entries(open_catalogue(load_settings()), "model"):
+    catalogue, rows = open_catalogue(load_settings()), []
+    for one in entries(catalogue, "model"):
         facts = ModelFacts.of(one)
         rows.append(
             {
@@ -67,7 +72,19 @@ def list_models(as_json: bool) -> None:
                 "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
             }
         )
-    print_rows(rows, as_json, "the registry has no model; headrace model add NAME --from FILE, or train one")
+    for one in entries(catalogue, "tagger"):
+        rows.append(
+            {
+                "model": one.label,
+                "format": "tagger",
+                "labels": len(load(one.content).kinds),
+                "bytes": len(one.content),
+                "hash": one.content_hash[:12],
+                "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
+            }
+        )
+    nothing = "the registry has no model; headrace model add NAME --from FILE, or headrace model train NAME --from FILE"
+    print_rows(rows, as_json, nothing)
 
 
 @model.command("show")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 @click.group()
 def policy() -> None:
-    """Add, list, show, preview and compare policies: the rules that documents are judged by."""
+    """Add, list, show and preview policies: the rules that documents are judged by."""
 
 
 @policy.command("add")
@@ -101,13 +102,17 @@ def show(reference: str, as_json: bool) -> None:
 @policy.command("preview")
 @click.argument("dataset", shell_complete=complete_names)
 @click.argument("reference")
+@click.argument("other", required=False)
 @_SET
 @click.option("--rule", "shown", metavar="RULE", help="also show ten documents on each side of its threshold")
 @_JSON
-def preview(dataset: str, reference: str, changed: tuple[str, ...], shown: str | None, as_json: bool) -> None:
+def preview(
+    dataset: str, reference: str, other: str | None, changed: tuple[str, ...], shown: str | None, as_json: bool
+) -> None:
     """Say what a policy would keep of a dataset: documents, bytes, tokens, and what each rule drops; nothing runs.
 
-    REFERENCE is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares.
+    REFERENCE is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares. With OTHER, which is
+    one as well, the two are compared; --set changes the first.
     """
     from dagster_project.inspect.corpora import policy_preview
     from dagster_project.restrictions import note_read
@@ -115,7 +120,13 @@ def preview(dataset: str, reference: str, changed: tuple[str, ...], shown: str |
 
     catalogue = open_catalogue(load_settings())
     chosen = _usable(catalogue, reference, dataset, changed)
+    second = None if other is None else _usable(catalogue, other, dataset)
     note_read(catalogue, [dataset])
+    if second is not None:
+        if shown:
+            raise CommandError(f"policy preview --rule {shown}: it is of one policy; leave {other} out")
+        _compare(catalogue, dataset, (chosen, second), as_json)
+        return
     parts = policy_preview.read_documents(catalogue, dataset, [chosen], lambda: declared_columns(dataset))
     found = policy_preview.preview(parts, chosen)
     if as_json:
@@ -130,22 +141,10 @@ def preview(dataset: str, reference: str, changed: tuple[str, ...], shown: str |
         _print_sides(rule)
 
 
-@policy.command("compare")
-@click.argument("dataset", shell_complete=complete_names)
-@click.argument("first")
-@click.argument("second")
-@_JSON
-def compare(dataset: str, first: str, second: str, as_json: bool) -> None:
-    """Compare what two policies would keep of a dataset; nothing runs.
-
-    Each is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares.
-    """
+def _compare(catalogue: Catalog, dataset: str, policies: Sequence[Policy], as_json: bool) -> None:
+    """Print what two policies would keep of a dataset."""
     from dagster_project.inspect.corpora import policy_preview
-    from dagster_project.restrictions import note_read
 
-    catalogue = open_catalogue(load_settings())
-    policies = [_usable(catalogue, reference, dataset) for reference in (first, second)]
-    note_read(catalogue, [dataset])
     parts = policy_preview.read_documents(catalogue, dataset, policies, lambda: declared_columns(dataset))
     found = policy_preview.compare(parts, *policies)
     if as_json:

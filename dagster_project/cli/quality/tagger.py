@@ -1,4 +1,4 @@
-"""`headrace tagger`: models that find names and the like, for datasets that redact."""
+"""`headrace model train`: a model that finds names and the like, for datasets that redact."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ from pathlib import Path
 
 import click
 
-from dagster_project.cli.output import print_rows, print_table
+from dagster_project.cli.output import print_table
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 
-@click.group()
-def tagger() -> None:
-    """Train and list models that find names and the like."""
-
-
-@tagger.command("train")
+@click.command()
 @click.argument("name")
 @click.option(
     "--from",
@@ -31,7 +26,10 @@ def tagger() -> None:
 @click.option("--seed", default=7, show_default=True, help="of the order in which texts are learnt")
 @click.option("--version", default="1", show_default=True, help="a name and version never mean another model")
 def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str) -> None:
-    """Learn the kinds that are labelled in FILE, from four fifths of it, and enter the model as NAME."""
+    """Train a tagger, which finds names and the like: learn the kinds labelled in a file, and enter it as NAME.
+
+    It learns from four fifths of the texts, and is measured on the fifth that it was not shown.
+    """
     from spark_jobs.filters.personal_data.registered_tagger import read_labelled, read_list, train_measured
     from spark_jobs.filters.registry import record
 
@@ -54,22 +52,3 @@ def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str
     )
     redact = f"redact: {{{next(iter(measured))}: replace}}"
     click.echo(f"Next, in a dataset: `scorers: {{personal_data: {{tagger: {entry.label}}}}}` and `{redact}`")
-
-
-@tagger.command("list")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def list_taggers(as_json: bool) -> None:
-    """List the taggers of the registry."""
-    from spark_jobs.filters.personal_data.tagger import load
-    from spark_jobs.filters.registry import entries
-
-    rows = [
-        {
-            "tagger": one.label,
-            "kinds": ", ".join(load(one.content).kinds),
-            "hash": one.content_hash[:16],
-            "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
-        }
-        for one in entries(open_catalogue(load_settings()), "tagger")
-    ]
-    print_rows(rows, as_json, "the registry has no tagger; headrace tagger train NAME --from FILE")

@@ -49,8 +49,8 @@ def kept_at_thresholds(catalogue: Catalog, corpus: CorpusFacts) -> list[dict[str
     lacking = [name for name in _ADDED if name not in rows.column_names]
     if lacking:
         raise CommandError(
-            f"{table} has no column {lacking[0]}, an earlier version of headrace made it; drop it (headrace table drop "
-            f"{table}) and run: headrace run {corpus.name}"
+            f"{table} has no column {lacking[0]}, an earlier version of headrace made it; drop it (headrace table "
+            f"delete {table}) and run: headrace run {corpus.name}"
         )
     columns = ("increment", "threshold", "doc_id", "component", "document_count")
     linked = read_columns(catalogue, corpus.own("components"), columns)

@@ -86,7 +86,7 @@ def inspect_rows(catalogue: Catalog, blender: Blender, blend_id: str, offset: in
         if batch.rows:
             found += _inspect_batch(catalogue, config, batch, tables)
     if not found:
-        raise CommandError(f"blend inspect: {blend_id[:12]} ends at row {offset}; give an offset below that")
+        raise CommandError(f"blend show: {blend_id[:12]} ends at row {offset}; give an offset below that")
     return found
 
 

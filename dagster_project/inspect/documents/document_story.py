@@ -187,7 +187,7 @@ def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
     file = landing_of(catalogue, document)
     if file is None:
         several = f"from one of several files of increment {document.increment} at its path"
-        return Finding(table, "landed", f"{several}; headrace doc source {document.doc_id} tells which")
+        return Finding(table, "landed", f"{several}; headrace doc show {document.doc_id} --source tells which")
     facts = {**file, "modified": file["modified"].isoformat() if file["modified"] else None}
     kept = f", kept as {file['object']}" if file["object"] else ""
     return Finding(table, "landed", f"from {file['location']}, {file['byte_count'] or 0:,} bytes{kept}", facts)

@@ -197,7 +197,7 @@ class Tracer:
         if not rows:
             raise CommandError(
                 f"document {doc_id} is not in {self._facts.dataset}.documents any more, so it cannot be traced; "
-                "headrace excise takes it out of packed tables too"
+                "headrace doc excise takes it out of packed tables too"
             )
         return rows[0]
 

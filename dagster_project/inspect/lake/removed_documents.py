@@ -60,7 +60,7 @@ class RemovedDocuments:
             if members >= least and removed > most_removed * members:
                 text = (
                     f"{removed:,} of {members:,} documents of {dataset} in increment {self.increment} go for similar "
-                    f"ones; look: headrace dedup thresholds {self.corpus}"
+                    f"ones; look: headrace corpus show {self.corpus} --thresholds"
                 )
                 yield text, removed / members, most_removed
         doubted = len(self.doubted)
@@ -68,7 +68,7 @@ class RemovedDocuments:
             text = (
                 f"{doubted} of {self.looked_at} removed documents of increment {self.increment} that were looked at "
                 f"have less than {_DOUBTED_BELOW:.0%} of their runs of words in common with what they go for; "
-                f"look: headrace doc duplicates {self.doubted[0]}"
+                f"look: headrace doc show {self.doubted[0]} --duplicates"
             )
             yield text, doubted / self.looked_at, most_doubted
 

@@ -57,7 +57,7 @@ def few_kept(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
             if _is_few(members, total):
                 yield (
                     f"{name}.members has {members:,} of {total:,} documents of {dataset} in increment {newest}; "
-                    f"look: headrace corpus funnel {name}"
+                    f"look: headrace corpus show {name}"
                 )
 
 
@@ -102,7 +102,7 @@ def returned(catalogue: Catalog, dataset: str, doc_ids: Collection[str]) -> set[
 
 def new_generation(corpus: str) -> str:
     """The commands that begin a new generation of a corpus and compute it."""
-    return f"headrace corpus refreeze {corpus}, then headrace run {corpus}"
+    return f"headrace corpus refresh {corpus}, then headrace run {corpus}"
 
 
 def _is_few(kept: int, total: int) -> bool:

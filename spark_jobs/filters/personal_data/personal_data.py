@@ -60,7 +60,7 @@ class AuditConfig(PersonalDataConfig):
         default_factory=dict, description="keep (the default), replace or drop (the document), by kind"
     )
     tagger: str | None = Field(
-        None, description="a tagger of the registry (headrace tagger train), as name@version; it finds further kinds"
+        None, description="a tagger of the registry (headrace model train), as name@version; it finds further kinds"
     )
 
 

@@ -106,5 +106,5 @@ def registered_tagger(reference: str) -> bytes:
     Raises:
         InputError: it is not there; the message names the nearest.
     """
-    mend = "headrace tagger train NAME --from FILE"
+    mend = "headrace model train NAME --from FILE"
     return find_entries(open_catalogue(load_settings()), "tagger", [reference], mend)[0].content

@@ -152,6 +152,37 @@ class ElementCondition:
         return pa.array(met)
 
 
+@dataclass(frozen=True)
+class TextCondition:
+    """A regular expression that a text, or one element of a list of texts, has somewhere; PyIceberg has none.
+
+    Attributes:
+        column: the text, the list, or a struct.
+        path: fields that lead from there to the text.
+        pattern: expression of RE2.
+        ignore_case: whether upper and lower case are one.
+    """
+
+    column: str
+    path: tuple[str, ...]
+    pattern: str
+    ignore_case: bool
+
+    def holds(self, rows: pa.Table) -> pa.Array:
+        """(N,) whether each of N rows meets it."""
+        whole = rows[self.column].combine_chunks()
+        is_list = pa.types.is_list(whole.type) or pa.types.is_large_list(whole.type)
+        values = pc.list_flatten(whole) if is_list else whole
+        for name in self.path:
+            values = pc.struct_field(values, name)
+        matched = pc.match_substring_regex(values, self.pattern, ignore_case=self.ignore_case).fill_null(False)
+        if not is_list:
+            return matched
+        met = np.zeros(len(whole), np.bool_)
+        met[pc.list_parent_indices(whole).filter(matched).to_numpy()] = True
+        return pa.array(met)
+
+
 def with_elements(schema: Schema, elements: Iterable[str]) -> Schema:
     """A schema with a boolean column for each condition on elements."""
     last = schema.highest_field_id
@@ -165,7 +196,7 @@ def first_rows(
     columns: Sequence[str],
     count: int,
     condition: BooleanExpression = EVERYTHING,
-    elements: Mapping[str, ElementCondition] = MappingProxyType({}),
+    elements: Mapping[str, ElementCondition | TextCondition] = MappingProxyType({}),
 ) -> pa.Table:
     """Some columns of at most so many rows that meet a condition, whichever come first; the rest is not read.
 
@@ -176,7 +207,7 @@ def first_rows(
         columns: names.
         count: most rows.
         condition: over columns of the table and `elements`.
-        elements: conditions on elements of lists, by the name that stands for each in `condition`.
+        elements: conditions on elements of lists and on texts, by the name that stands for each in `condition`.
     """
     schema, whole = schema_to_pyarrow(table.schema()), with_elements(table.schema(), elements)
     bound = bind(whole, condition, case_sensitive=True)
@@ -186,7 +217,7 @@ def first_rows(
     wanted = asked.union(columns, (one.column for one in elements.values()))
     found: list[pa.Table] = []
     missing = count
-    for batch in _batches(table, wanted, EVERYTHING if elements else condition, count):
+    for batch in scan_batches(table, wanted, EVERYTHING if elements else condition, count):
         rows = pa.Table.from_batches([batch])
         for name in wanted.difference(rows.column_names):  # added to the table after the file
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
@@ -200,7 +231,7 @@ def first_rows(
     return pa.concat_tables(found, promote_options="permissive") if found else empty
 
 
-def _batches(
+def scan_batches(
     table: IcebergTable, columns: Collection[str], condition: BooleanExpression, count: int
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the files that may hold some that meet a condition; only as many files are opened as are asked for."""

@@ -138,7 +138,7 @@ def decide(catalogue: Catalog, dataset: str, increments: Collection[int], act: s
             if act == REFUSE and there[number].carried:
                 raise InputError(
                     f"{dataset}: increment {number} has left quarantine, which nothing undoes silently; to take its "
-                    f"documents out of all packed tables: headrace excise --increment {dataset}:{number}"
+                    f"documents out of all packed tables: headrace doc excise --increment {dataset}:{number}"
                 )
         for number in increments:
             if there[number].state != act:

@@ -55,7 +55,7 @@ def other_columns(ledger: Ledger, binding: Binding) -> str:
         table = ledger.table(identifier)
         difference = schema_difference(table, declared) if table is not None else None
         if difference:
-            return f"{identifier}: {difference}; run first: headrace table drop {identifier}"
+            return f"{identifier}: {difference}; run first: headrace table delete {identifier}"
     return ""
 
 

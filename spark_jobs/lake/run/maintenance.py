@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Concatenate, ParamSpec, TypeVar
@@ -97,10 +97,10 @@ def tables_of(lake: Lake) -> list[str]:
     return [table for space in spaces for table in tables_in(lake.catalogue, space[0])]
 
 
-def tidy_ledger(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+def tidy_ledger(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
     """Records rows of the ledger that a crash lost; its small files are merged as it is written."""
     lake.ledger.refresh()
-    for table in tables_of(lake):
+    for table in tables or tables_of(lake):
         if not table.startswith("system."):
             yield _settled(lake, table, dry_run)
 
@@ -116,19 +116,22 @@ def _settled(lake: Lake, table: str, dry_run: bool) -> Done:
     return Done(table, lost, f"{lost} rows of the ledger recovered")
 
 
-def compact_tables(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
-    """Merges the data files of tables that have many small ones in a partition; rows keep their order."""
-    for table in tables_of(lake):
+def compact_tables(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
+    """Merges the data files of tables that have many small ones in a partition; rows keep their order.
+
+    Tables that somebody names have theirs merged where there are two.
+    """
+    for table in tables or tables_of(lake):
         if table not in (LEDGER, AUDIT_TABLE):  # those are merged as they are written
-            yield _compacted(lake, table, dry_run)
+            yield _compacted(lake, table, 2 if tables else MANY_FILES, dry_run)
 
 
 @alone
-def _compacted(lake: Lake, table: str, dry_run: bool) -> Done:
+def _compacted(lake: Lake, table: str, many: int, dry_run: bool) -> Done:
     small: Counter[str] = Counter()
     for file in lake.catalogue.load_table(table).scan().plan_files():
         small[str(file.file.partition)] += file.file.file_size_in_bytes < SMALL_BYTES
-    return _merged(lake, table, sum(count for count in small.values() if count >= MANY_FILES), dry_run)
+    return _merged(lake, table, sum(count for count in small.values() if count >= many), dry_run)
 
 
 def _merged(lake: Lake, table: str, files: int, dry_run: bool) -> Done:
@@ -140,10 +143,10 @@ def _merged(lake: Lake, table: str, files: int, dry_run: bool) -> Done:
     return Done(table, before - after, f"{before} files are now {after}")
 
 
-def expire_snapshots(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+def expire_snapshots(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
     """Removes snapshots older than some days, and the files that only they used; heads and tagged snapshots stay."""
     moment = datetime.now(UTC) - timedelta(days=days)
-    for table in tables_of(lake):
+    for table in tables or tables_of(lake):
         yield _expired(lake, table, moment, dry_run)
 
 
@@ -158,10 +161,10 @@ def _expired(lake: Lake, table: str, moment: datetime, dry_run: bool) -> Done:
     return Done(table, gone, f"{gone} snapshots removed")
 
 
-def remove_orphan_files(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+def remove_orphan_files(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
     """Removes files below a table's location that no snapshot names and that are older than some days, one at least."""
     moment = datetime.now(UTC) - timedelta(days=max(days, _YOUNGEST_ORPHAN_DAYS))
-    for table in tables_of(lake):
+    for table in tables or tables_of(lake):
         yield _cleaned(lake, table, moment, dry_run)
 
 
@@ -171,7 +174,7 @@ def _cleaned(lake: Lake, table: str, moment: datetime, dry_run: bool) -> Done:
     return Done(table, len(files), f"{len(files)} orphan files {'to remove' if dry_run else 'removed'}")
 
 
-TASKS: dict[str, Task] = {
+TASKS: dict[str, Callable[..., Iterator[Done]]] = {
     "ledger": tidy_ledger,
     "compaction": compact_tables,
     "expiry": expire_snapshots,

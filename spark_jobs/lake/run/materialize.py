@@ -347,7 +347,7 @@ def _require_properties(lake: Lake, binding: Binding, task: Task, table: Iceberg
         if have is not None and have != value and earlier:
             raise TableMismatchError(
                 f"{binding.tables[0]}: {name} of the table is {have}, of the new rows {value}; pack with the table's "
-                f"own setting, or start over with `headrace corpus refreeze {binding.namespace}`"
+                f"own setting, or start over with `headrace corpus refresh {binding.namespace}`"
             )
 
 

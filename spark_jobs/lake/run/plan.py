@@ -266,7 +266,7 @@ def other_settings(ledger: Ledger, binding: Binding) -> str:
     if not changed:
         return ""
     of_corpus = (binding.clock or "").endswith(".increments")
-    anew = f"corpus refreeze {binding.namespace}" if of_corpus else f"table drop {binding.tables[0]}"
+    anew = f"corpus refresh {binding.namespace}" if of_corpus else f"table delete {binding.tables[0]}"
     return f"frozen with {', '.join(changed)}; to compute it anew: headrace {anew}"
 
 

@@ -246,7 +246,7 @@ def ensure_table(
     difference = schema_difference(existing, declared)
     if difference:
         raise TableMismatchError(
-            f"{identifier}: {difference}; drop the table (headrace table drop {identifier}) "
+            f"{identifier}: {difference}; drop the table (headrace table delete {identifier}) "
             "or go back to the former declaration"
         )
     return existing

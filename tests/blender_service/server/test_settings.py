@@ -322,7 +322,7 @@ def test_a_run_that_names_itself_can_be_asked_for(
 
 
 def test_a_run_that_was_named_as_the_list_is_hides_no_other(lake: Catalog) -> None:
-    """What a server wrote before it refused the name `names` does not keep `blend runs` from listing the others."""
+    """What a server wrote before it refused the name `names` does not keep `runs --training` from listing others."""
     register = RunRegister(open_store(lake).objects)
     for run in ("llm-1", "names"):
         register.write(run, "20261122T180322000001-0123abcd.began", {"blend": "ab" * 32})

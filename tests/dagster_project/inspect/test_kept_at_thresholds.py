@@ -56,5 +56,5 @@ def test_a_table_of_an_earlier_version_is_told_in_one_line(tmp_path: Path) -> No
     table = ensure_table(catalogue, "main.thresholds", replace(THRESHOLDS, columns=before, checks=()), {})
     table.append(table.schema().as_arrow().empty_table())
     corpus = CorpusFacts("main", frozenset(["thresholds"]), ("notes",), KindThresholds(), KindThreshold())
-    with pytest.raises(CommandError, match=r"no column repository_removed_count, .*table drop main\.thresholds"):
+    with pytest.raises(CommandError, match=r"no column repository_removed_count, .*table delete main\.thresholds"):
         kept_at_thresholds(catalogue, corpus)

@@ -176,7 +176,7 @@ def test_the_commands_say_it(pointed: None, capfd: Said) -> None:
     assert "thresholds are exceeded; first notes: 5.0% of the arrivals" in capfd.readouterr().err
     assert run_command(["status", "nots"]) == 2
     assert "did you mean 'notes'?" in capfd.readouterr().err
-    assert run_command(["cost", "--json"]) == 0
+    assert run_command(["status", "--cost", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)[0]["namespace"] == "notes"
 
 

@@ -67,7 +67,7 @@ def test_a_step_that_keeps_less_than_a_tenth_of_a_dataset_is_told(lake: Catalog)
     (notes,) = lake_status(lake, Thresholds(least_rows=40), ("notes",))
     assert notes.kept == 1 and not [alert for alert in notes.alerts if alert.name == "few_kept"]
     assert list(few_kept(ledger, {"main"})) == [
-        "main.members has 3 of 40 documents of clients in increment 0; look: headrace corpus funnel main"
+        "main.members has 3 of 40 documents of clients in increment 0; look: headrace corpus show main"
     ]
 
 
@@ -85,7 +85,7 @@ def test_what_left_and_is_at_its_source_again_is_told(lake: Catalog) -> None:
     put(lake, "main", REVISIONS, 1, left)
     assert list(left_and_returned(Ledger.fresh(lake), {"notes", "main"})) == [
         "main: 1 documents that left are at their source again and in no window, first notes2; a new generation takes "
-        "them in: headrace corpus refreeze main, then headrace run main"
+        "them in: headrace corpus refresh main, then headrace run main"
     ]
 
 
@@ -140,12 +140,12 @@ def test_what_goes_is_looked_at_once_more(lake_env: Path, few_words: bool) -> No
     put(catalogue, "main", SURVIVORS, 0, kept, config=f'{{"threshold": {applied}}}', inputs=reads)
     least = min(one for one, _ in pairs)
     most = (
-        "main.removals: 45 of 60 documents of notes in increment 0 go for similar ones; look: headrace dedup "
-        "thresholds main"
+        "main.removals: 45 of 60 documents of notes in increment 0 go for similar ones; look: headrace corpus "
+        "show main --thresholds"
     )
     doubted = (
         "main.removals: 45 of 45 removed documents of increment 0 that were looked at have less than 30% of their runs "
-        f"of words in common with what they go for; look: headrace doc duplicates {least}"
+        f"of words in common with what they go for; look: headrace doc show {least} --duplicates"
     )
     assert list(much_removed(Ledger.fresh(catalogue), {"main", "notes"})) == [most, *([doubted] if few_words else [])]
     (status,) = lake_status(catalogue, Thresholds(least_rows=60, most_removed=0.9), ("main",))

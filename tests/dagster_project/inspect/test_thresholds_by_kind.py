@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.expressions import And, EqualTo
 
+from dagster_project.cli.data.corpora import corpus as commands
 from dagster_project.cli.data.doc import require_compared
-from dagster_project.cli.quality.dedup import thresholds
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.duplicate_findings import _removals
 from dagster_project.inspect.documents.neighbours import duplicates_of, removed_of
@@ -70,8 +70,8 @@ def test_each_document_is_told_by_the_thresholds_of_its_kind(lake_env: Path) -> 
     }
     assert outcomes["c1"] == [(0.5, "removed"), (0.7, "would_be_kept"), (0.8, "would_be_kept")]
     assert outcomes["p1"] == [(0.7, "would_be_removed"), (0.8, "kept")]
-    shown = CliRunner().invoke(thresholds, ["main"]).output
+    shown = CliRunner().invoke(commands, ["show", "main", "--thresholds"]).output
     assert "6 members; near-duplicates go from J = 0.5 (code), 0.8 (prose, markup, data) on" in shown
     assert "a kind is compared from its lowest threshold on, below it counts as there: 0.5 (code), 0.7 (prose" in shown
-    rows = json.loads(CliRunner().invoke(thresholds, ["main", "--json"]).output)
+    rows = json.loads(CliRunner().invoke(commands, ["show", "main", "--thresholds", "--json"]).output)
     assert [row["applied_to"] for row in rows] == [["code"], [], ["prose", "markup", "data"]]

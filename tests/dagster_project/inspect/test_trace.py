@@ -132,31 +132,31 @@ def test_a_warm_trace_takes_less_than_a_tenth_of_a_second(lake: TracedLake) -> N
 
 
 def test_commands_agree_with_each_other(lake: TracedLake, capfd: Said) -> None:
-    """`doc windows` lists the parts of a document; `trace` at each of them leads back to it."""
-    said = json.loads(printed(capfd, "doc", "windows", "long.py", "--json"))
+    """`doc show --windows` lists the parts of a document; `doc trace` at each of them leads back to it."""
+    said = json.loads(printed(capfd, "doc", "show", "--windows", "long.py", "--json"))
     parts = said["windows"]
     assert [part["document_start"] for part in parts] == [SIZE * number for number in range(len(parts))]
     assert sum(part["token_count"] for part in parts) == len(lake.ids["long.py"]) + 1
     for part in parts:
         traced = json.loads(
-            printed(capfd, "trace", part["table"], str(part["ordinal"]), str(part["window_start"]), "--json")
+            printed(capfd, "doc", "trace", part["table"], str(part["ordinal"]), str(part["window_start"]), "--json")
         )
         assert traced["doc_id"] == lake.doc_ids["long.py"]
         assert traced["document_token"] == part["document_start"]
-    shown = printed(capfd, "trace", PACKED, str(parts[0]["ordinal"]), str(parts[0]["window_start"]))
+    shown = printed(capfd, "doc", "trace", PACKED, str(parts[0]["ordinal"]), str(parts[0]["window_start"]))
     assert "code pages: long.py" in shown and "bytes 0 to" in shown and "MIT" in shown
-    assert PACKED in printed(capfd, "doc", "windows", lake.doc_ids["plain.py"])
+    assert PACKED in printed(capfd, "doc", "show", "--windows", lake.doc_ids["plain.py"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("trace", "main.nowhere", "0", "0"), "main.nowhere is not in the lake"),
-        (("trace", "main.tokens", "0", "0"), "main.tokens: is not packed"),
-        (("trace", PACKED, "100000", "0"), "ordinal 100000 is not in the table; it has 0.."),
-        (("trace", PACKED, "0", str(SIZE)), f"position {SIZE} is outside of a window"),
-        (("excise", "--yes", "abc"), "give whole doc_ids of 32 hex digits"),
-        (("excise", "--yes"), "nothing is given"),
+        (("doc", "trace", "main.nowhere", "0", "0"), "main.nowhere is not in the lake"),
+        (("doc", "trace", "main.tokens", "0", "0"), "main.tokens: is not packed"),
+        (("doc", "trace", PACKED, "100000", "0"), "ordinal 100000 is not in the table; it has 0.."),
+        (("doc", "trace", PACKED, "0", str(SIZE)), f"position {SIZE} is outside of a window"),
+        (("doc", "excise", "--yes", "abc"), "give whole doc_ids of 32 hex digits"),
+        (("doc", "excise", "--yes"), "nothing is given"),
     ],
 )
 def test_mistakes_are_told_in_one_line(capfd: Said, arguments: tuple[str, ...], message: str) -> None:
@@ -168,10 +168,10 @@ def test_mistakes_are_told_in_one_line(capfd: Said, arguments: tuple[str, ...], 
 
 
 def test_a_document_that_no_table_holds_is_kept_out_of_those_to_come(lake: TracedLake, capfd: Said) -> None:
-    """`excise` lists it for all packed tables, or for the one that is named, and says that none holds it."""
+    """`doc excise` lists it for all packed tables, or for the one that is named, and says that none holds it."""
     everywhere, here = "0" * 31 + "e", "0" * 31 + "f"
-    assert f"{PACKED}: holds none of them" in printed(capfd, "excise", "--yes", "--table", PACKED, here)
-    assert "in no packed table" in printed(capfd, "excise", "--yes", "--reason", "asked to", everywhere)
+    assert f"{PACKED}: holds none of them" in printed(capfd, "doc", "excise", "--yes", "--table", PACKED, here)
+    assert "in no packed table" in printed(capfd, "doc", "excise", "--yes", "--reason", "asked to", everywhere)
     assert excised_documents(lake.catalogue, None) == {everywhere}
     assert excised_documents(lake.catalogue, PACKED) == {everywhere, here}
     rows = read_rows(lake.catalogue, AUDIT_TABLE, ("subject", "why"), EXCISED)
@@ -198,7 +198,10 @@ def test_windows_of_an_older_generation_are_found(tmp_path: Path, capfd: Said, m
     table.overwrite(again, snapshot_properties={"headrace.generation": "second"})
     table.transaction().set_properties({"headrace.generation": "second"}).commit_transaction()
     held = {
-        path: {part["snapshot"] for part in json.loads(printed(capfd, "doc", "windows", path, "--json"))["windows"]}
+        path: {
+            part["snapshot"]
+            for part in json.loads(printed(capfd, "doc", "show", "--windows", path, "--json"))["windows"]
+        }
         for path in ("plain.py", "latin.py")
     }
     assert held == {"plain.py": {str(pinned.snapshot_id)}, "latin.py": {"head", str(pinned.snapshot_id)}}
@@ -206,13 +209,13 @@ def test_windows_of_an_older_generation_are_found(tmp_path: Path, capfd: Said, m
     assert effect_of_repacking(blends) == "blends running go on with the rows that they pinned"
 
     gone = made.doc_ids["plain.py"]
-    record_excisions(made.catalogue, PACKED, [gone], "headrace excise by somebody, 1")
+    record_excisions(made.catalogue, PACKED, [gone], "headrace doc excise by somebody, 1")
     (said,) = [
         one for one in json.loads(printed(capfd, "doc", "why", gone, "--json"))["findings"] if one["table"] == EXCISIONS
     ]
     assert said["outcome"] == "excised"
     assert said["sentence"].startswith(f"taken out of {PACKED} on 20")
-    assert said["sentence"].endswith(" by headrace excise by somebody, 1")
+    assert said["sentence"].endswith(" by headrace doc excise by somebody, 1")
 
 
 def test_a_tokenizer_that_spells_no_bytes_is_traced_by_its_offsets(tmp_path: Path) -> None:

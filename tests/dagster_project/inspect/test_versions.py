@@ -71,7 +71,7 @@ def test_a_dataset_before_and_after(lake: Catalog, capfd: Said) -> None:
     assert (back.added, back.removed, back.newly_failed) == (0, 100, found.newly_passed)
     same = find_state(lake, f"notes@{lake.load_table('notes.documents').metadata.current_snapshot_id}")
     assert dataset_diff(lake, same, same).newly_failed == {}
-    assert run_command(["dataset", "diff", "notes@before", "notes", "--json"]) == 0
+    assert run_command(["diff", "notes@before", "notes", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["added"] == 100
     for wrong, said in {
         "note": "namespace note is not in the lake; did you mean 'notes'?",
@@ -79,10 +79,8 @@ def test_a_dataset_before_and_after(lake: Catalog, capfd: Said) -> None:
         "notes@12345": "12345 is no snapshot of notes (expired ones are gone)",
         "notes@2020-01-01": "notes had no table yet",
     }.items():
-        assert run_command(["dataset", "diff", wrong, "notes"]) == 2
+        assert run_command(["diff", wrong, "notes"]) == 2
         assert said in capfd.readouterr().err
-    assert run_command(["corpus", "diff", "notes", "notes"]) == 2
-    assert "notes: has no table members, so it is no corpus" in capfd.readouterr().err
 
 
 def test_a_snapshot_that_was_published_later_than_written(lake: Catalog) -> None:
@@ -134,7 +132,7 @@ def test_a_table_that_came_later_hinders_no_comparison(lake: Catalog, capfd: Sai
         table = lake.load_table(f"notes.{declared.name}")
         table.maintenance.expire_snapshots().by_id(table.history()[0].snapshot_id).commit()
     assert find_state(lake, f"notes@{moment}").snapshots.keys() == {"documents"}
-    assert run_command(["dataset", "diff", f"notes@{moment}", "notes"]) == 0
+    assert run_command(["diff", f"notes@{moment}", "notes"]) == 0
     assert "documents: 1 -> 1" in capfd.readouterr().out
 
 
@@ -160,7 +158,10 @@ def test_a_corpus_before_and_after(lake: Catalog, capfd: Said) -> None:
     assert (found.before, found.after, found.added, found.removed) == (80, 90, 20, 10)
     assert (found.newly_removed, found.newly_kept) == (20, 20)  # 10..29 are duplicates since, 60..79 are kept since
     assert found.totals == {"tokens": (600, 600)} and found.examples["newly_kept"][0] == ids[60]
-    assert run_command(["corpus", "diff", f"main@{moment}", "main"]) == 0
+    put(lake, "notes", DOCUMENTS, 0, [{"doc_id": "a"}])
+    assert run_command(["diff", "main", "notes"]) == 2
+    assert "notes: has no table members, so it is no corpus" in capfd.readouterr().err
+    assert run_command(["diff", f"main@{moment}", "main"]) == 0
     assert "duplicates since           20" in capfd.readouterr().out
 
 
@@ -203,7 +204,7 @@ def test_a_card_has_the_header_of_hubs_and_no_text(lake: Catalog, capfd: Said, t
     licences = ["MIT", "mit", None]
     put(lake, "notes", DOCUMENTS, 0, [{**row, "doc_id": str(n), "licence": one} for n, one in enumerate(licences)])
     put(lake, "notes", VERDICTS, 0, [_verdict(str(n), {"0": ["too_long"], "1": [], "2": []}) for n in range(3)])
-    assert run_command(["card", "notes", "--output", str(tmp_path / "README.md")]) == 0
+    assert run_command(["dataset", "show", "--card", "notes", "--output", str(tmp_path / "README.md")]) == 0
     text = (tmp_path / "README.md").read_text()
     reader = YAML(typ="safe", pure=True)
     reader.version = (1, 1)  # as hubs read it: a bare `no` is False
@@ -218,7 +219,7 @@ def test_a_card_has_the_header_of_hubs_and_no_text(lake: Catalog, capfd: Said, t
     ):
         assert part in text
     assert "secret" not in text
-    assert run_command(["card", "nots"]) == 2 and "did you mean 'notes'?" in capfd.readouterr().err
+    assert run_command(["dataset", "show", "--card", "nots"]) == 2 and "did you mean 'notes'?" in capfd.readouterr().err
 
 
 def test_a_card_with_noise_has_no_true_count(lake: Catalog, capfd: Said) -> None:
@@ -253,4 +254,6 @@ def test_a_card_with_noise_has_no_true_count(lake: Catalog, capfd: Said) -> None
     assert "Rare" not in text and "rare" not in text and "bytes |" not in text and "| left out |" in text
     assert "| Rare-1.0 | 12 |" in card(lake, "notes", Privacy(0.5, 12, draw))  # the bound itself is named
     for bad in (["--epsilon", "0"], ["--epsilon", "inf"], ["--epsilon", "1", "--min-group", "0"], ["--min-group", "5"]):
-        assert run_command(["card", "notes", *bad]) == 2 and capfd.readouterr().err.count("\n") == 1
+        assert (
+            run_command(["dataset", "show", "--card", "notes", *bad]) == 2 and capfd.readouterr().err.count("\n") == 1
+        )

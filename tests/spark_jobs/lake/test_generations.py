@@ -347,7 +347,7 @@ def test_other_settings_leave_a_frozen_table_and_are_told() -> None:
     lake.run()
     assert lake.rows["c.vocabulary"] == {0: [1]}
     assert other_settings(lake, lake.binding(vocabulary)) == (
-        "frozen with factor 1 (declared: 3); to compute it anew: headrace corpus refreeze c"
+        "frozen with factor 1 (declared: 3); to compute it anew: headrace corpus refresh c"
     )
     assert "factor 1 (declared: 3), code version 1 (now 2)" in other_settings(lake, newer)
     lake.refreeze()

@@ -42,6 +42,8 @@ def test_a_tidy_lake_has_the_same_rows(lake: Lake, folder: Path, monkeypatch: py
     os.utime(old, (time.time() - 3 * 86_400,) * 2)
 
     told = {name: {one.table: one.text for one in task(lake, 0.0, True) if one.count} for name, task in TASKS.items()}
+    for task in TASKS.values():
+        assert [one.table for one in task(lake, 0.0, True, tables=["demo.ranked"])] == ["demo.ranked"]
     assert LEDGER not in told["compaction"] and "demo.ranked" in told["expiry"], told
     assert told["orphans"] == {"demo.numbers": "1 orphan files to remove"} and old.exists()
     with table_leases(lake.catalogue, ["demo.arrivals"]):

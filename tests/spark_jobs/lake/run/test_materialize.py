@@ -160,7 +160,7 @@ def test_frozen_follows_the_increment_that_it_was_computed_from(lake: Lake, fold
     outcome = one(materialize(lake, bind(frozen, FactorConfig(factor=7), numbers="demo.doubles")))
     assert (outcome.computed, outcome.note) == (
         (),
-        "frozen with factor 2 (declared: 7); to compute it anew: headrace table drop demo.frozen",
+        "frozen with factor 2 (declared: 7); to compute it anew: headrace table delete demo.frozen",
     )
     materialize(lake, bind(doubles, FactorConfig(factor=3)))
     assert one(materialize(lake, bind(frozen, FactorConfig(factor=7), numbers="demo.doubles"))).computed == ("0",)

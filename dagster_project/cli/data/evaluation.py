@@ -1,4 +1,4 @@
-"""`headrace dedup`: evaluate a corpus against known duplicates, and show what each threshold keeps."""
+"""`headrace corpus evaluate`, against known duplicates, and what each threshold of a corpus keeps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 _EXAMPLES = 5
 
 
-@click.group()
-def dedup() -> None:
-    """Compare thresholds, evaluate against known pairs."""
-
-
-@dedup.command()
+@click.command()
 @click.argument("name", metavar="CORPUS")
 @click.argument("truth", metavar="TRUTH_FILE", type=click.Path(path_type=Path))
 @click.option(
@@ -66,11 +61,8 @@ def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> 
         click.echo(f"corpus {name} removes exact duplicates alone: only these count as found")
 
 
-@dedup.command()
-@click.argument("name", metavar="CORPUS")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def thresholds(name: str, as_json: bool) -> None:
-    """Show what each threshold of CORPUS keeps: documents, bytes, components, over all increments."""
+def print_thresholds(name: str, as_json: bool) -> None:
+    """Print what each threshold of a corpus keeps: documents, bytes, components, over all increments."""
     from dagster_project.inspect.corpora.kept_at_thresholds import kept_at_thresholds
     from dagster_project.inspect.lake.corpus_facts import find_corpus
     from dagster_project.inspect.lake.run_notices import LEAST_KEPT
@@ -99,7 +91,7 @@ def thresholds(name: str, as_json: bool) -> None:
     if few:
         lost = ", ".join(f"{row['threshold']:g}" for row in few)
         click.echo(
-            f"\nless than a tenth is kept at J = {lost}: look at some of the pairs (headrace doc duplicates DOC)"
+            f"\nless than a tenth is kept at J = {lost}: look at some of the pairs (headrace doc show DOC --duplicates)"
         )
     click.echo(
         "\nwhole documents are compared: passages that two kept documents share stay, 20% of tokens in versioned docs"

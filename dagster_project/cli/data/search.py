@@ -1,0 +1,81 @@
+"""`headrace search`: documents whose text has some words."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+
+import click
+
+from dagster_project.cli.declared import complete_names, texts_are_shown
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import nearest
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+
+@click.command()
+@click.argument("text")
+@click.option("--dataset", shell_complete=complete_names, help="this dataset alone; by default all")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="most documents shown")
+@click.option("--regex", is_flag=True, help="TEXT is a regular expression (RE2)")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: bool) -> None:
+    """Find documents whose text has TEXT, in upper or lower case, with the words around it.
+
+    Texts are read from the first on, until so many documents are found; there is no index. Datasets are searched whose
+    declaration says `samples: text`.
+    """
+    from dagster_project.inspect.documents.search import Searched
+    from dagster_project.inspect.documents.search import search as search_dataset
+    from dagster_project.inspect.lake.corpus_facts import namespaces_with
+    from dagster_project.restrictions import note_read
+
+    if not text:
+        raise CommandError("search: TEXT is empty; give some words")
+    catalogue = open_catalogue(load_settings())
+    there = namespaces_with(catalogue, "texts")
+    if dataset is not None and dataset not in there:
+        raise CommandError(f"dataset {dataset} has no texts{nearest(dataset, there)}; fill it: headrace run {dataset}")
+    allowed = [
+        name for name in ([dataset] if dataset else there) if _may_be_searched(name, is_asked=dataset is not None)
+    ]
+    note_read(catalogue, allowed)
+    started = time.monotonic()
+    found: dict[str, Searched] = {}
+    left = limit
+    for name in allowed:
+        found[name] = search_dataset(catalogue, name, text, left, regex)
+        left -= len(found[name].hits)
+        for hit in () if as_json else found[name].hits:
+            where = f"{hit.dataset}  {hit.doc_id[:12]}  {hit.path}"
+            click.echo(f"{where}\n    {hit.before}{click.style(hit.words, bold=True)}{hit.behind}")
+        if not left:
+            break
+    if as_json:
+        click.echo(json.dumps({name: asdict(one) for name, one in found.items()}, indent=2))
+        return
+    read, total = (sum(getattr(one, of) for one in found.values()) for of in ("searched", "total"))
+    names = ", ".join(found) or "no dataset"
+    stopped = "" if left else f"; stopped at {limit} documents, --limit shows more"
+    seconds = time.monotonic() - started
+    click.echo(f"searched {read:,} of {total:,} documents of {names} in {seconds:.1f} s{stopped}")
+
+
+def _may_be_searched(name: str, is_asked: bool) -> bool:
+    """Whether the texts of a dataset may be shown; where not, a line says so.
+
+    Raises:
+        CommandError: they may not, and the user asked for this dataset.
+    """
+    try:
+        if texts_are_shown(name):
+            return True
+        why = f"{name}.texts: its declaration does not say `samples: text`, so it is not searched"
+    except CommandError as error:
+        why = str(error)
+    if is_asked:
+        raise CommandError(why)
+    click.echo(f"left out: {why}", err=True)
+    return False

@@ -1,0 +1,116 @@
+"""`headrace runs`: what ran, and what training runs were trained on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.output import print_rows, print_table
+from dagster_project.cli.status import instance_with_runs
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from dagster_project.inspect.lake.run_history import PastRun
+
+_SHOWN_FAILURES = 3
+
+
+@click.command()
+@click.argument("run", default="")
+@click.option("--training", is_flag=True, help="what training runs read of blends, or what RUN did, by its name")
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="most runs shown")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def runs(run: str, training: bool, limit: int, as_json: bool) -> None:
+    """Show what ran in this lake, the newest first: when, by whom, which tables were computed, and what failed.
+
+    With --training: a read goes from `first row` to `sent`; its loop took the rows below `consumed`, the rest waited in
+    buffers. A run that went back to a checkpoint has read some rows twice.
+    """
+    if training:
+        _print_training(run, as_json)
+        return
+    if run:
+        raise CommandError(f"runs {run}: only training runs have names; give --training, or no name")
+    rows: list[dict[str, Any]] = [
+        {
+            "began": f"{one.began.astimezone(UTC):%Y-%m-%d %H:%M}",
+            "what": one.what,
+            "by": one.by or "-",
+            "state": one.status,
+            "computed": len({row["table"] for row in one.computed}),
+            "failed": ", ".join(one.failed[:_SHOWN_FAILURES]) or "-",
+            "seconds": round(one.seconds, 1),
+            "run": one.run_id,
+        }
+        for one in _past(limit)
+    ]
+    shown = rows if as_json else [{**row, "run": row["run"][-8:]} for row in rows]
+    print_rows(shown, as_json, "Nothing ran yet. Fill the lake: headrace run")
+    if rows and not as_json:
+        click.echo("What the last one changed: headrace run --last")
+
+
+def print_last(as_json: bool) -> None:
+    """Print what the last run computed, what failed, and what changed."""
+    from dagster_project.inspect.lake.run_history import changes
+
+    found = _past(1)
+    if not found:
+        click.echo("[]" if as_json else "Nothing ran yet. Fill the lake: headrace run")
+        return
+    (last,) = found
+    said = changes(open_catalogue(load_settings()), [last.run_id])
+    if as_json:
+        click.echo(json.dumps({**asdict(last), "changes": said}, indent=2, default=str))
+        return
+    who = f" by {last.by}" if last.by else ""
+    ago = (datetime.now(UTC) - last.began.astimezone(UTC)).total_seconds() / 60
+    click.echo(f"{last.what}{who}, {ago:,.0f} minutes ago, {last.seconds:,.1f} s: {last.status}, run {last.run_id}")
+    if last.computed:
+        columns = ("table", "place", "row_count", "seconds")
+        print_table([{name: row[name] for name in columns} for row in last.computed])
+    else:
+        click.echo("no table was computed")
+    for line in (*said, *(f"{table} failed" for table in last.failed)):
+        click.echo(line)
+
+
+def _past(limit: int) -> list[PastRun]:
+    from dagster_project.inspect.lake.run_history import past_runs
+
+    with instance_with_runs() as instance:
+        return past_runs(open_catalogue(load_settings()), instance, limit)
+
+
+def _print_training(run: str, as_json: bool) -> None:
+    """Print what training runs whose clients give a run name were trained on, or one of them."""
+    from blender_service.blend.store import open_store
+    from blender_service.catalogue import open_catalogue as open_served
+    from blender_service.server.run_register import RunRegister
+
+    register = RunRegister(open_store(open_served()).objects)
+    reads = [read for name in ([run] if run else register.names()) for read in register.reads(name)]
+    rows: list[dict[str, Any]] = [
+        {
+            "run": read.run,
+            "began": read.began,
+            "blend": read.blend_id[:12],
+            "first row": read.first,
+            "sent": read.end,
+            "consumed": "-" if read.consumed is None else read.consumed,
+            "ranks": read.world_size,
+            "ended": read.status or "-",
+            "principal": read.principal,
+            "code": read.code_version or "-",
+            "notes": read.notes or "-",
+        }
+        for read in reads
+    ]
+    said = [read._asdict() for read in reads] if as_json else rows
+    print_rows(said, as_json, "no run has named itself yet: give the client a run name (docs/operation.md)")

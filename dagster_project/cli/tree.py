@@ -1,0 +1,126 @@
+"""The tree of commands: an example of each, and the words that a command had in the release before.
+
+An old command is the new one with other words in front, so whatever else was typed goes on as it was:
+`headrace trace main.packed_notes_2048 3 17` runs `headrace doc trace main.packed_notes_2048 3 17`.
+"""
+
+from __future__ import annotations
+
+import click
+
+# Old words to new words; they go with the next release.
+MOVED = {
+    "trace": "doc trace",
+    "excise": "doc excise",
+    "cost": "status --cost",
+    "card": "dataset show --card",
+    "dataset remove": "dataset delete --declaration",
+    "dataset freeze": "dataset archive",
+    "dataset follow": "run --follow",
+    "dataset diff": "diff",
+    "corpus diff": "diff",
+    "corpus funnel": "corpus show",
+    "corpus refreeze": "corpus refresh",
+    "corpus supersede": "doc excise --superseded",
+    "dedup thresholds": "corpus show --thresholds",
+    "dedup evaluate": "corpus evaluate",
+    "table compact": "maintain --only compaction",
+    "table expire": "maintain --only expiry",
+    "table drop": "table delete",
+    "doc duplicates": "doc show --duplicates",
+    "doc source": "doc show --source",
+    "doc windows": "doc show --windows",
+    "policy compare": "policy preview",
+    "evals report": "evals show",
+    "evals retire": "evals delete",
+    "tagger train": "model train",
+    "tagger list": "model list",
+    "blend inspect": "blend show",
+    "blend runs": "runs --training",
+}
+
+# What follows the words of each command in the line that its help shows.
+EXAMPLES = {
+    "demo": "",
+    "init": "my_project",
+    "doctor": "",
+    "ui": "--port 3000",
+    "completion": "bash",
+    "plan": "notes main",
+    "run": "notes main",
+    "runs": "--limit 5",
+    "status": "notes --check",
+    "maintain": "main.packed_notes_2048 --only expiry --days 0",
+    "lake relocate": "--from /old/warehouse --to /new/warehouse --dry-run",
+    "dataset add": "notes --from ~/notes --corpus main",
+    "dataset list": "",
+    "dataset show": "notes 10",
+    "dataset verify": "notes",
+    "dataset archive": "notes --days 90 --to s3://bucket/cold",
+    "dataset delete": "notes --plan",
+    "corpus list": "",
+    "corpus show": "main",
+    "corpus evaluate": "main known_pairs.tsv",
+    "corpus refresh": "main",
+    "table list": "notes",
+    "table show": "notes.verdicts --failed too_short",
+    "table delete": "notes.signals",
+    "doc show": "notes/one.md",
+    "doc why": "notes/one.md",
+    "doc trace": "main.packed_notes_2048 3 17",
+    "doc excise": "--increment notes:3 --reason 'asked to by its author'",
+    "search": "'mill race' --dataset notes",
+    "diff": "main@2026-11-20T12:00 main",
+    "release create": "first --corpus main",
+    "release list": "",
+    "release show": "first",
+    "release delete": "first",
+    "export": "main.packed_notes_2048 ./windows --format webdataset",
+    "policy add": "strict.yaml",
+    "policy list": "",
+    "policy show": "fineweb",
+    "policy preview": "notes c4 fineweb",
+    "review sample": "notes --count 50 --to judged.jsonl",
+    "review record": "notes judged.jsonl --by ada",
+    "review show": "notes",
+    "quarantine list": "",
+    "quarantine show": "web --increment 3",
+    "quarantine release": "web --increment 3 --reason 'looked at fifty'",
+    "quarantine refuse": "web --increment 3 --reason 'holds secrets'",
+    "evals add": "gsm8k --from gsm8k.jsonl --columns question,answer",
+    "evals list": "",
+    "evals show": "main",
+    "evals delete": "gsm8k",
+    "model add": "educational --from classifier.bin",
+    "model train": "names --from labelled.jsonl",
+    "model list": "",
+    "model show": "educational",
+    "model weigh": "notes --label metadata.grade=good --signal word_count",
+    "blend create": "half --source main.packed_notes_2048=1 --source main.packed_code_2048=1",
+    "blend update": "half third --at 100000 --change code=2 --change notes=1",
+    "blend plan": "half --tokens 1000000000",
+    "blend list": "",
+    "blend show": "half 17 --rows 8",
+    "blend delete": "half",
+    "serve": "--port 50051",
+}
+
+
+def present_words(arguments: list[str]) -> list[str]:
+    """Arguments with the present words of a command in place of former ones; a line on standard error says so."""
+    start = next((at for at, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+    for end in (start + 2, start + 1):
+        former = " ".join(arguments[start:end])
+        if former in MOVED:
+            click.echo(f"headrace {former} is now: headrace {MOVED[former]}", err=True)
+            return [*arguments[:start], *MOVED[former].split(), *arguments[end:]]
+    return arguments
+
+
+def show_examples(command: click.Command, words: str) -> None:
+    """Let the help of a command, and of those below it, end with its example."""
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            show_examples(below, f"{words} {name}")
+    elif words in EXAMPLES:
+        command.epilog = f"\b\nExample: headrace {words} {EXAMPLES[words]}".rstrip()

@@ -1,0 +1,70 @@
+"""A dataset at a glance: its increments, what was refused and why, and its first documents."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import NotNull
+
+from dagster_project.inspect.documents.side_by_side import printable
+from spark_jobs.lake.files.lookups import first_rows, read_batches, read_wide_values
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import load_table
+
+_FIRST_CHARACTERS = 60
+_SHOWN_INCREMENTS = 10
+
+
+@dataclass(frozen=True)
+class DatasetView:
+    """Increments and refusals of a dataset, as rows of tables.
+
+    Attributes:
+        increments: the newest ten, in order: documents, bytes, when they were recorded.
+        refused: by reason: how many files and records, and one of them.
+    """
+
+    increments: list[dict[str, Any]]
+    refused: list[dict[str, Any]]
+
+
+def dataset_view(catalogue: Catalog, name: str) -> DatasetView:
+    """The increments and refusals of a dataset; both are empty where it was not run."""
+    ledger = Ledger.fresh(catalogue)
+    rows, landed = ledger.increments(f"{name}.documents"), ledger.first_recorded(f"{name}.documents")
+    increments = [
+        {
+            "increment": number,
+            "documents": row.row_count,
+            "bytes": row.byte_count,
+            "landed": f"{landed[row.place]:%Y-%m-%d %H:%M}" if row.place in landed else "",
+        }
+        for number, row in sorted(rows.items())[-_SHOWN_INCREMENTS:]
+    ]
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = defaultdict(str)
+    for batch in read_batches(catalogue, f"{name}.arrivals", ("location", "reason"), NotNull("reason")):
+        for row in batch.to_pylist():
+            counts[row["reason"]] += 1
+            examples[row["reason"]] = examples[row["reason"]] or row["location"]
+    refused = [
+        {"refused for": reason, "count": count, "e.g.": examples[reason]} for reason, count in counts.most_common()
+    ]
+    return DatasetView(increments, refused)
+
+
+def first_documents(catalogue: Catalog, name: str, count: int, with_text: bool) -> list[dict[str, Any]]:
+    """Some documents of a dataset, whichever come first: doc_id, path, kind, bytes, first words of the text."""
+    table = load_table(catalogue, f"{name}.documents")
+    if table is None:
+        return []
+    rows: list[dict[str, Any]] = first_rows(table, ("doc_id", "path", "kind", "byte_count"), count).to_pylist()
+    ids = {row["doc_id"] for row in rows}
+    texts = read_wide_values(catalogue, f"{name}.texts", "content", ids) if with_text else {}
+    for row in rows if with_text else ():
+        beginning = " ".join(texts.get(row["doc_id"], "")[: 4 * _FIRST_CHARACTERS].split())
+        row["begins"] = printable(beginning[:_FIRST_CHARACTERS])
+    return rows

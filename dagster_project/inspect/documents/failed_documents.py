@@ -1,0 +1,58 @@
+"""Documents that failed a rule, those nearest to its threshold first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import In
+
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import did_you_mean
+from spark_jobs.lake.files.lookups import read_batches, read_rows
+
+
+def failed_documents(catalogue: Catalog, table: str, rule: str, count: int) -> list[dict[str, Any]]:
+    """The documents of a table of verdicts that failed a rule: doc_id, path, value seen and threshold.
+
+    The distance of a value is its share of the threshold; a rule without a number has none, and no order.
+
+    Args:
+        catalogue: of the lake.
+        table: of verdicts.
+        rule: its name.
+        count: most documents.
+
+    Raises:
+        CommandError: no document failed such a rule; the message names one that some did.
+    """
+    rules: set[str] = set()
+
+    def failing() -> Iterator[dict[str, Any]]:
+        for batch in read_batches(catalogue, table, ("doc_id", "failed")):
+            for row in batch.to_pylist():
+                rules.update(one["rule"] for one in row["failed"])
+                yield from ({"doc_id": row["doc_id"], **one} for one in row["failed"] if one["rule"] == rule)
+
+    found = heapq.nsmallest(count, failing(), key=lambda one: (_distance(one), one["doc_id"]))
+    if not found:
+        raise CommandError(f"{table}: no document failed {rule!r}{did_you_mean(rule, sorted(rules))}")
+    documents = f"{table.partition('.')[0]}.documents"
+    rows = read_rows(catalogue, documents, ("doc_id", "path"), In("doc_id", {one["doc_id"] for one in found}))
+    paths = {row["doc_id"]: row["path"] for row in rows}
+    return [
+        {
+            "doc_id": one["doc_id"],
+            "path": paths.get(one["doc_id"], ""),
+            "value": one["value"],
+            "bound": one["threshold"],
+        }
+        for one in found
+    ]
+
+
+def _distance(failed: dict[str, Any]) -> float:
+    value, threshold = failed["value"], failed["threshold"]
+    return 0.0 if value is None or threshold is None else abs(value - threshold) / max(abs(threshold), 1e-9)

@@ -1,0 +1,97 @@
+r"""The text of one document as people read it in a terminal: what became of it, then its lines, those edited marked.
+
+    notes/one.md  notes, prose, en, 4,210 bytes, increment 3
+    rejected: failed too_short (12, the bound is 50)
+    edits: redacted 2, line_ends 80
+
+      # Mills
+    ~ Ask <<MAIL_1>> about the race of the upper mill.
+
+Line ends that were made `\n` are counted above and mark no line, since they are on every one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pyiceberg.catalog import Catalog
+
+from dagster_project.inspect.documents.document_lookup import FoundDocument, read_text
+from dagster_project.inspect.documents.document_story import Story
+from spark_jobs.lake.files.lookups import read_rows
+
+_ENDS = {"rejected", "removed", "left_out", "contaminated", "excised", "gone"}
+_ON_EVERY_LINE = "line_ends"
+
+
+@dataclass(frozen=True)
+class ShownText:
+    """What became of a document, and its text.
+
+    Attributes:
+        document: that it is of.
+        fate: `kept`, or a sentence for each table that says otherwise.
+        edits: spans of the source that were replaced, by rule.
+        text: after normalization and redaction; None where it may not be shown, or there is none yet.
+        marked: numbers of its lines with an edit, from 0.
+    """
+
+    document: FoundDocument
+    fate: tuple[str, ...]
+    edits: Mapping[str, int]
+    text: str | None
+    marked: frozenset[int]
+
+    def head(self) -> list[str]:
+        """The lines above the text."""
+        one = self.document
+        kind = f"{one.kind}, {one.language}" if one.language else one.kind
+        shelf = f"{one.repository}: " if one.repository else ""
+        lines = [f"{shelf}{one.path}  {one.dataset}, {kind}, {one.byte_count:,} bytes, increment {one.increment}"]
+        lines += [one.doc_id, *self.fate]
+        if self.edits:
+            lines.append("edits: " + ", ".join(f"{rule} {count:,}" for rule, count in self.edits.items()))
+        return lines
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return {"document": self.document.facts(), "fate": self.fate, "edits": dict(self.edits), "text": self.text}
+
+
+def shown_text(catalogue: Catalog, story: Story, with_text: bool) -> ShownText:
+    """The text of a document of which everything is known, or without it."""
+    document = story.document
+    fate = tuple(f"{one.outcome}: {one.sentence} ({one.table})" for one in story.findings if one.outcome in _ENDS)
+    text = read_text(catalogue, document) if with_text else None
+    rows = read_rows(catalogue, f"{document.dataset}.texts", ("edits",), document.row)
+    edits = rows[0]["edits"] if rows else []
+    counts = dict(Counter(edit["rule"] for edit in edits).most_common())
+    marked = edited_lines(text, edits) if text is not None else frozenset[int]()
+    return ShownText(document, fate or ("kept",), counts, text, marked)
+
+
+def edited_lines(text: str, edits: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+    r"""Numbers of the lines of a text that hold something that was replaced.
+
+    An edit says where it was in the source; in the text it stands that far behind, plus what edits before it added. Of
+    "a\nMAIL\nb" with an edit of the bytes 2 to 9 (`x@y.org`) to 4 bytes, line 1 is marked.
+
+    Args:
+        text: after the edits.
+        edits: by start: rule, start and end in the source, replacement_length, all in bytes.
+    """
+    ends = np.flatnonzero(np.frombuffer(text.encode(), np.uint8) == ord("\n"))
+    marked: set[int] = set()
+    moved = 0
+    for edit in edits:
+        start = edit["start"] + moved
+        length = edit["replacement_length"]
+        moved += length - (edit["end"] - edit["start"])
+        if edit["rule"] != _ON_EVERY_LINE:
+            first, last = np.searchsorted(ends, (start, start + max(length - 1, 0))).tolist()
+            marked.update(range(first, last + 1))
+    return frozenset(marked)

@@ -1,0 +1,97 @@
+"""The tree of commands: every leaf has an example that it accepts, and what a command was called still runs it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from dagster_project.cli import headrace, run_command
+from dagster_project.cli.tree import EXAMPLES, MOVED, present_words
+
+Said = pytest.CaptureFixture[str]
+_ROOT = Path(__file__).parents[2]
+_OURS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "examples",
+    "headrace",
+    "dagster_project",
+    "spark_jobs",
+    "blender_service",
+)
+_SUFFIXES = {".md", ".py", ".yaml", ".yml", ".template", ".toml"}
+MOST_LEAVES = 61
+
+
+def leaves(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The commands that do something, with the words that call them."""
+    if not isinstance(command, click.Group):
+        yield words, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from leaves(below, (*words, name))
+
+
+LEAVES = dict(leaves(headrace))
+
+
+def test_there_are_few_leaves_and_one_word_removes() -> None:
+    """`delete` alone removes; `doc excise` is another thing, it takes a text out of what was packed."""
+    assert len(LEAVES) <= MOST_LEAVES
+    assert {"remove", "drop", "retire", "freeze", "refreeze"}.isdisjoint(words[-1] for words in LEAVES)
+
+
+def test_every_leaf_has_an_example_that_it_accepts(capfd: Said) -> None:
+    """Its help ends with the example; all its options exist, and no argument is missing or too much."""
+    assert {" ".join(words) for words in LEAVES} | {"completion"} == EXAMPLES.keys()
+    for words, command in LEAVES.items():
+        context = click.Context(command, info_name=words[-1])
+        given, rest, _ = command.make_parser(context).parse_args(shlex.split(EXAMPLES[" ".join(words)]))
+        missing = [one.name for one in command.params if one.required and given.get(one.name or "") in (None, ())]
+        assert not rest and not missing, f"{words}: {rest} {missing}"
+        assert run_command([*words, "--help"]) == 0
+        shown = capfd.readouterr().out
+        assert shown.startswith(f"Usage: headrace {' '.join(words)} "), shown
+        assert shown.rstrip().endswith(f"Example: headrace {' '.join(words)} {EXAMPLES[' '.join(words)]}".rstrip())
+
+
+@pytest.mark.parametrize("former", MOVED)
+def test_a_former_command_runs_the_present_one(former: str, capfd: Said) -> None:
+    """A line on standard error says what it is called now; options before it and all that follows stay."""
+    assert run_command(["--debug", *former.split(), "--help"]) == 0
+    out, err = capfd.readouterr()
+    assert err == f"headrace {former} is now: headrace {MOVED[former]}\n"
+    command = tuple(word for word in MOVED[former].split() if not word.startswith("--"))
+    command = command if command in LEAVES else command[:1]
+    assert out.startswith(f"Usage: headrace {' '.join(command)} ")
+    for option in MOVED[former].split()[len(command) :]:
+        assert option in out or not option.startswith("--")
+
+
+def test_other_words_stay_as_they_are(capfd: Said) -> None:
+    """A former word further behind is an argument."""
+    for words in (["doc", "why", "trace"], ["search", "excise"], ["run", "card"], [], ["--help"]):
+        assert present_words(words) == words
+    assert capfd.readouterr().err == ""
+
+
+def test_nothing_of_ours_names_a_former_command() -> None:
+    """Documents, templates, messages and docstrings."""
+    former = re.compile(rf"headrace ({'|'.join(map(re.escape, MOVED))})\b(?!-)")
+    files = [file for one in _OURS for file in ([_ROOT / one] if "." in one else sorted((_ROOT / one).rglob("*")))]
+    found = [
+        f"{file.relative_to(_ROOT)}: {hit[0]}"
+        for file in files
+        if file.suffix in _SUFFIXES and file.name != "tree.py"
+        for hit in former.finditer(file.read_text())
+    ]
+    assert found == []

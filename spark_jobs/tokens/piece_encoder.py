@@ -473,7 +473,7 @@ def _made(
     return found
 
 
-@njit(cache=True, _nrt=False)
+@njit(cache=True, _nrt=False)  # keeps the GIL: the tables are working memory, which tasks of Sail share as threads
 def _encode(
     data: UInt8Array, padded: UInt64Array, at: int, end_of_word: int, tables: Tables, ids: Int32Array
 ) -> tuple[Integer, Integer, Integer]:

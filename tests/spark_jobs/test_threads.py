@@ -1,0 +1,89 @@
+"""What steps compute is the same from many threads at once: tasks of Sail are threads, and kernels run without the GIL.
+
+Code that Numba loads from its cache keeps the GIL; so a process of its own compiles everything anew.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_jobs.filters.scorer import HARD_TEXTS
+from spark_jobs.lake.declare.step import NoConfig
+from spark_jobs.registry import find_scorer
+
+_THREADS, _TIMES = 4, 12
+_SCORERS = ("heuristics", "languages", "personal_data", "profanity")
+
+
+def texts_of(number: int) -> pa.Array:
+    """Texts that differ by thread."""
+    words = f"the mill race {number} turns a wheel, and nobody knows why it has {number * 7} buckets. ".split()
+    prose = [" ".join(words[(at * step) % len(words)] for at in range(90)) for step in range(1, 12)]
+    return pa.array([*prose, *HARD_TEXTS[: 5 + number]])
+
+
+def computations() -> dict[str, Callable[[int], Any]]:
+    """What is tried, by name: a function of the number of a thread."""
+    from spark_jobs.dedup.bags.features import Features, token_rules
+    from spark_jobs.dedup.bags.token_counts import count_tokens
+    from spark_jobs.text.text_columns import normalized
+
+    def counted(number: int) -> Any:
+        texts = texts_of(number).cast(pa.large_string())
+        rules = token_rules(["prose"] * len(texts), [None] * len(texts), Features())
+        found = count_tokens(texts, *rules)
+        return [column.tolist() for column in (found.offsets, found.hashes, found.counts)]
+
+    def scored(name: str) -> Callable[[int], Any]:
+        one = find_scorer(name)
+        prepared = () if one.config is NoConfig else (one.prepare(one.config()),)
+        return lambda number: {
+            key: column.to_pylist() for key, column in one.score(texts_of(number), *prepared).items()
+        }
+
+    found = {name: scored(name) for name in _SCORERS}
+    return {
+        **found,
+        "tokens": counted,
+        "normalized": lambda number: [part.to_pylist() for part in normalized(texts_of(number))],
+    }
+
+
+def compare() -> None:
+    """Each computation from several threads, and from one; prints the name of each that is equal."""
+    for name, compute in computations().items():
+        alone = [compute(number) for number in range(_THREADS)]
+        wrong: list[int] = []
+
+        def work(number: int, compute: Callable[[int], Any] = compute, alone: list[Any] = alone) -> None:
+            wrong.extend(number for _ in range(_TIMES) if compute(number) != alone[number])  # noqa: B023
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(_THREADS)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert not wrong, f"{name}: {len(wrong)} of {_THREADS * _TIMES} differ"
+        sys.stdout.write(f"{name} equal\n")
+
+
+@pytest.mark.nightly
+def test_freshly_compiled_code_gives_the_same_from_many_threads(tmp_path: Path) -> None:
+    """Every scorer that compiles, the counting of tokens, and normalization."""
+    code = "from tests.spark_jobs.test_threads import compare; compare()"
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("equal") == len(computations())

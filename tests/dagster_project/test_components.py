@@ -238,7 +238,7 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
         pytest.param(dataset("owners: [me]"), "Invalid owner 'me'", id="owner"),
         pytest.param(
             dataset("", "{kind: ftp}"),
-            "source.kind: 'ftp' is not known (there are python_code, ",
+            "source 'ftp' is not known (there are python_code, ",
             id="unknown source kind",
         ),
         pytest.param(dataset("", "{path: x}"), "source.kind is missing; write one of python_code, ", id="no kind"),
@@ -269,7 +269,7 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
             "set: too_few_words is a rule for prose, code, markup, data; write prose.too_few_words",
             id="threshold of several rules",
         ),
-        pytest.param(dataset("scorers: {heuristic: {}}"), "scorer 'heuristic' is none of headrace's own", id="scorer"),
+        pytest.param(dataset("scorers: {heuristic: {}}"), "scorer 'heuristic' is not known; did you mean 'heuristics'", id="scorer"),
         pytest.param(dataset("variants: {'': headrace}"), "variants: '' cannot be part of a table", id="variant"),
         pytest.param(
             dataset("steps: {verdicts_calm: {policy: x}}\n  variants: {calm: headrace}"),

@@ -97,7 +97,7 @@ def test_scorers_are_found_by_name_and_by_place() -> None:
     """What is none is one line."""
     assert find_scorer(f"{__name__}:vowels").name == "vowels"
     for reference, said in (
-        ("vowels", "is none of headrace's own"),
+        ("vowels", "scorer 'vowels' is not known"),
         (f"{__name__}:vowel", "has no attribute 'vowel'"),
         (f"{__name__}:VOWELS", "is a tuple; decorate the function with @scorer"),
     ):

@@ -99,7 +99,7 @@ def test_scorers_are_found_by_name_and_by_place() -> None:
     for reference, said in (
         ("vowels", "scorer 'vowels' is not known"),
         (f"{__name__}:vowel", "has no attribute 'vowel'"),
-        (f"{__name__}:VOWELS", "is a tuple; decorate the function with @scorer"),
+        (f"{__name__}:VOWELS", r"is a tuple; it has to be a Scorer \(docs"),
     ):
         with pytest.raises(ConfigError, match=said):
             find_scorer(reference)

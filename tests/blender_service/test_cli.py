@@ -166,7 +166,7 @@ def test_client_needs_neither_lake_nor_compiler() -> None:
 def test_inspect_shows_documents_licences_and_text(here: Path, lake: Catalog, prose: PackedFixture) -> None:
     """Every segment of the rows is the written one, with the facts of its document and the text of its tokens."""
     run("create", "mixed", "--source", prose.identifier)
-    bare = json.loads(run("inspect", "mixed", "7", "--rows", "3", "--json"))
+    bare = json.loads(run("show", "mixed", "7", "--rows", "3", "--json"))
     assert [row["offset"] for row in bare] == [7, 8, 9]
     for row in bare:
         written = prose.rows[row["ordinal"]]
@@ -174,7 +174,7 @@ def test_inspect_shows_documents_licences_and_text(here: Path, lake: Catalog, pr
         found = [(s["doc_id"], s["document_start"], s["token_count"], s["window_start"]) for s in row["segments"]]
         assert tuple(found) == written.segments
         assert {s["licence"] for s in row["segments"]} == {s["text"] for s in row["segments"]} == {None}
-    assert "not known" in run("inspect", "mixed", "7")
+    assert "not known" in run("show", "mixed", "7")
 
     doc_id = bare[0]["segments"][0]["doc_id"]
     documents = pa.table({"doc_id": [doc_id], "path": ["a/b.txt"], "licence": ["MIT"], "repository": ["r"]})
@@ -189,14 +189,14 @@ def test_inspect_shows_documents_licences_and_text(here: Path, lake: Catalog, pr
     )
     tokenizers = pa.table({"sha256": [TOKENIZER], "file": [file]})
     lake.create_table("main.tokenizer", schema=tokenizers.schema).append(tokenizers)
-    first = json.loads(run("inspect", "mixed", "7", "--json"))[0]
+    first = json.loads(run("show", "mixed", "7", "--json"))[0]
     segment = first["segments"][0]
     assert (segment["licence"], segment["path"], segment["repository"]) == ("MIT", "a/b.txt", "r")
     for i, part in enumerate(first["segments"]):
         ids = prose.rows[first["ordinal"]].input_ids[part["window_start"] :][: part["token_count"]]
         assert part["text"] == " ".join(f"w{token}" for token in ids), i
-    shown = run("inspect", "mixed", "7", "--characters", "5")
+    shown = run("show", "mixed", "7", "--characters", "5")
     assert "MIT" in shown
     assert "a/b.txt" in shown
     with pytest.raises(CommandError, match="ends at row 100"):
-        run("inspect", "mixed", "100")
+        run("show", "mixed", "100")

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -21,8 +22,8 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
-from blender_service.client import BlenderClient, connect
-from blender_service.client.retry import InputClock
+from blender_service.client import BlenderClient, connect, retry
+from blender_service.client.retry import Backoff, InputClock
 from blender_service.exceptions import MalformedMessageError, ServerStartError, ServerUnavailableError
 from blender_service.rows.blend_reader import BlendReader
 from blender_service.server import server as server_module
@@ -303,13 +304,30 @@ def test_a_frozen_replica_is_left_after_the_silence_that_is_allowed(serve: Serve
     proxy.close()
 
 
-def test_each_retry_is_told_after_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
-    """A wrong port is no minute of silence."""
-    with connect("127.0.0.1:1", retry_seconds=9) as client, pytest.raises(ServerUnavailableError):
-        client.get_blend("x")
-    told = [record.message for record in caplog.records if "trying again for" in record.message]
-    assert told
-    assert "127.0.0.1:1" in told[0]
+def test_each_retry_is_told_after_two_seconds(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong port is no minute of silence, and a short pause none of many lines."""
+    now = 0.0
+
+    class Pauses(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal now
+            now += timeout or 0.0
+            return False
+
+    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: now))
+    backoff, told = Backoff(60, Pauses()), dict[float, str]()
+    error = ServerUnavailableError("127.0.0.1:1: refused")
+    with pytest.raises(ServerUnavailableError):
+        while True:
+            caplog.clear()
+            at = now
+            backoff.wait(error)
+            told.update((at, record.message) for record in caplog.records)
+    assert min(told) > 2 > min(told) - 5, "soon, and not at once"
+    assert all("127.0.0.1:1" in message and "trying again for" in message for message in told.values())
+    assert len(told) > 8 and now > 50
 
 
 def test_an_end_of_the_blend_that_comes_early_is_not_believed(

@@ -269,7 +269,11 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
             "set: too_few_words is a rule for prose, code, markup, data; write prose.too_few_words",
             id="threshold of several rules",
         ),
-        pytest.param(dataset("scorers: {heuristic: {}}"), "scorer 'heuristic' is not known; did you mean 'heuristics'", id="scorer"),
+        pytest.param(
+            dataset("scorers: {heuristic: {}}"),
+            "scorer 'heuristic' is not known; did you mean 'heuristics'",
+            id="scorer",
+        ),
         pytest.param(dataset("variants: {'': headrace}"), "variants: '' cannot be part of a table", id="variant"),
         pytest.param(
             dataset("steps: {verdicts_calm: {policy: x}}\n  variants: {calm: headrace}"),

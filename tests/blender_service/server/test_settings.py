@@ -29,7 +29,7 @@ from blender_service.server.interceptor import MOST_LASTING_CALLS
 from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
-from dagster_project.cli.blends.blend import blend as blend_command
+from dagster_project.cli.runs import runs
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import WINDOW_TOKENS, PackedFixture
 from tests.waiting import until
@@ -314,11 +314,11 @@ def test_a_run_that_names_itself_can_be_asked_for(
     assert (two.code_version, two.notes) == ("abc123", "first try")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    printed = CliRunner().invoke(blend_command, ["runs", "llm-1", "--json"], catch_exceptions=False).output
+    printed = CliRunner().invoke(runs, ["--training", "llm-1", "--json"], catch_exceptions=False).output
     assert json.loads(printed) == [one._asdict(), two._asdict()]
-    assert "abc123" in CliRunner().invoke(blend_command, ["runs"], catch_exceptions=False).output
+    assert "abc123" in CliRunner().invoke(runs, ["--training"], catch_exceptions=False).output
     with pytest.raises(RunNotFoundError):
-        CliRunner().invoke(blend_command, ["runs", "other"], catch_exceptions=False)
+        CliRunner().invoke(runs, ["--training", "other"], catch_exceptions=False)
 
 
 def test_a_run_that_was_named_as_the_list_is_hides_no_other(lake: Catalog) -> None:

@@ -65,8 +65,9 @@ def test_every_leaf_has_an_example_that_it_accepts(capfd: Said) -> None:
 
 
 @pytest.mark.parametrize("former", MOVED)
-def test_a_former_command_runs_the_present_one(former: str, capfd: Said) -> None:
+def test_a_former_command_runs_the_present_one(former: str, capfd: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line on standard error says what it is called now; options before it and all that follows stay."""
+    monkeypatch.setenv("HEADRACE_DEBUG", "")  # which --debug sets, for the rest of the process
     assert run_command(["--debug", *former.split(), "--help"]) == 0
     out, err = capfd.readouterr()
     assert err == f"headrace {former} is now: headrace {MOVED[former]}\n"

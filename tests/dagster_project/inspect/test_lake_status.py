@@ -189,7 +189,7 @@ def test_prometheus_gets_what_the_dashboard_shows(pointed: None) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None and str(port) in server.stdout.readline()
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
-        server.terminate()
+        server.kill()  # another test of this process may have left SIGTERM ignored, which children inherit
     assert f'{METRIC_PREFIX}rejected_share{{namespace="notes",rule="too_long"}} 0.3' in text
     served = {f"{METRIC_PREFIX}{gauge.name}" for gauge in GAUGES} | {RUNS_METRIC}
     assert all(f"# TYPE {name} gauge" in text for name in served)

@@ -19,7 +19,10 @@ _PAGES = re.findall(r"\((\S+\.md)\)", (_TUTORIALS / "README.md").read_text())
 _BLOCK = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _END = "=== end of a command ==="
 _SECONDS = 1800
-_PROGRESS = re.compile(r"^(loading the project|engine: |starting (?:Spark|Sail)|still computing|server \S+: failed to connect).*\n", re.MULTILINE)
+_PROGRESS = re.compile(
+    r"^(loading the project|engine: |starting (?:Spark|Sail)|still computing|server \S+: failed to connect).*\n",
+    re.MULTILINE,
+)
 
 
 def test_the_tutorials_are_listed_in_the_order_of_the_site() -> None:

@@ -106,7 +106,7 @@ def _of_packages() -> dict[str, str]:
     """Commands that installed packages bring, by name, with where they are; none may take the name of one above."""
     from spark_jobs.plugins import declared
 
-    return {name: where for name, where in declared("commands").items() if name not in _COMMANDS}
+    return {name: where for name, where in declared("commands").items() if name not in {**_COMMANDS, **_HIDDEN}}
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -133,16 +133,17 @@ def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
     idle = Counter(line.table.partition(".")[0] for line in lines if line.status == "unchanged")
     if idle:
         click.echo(f"unchanged tables: {', '.join(f'{name} {count}' for name, count in idle.items())}")
+    catalogue = open_catalogue(load_settings())
     if all(line.status != "failed" for line in lines):
-        _tell_what_waits({line.table.partition(".")[0] for line in lines})
-    for text in changes(open_catalogue(load_settings()), run_ids):
+        _tell_what_waits(catalogue, {line.table.partition(".")[0] for line in lines})
+    for text in changes(catalogue, run_ids):
         click.echo(text)
     counts = {status: sum(line.status == status for line in lines) for status in _COUNTED}
     said = [f"{counts[status]} {text}" for status, text in _COUNTED.items() if counts[status] or status in _ALWAYS]
     click.echo(f"{len(lines)} tables: {', '.join(said)}. Look: headrace ui")
 
 
-def _tell_what_waits(namespaces: Collection[str]) -> None:
+def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
     """Print a line for each dataset that was run and keeps no or few documents, and for all that waits for somebody."""
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
@@ -150,7 +151,7 @@ def _tell_what_waits(namespaces: Collection[str]) -> None:
     from spark_jobs.lake.run.decisions import increments_of
 
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
-    ledger = Ledger.fresh(open_catalogue(load_settings()))
+    ledger = Ledger.fresh(catalogue)
     for found in (empty_datasets, few_kept, much_removed, left_and_returned):
         for line in found(ledger, namespaces):
             click.echo(line)

@@ -84,7 +84,7 @@ def add_dataset(
         raise CommandError("--from is empty; name a file, a directory, s3://bucket/folder, or the address of an API")
     source: dict[str, Any] = {"kind": "files" if kind == "web" else kind}
     if path is not None:
-        field, _ = _ORIGINS[kind] if kind in _ORIGINS else _origin_of_package(kind)
+        field = _ORIGINS[kind][0] if kind in _ORIGINS else _required_field(kind)
         located = path if field not in _PATHS else _located(path)
         source[field] = [located] if field in ("directories", "repositories") else located
     if columns["repositories"]:
@@ -132,8 +132,8 @@ def remove_declaration(name: str, tables: bool, yes: bool) -> None:
         click.echo(f"Its {len(there)} tables stay; to drop them: headrace table delete {' '.join(there)}")
 
 
-def _origin_of_package(kind: str) -> tuple[str, str]:
-    """The field of `--from` of a source that a package brings, the first that is required, and its documentation.
+def _required_field(kind: str) -> str:
+    """The first required field of a source that a package brings, which `--from` fills.
 
     Raises:
         CommandError: there is no such kind, or nothing that it requires.
@@ -145,10 +145,10 @@ def _origin_of_package(kind: str) -> tuple[str, str]:
         model: Any = load("sources", kind, FileSource, _ORIGINS)
     except ConfigError as error:
         raise CommandError(f"--kind: {error}") from error
-    required = [name for name, info in model.model_fields.items() if info.is_required()]
+    required: list[str] = [name for name, info in model.model_fields.items() if info.is_required()]
     if not required:
         raise CommandError(f"--from: a source of kind {kind} requires nothing; write --set source.FIELD=VALUE instead")
-    return required[0], ""
+    return required[0]
 
 
 def _located(path: str) -> str:

@@ -82,18 +82,17 @@ def show_table(
     """
     catalogue = open_catalogue(load_settings())
     iceberg = require_table(catalogue, identifier)
-    if failed is not None:
-        if where is not None or "failed" not in {field.name for field in iceberg.schema().fields}:
-            raise CommandError(
-                f"table show {identifier} --failed {failed}: give it with NAME.verdicts, without --where"
-            )
-        _show_failed(catalogue, identifier, failed, row_count or _SHOWN_ROWS, quarantined, as_json)
-        return
-    if row_count is not None or where is not None:
+    names = {field.name for field in iceberg.schema().fields}
+    if failed is not None and (where is not None or "failed" not in names):
+        raise CommandError(f"table show {identifier} --failed {failed}: give it with NAME.verdicts, without --where")
+    if failed is not None or row_count is not None or where is not None:
         held = quarantine_that_holds(identifier, iceberg.properties)
         hidden = [] if held else hidden_columns(identifier)
         note_read(catalogue, [identifier], quarantined)
-        _show_rows(identifier, iceberg, hidden, row_count or _SHOWN_ROWS, where, as_json)
+        if failed is not None:
+            _show_failed(catalogue, identifier, failed, row_count or _SHOWN_ROWS, as_json)
+        else:
+            _show_rows(identifier, iceberg, hidden, row_count or _SHOWN_ROWS, where, as_json)
         return
     ledger = Ledger.fresh(catalogue)
     columns = [
@@ -171,13 +170,10 @@ def _show_rows(
         click.echo(f"{', '.join(hidden)}: texts, shown where the declaration of {identifier} says `samples: text`")
 
 
-def _show_failed(catalogue: Catalog, identifier: str, rule: str, count: int, quarantined: bool, as_json: bool) -> None:
+def _show_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as_json: bool) -> None:
     """Print documents that failed a rule, with the value seen and its bound."""
     from dagster_project.inspect.documents.failed_documents import failed_documents
 
-    if not quarantine_that_holds(identifier, require_table(catalogue, identifier).properties):
-        hidden_columns(identifier)
-    note_read(catalogue, [identifier], quarantined)
     rows = failed_documents(catalogue, identifier, rule, count)
     shown = [{key: "" if value is None else value for key, value in row.items()} for row in rows]
     shown = [{**row, "doc_id": row["doc_id"][:12]} for row in shown]

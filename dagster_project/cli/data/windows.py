@@ -149,9 +149,7 @@ def _excise_documents(
                 click.echo(line)
         changed = [one.excised.identifier for one in done if one.excised.doc_ids]
         if changed:
-            click.echo(
-                f"Next: headrace maintain {' '.join(changed)} --only expiry --days 0, which deletes the old files"
-            )
+            _print_next(changed)
         if missing:
             click.echo(f"{len(missing)} of the documents are in no packed table, first {min(missing)}")
     failed = [one for one in done if one.failure]

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, In, LessThan, LessThanOrEqual
+from pyiceberg.expressions import In, LessThan
 
-from spark_jobs.lake.files.lookups import read_columns, read_rows
+from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import LEDGER
 
 if TYPE_CHECKING:
@@ -95,16 +95,16 @@ def _of_dagster(instance: dg.DagsterInstance, limit: int) -> Iterator[PastRun]:
 
 def changes(catalogue: Catalog, run_ids: Collection[str]) -> list[str]:
     """A line for each dataset and corpus in which some runs computed a table; none where they computed nothing."""
-    own = read_rows(catalogue, LEDGER, _COLUMNS, In("run_id", set(run_ids))) if run_ids else []
-    own = [row for row in own if row["step_key"]]
+    if not run_ids:
+        return []
+    rows = sorted(read_rows(catalogue, LEDGER, _COLUMNS, EVERYTHING), key=lambda row: row["recorded_at"])
+    own = [row for row in rows if row["run_id"] in run_ids and row["step_key"]]
     if not own:
         return []
     spaces = sorted({row["table"].partition(".")[0] for row in own})
-    last = max(row["recorded_at"] for row in own)
     tables = {row["table"] for row in own}
-    until = And(In("table", tables), LessThanOrEqual("recorded_at", last.isoformat()))
-    rows = sorted(read_rows(catalogue, LEDGER, _COLUMNS, until), key=lambda row: row["recorded_at"])
-    first = min(row["recorded_at"] for row in own)
+    first, last = own[0]["recorded_at"], own[-1]["recorded_at"]
+    rows = [row for row in rows if row["table"] in tables and row["recorded_at"] <= last]
     before = _standing(row for row in rows if row["run_id"] not in run_ids and row["recorded_at"] <= first)
     after = _standing(rows)
     return [line for space in spaces if (line := _changed(catalogue, space, before, after, own))]

@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> None:
-    """Print speeds, then what is found by label and by language."""
+    """Print MB/s, then the share of texts with a word of the lists, by label and by language."""
     english, every = (phrases_to_count(ProfanityConfig(languages=names)) for names in (("en",), tuple(LISTS)))
     labelled = tweets()[: given.documents and 20 * given.documents]
     texts = [text for text, _ in labelled]

@@ -188,7 +188,7 @@ def plan_ledger(folder: Path, tables: int) -> None:
 
 
 def main() -> None:
-    """Run what is asked for, both without it."""
+    """Measure growth with the number of runs, and with the length of the ledger; one of them where it is chosen."""
     parser = command.parser(__doc__)
     parser.add_argument("--every", type=int, default=10, help="runs between two lines")
     parser.add_argument("--by-count", action="store_true", help="let snapshots go whatever their age")

@@ -65,7 +65,7 @@ class Truth:
 
 
 def read_repository(root: Path, endings: tuple[str, ...], below: str = "") -> Repository:
-    """The files of a folder, or of one inside, whose names end so; those that are no UTF-8 are left out."""
+    """Texts of the files below a folder with one of some extensions, by path; files that are not UTF-8 are left out."""
     texts: dict[str, str] = {}
     for path in (root / below).rglob("*"):
         inner = path.relative_to(root)

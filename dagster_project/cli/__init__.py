@@ -49,7 +49,7 @@ _GROUPS = {
         "policy": (".quality.policy", "policy", "Preview, compare and add the rules that documents are judged by."),
         "review": (".quality.review", "review", "Let people judge what rules removed."),
         "quarantine": (".data.quarantine", "quarantine", "List, release and refuse what of untrusted datasets waits."),
-        "evals": (".quality.evals", "evals", "Benchmarks that documents are searched for, and what was found."),
+        "evals": (".quality.evals", "evals", "Add, list and delete benchmarks; show which documents hold their items."),
         "model": (".quality.model", "model", "Add, train, list and show models that score texts or find names."),
     },
     "Train": {

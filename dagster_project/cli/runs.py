@@ -89,7 +89,7 @@ def _past(limit: int) -> list[PastRun]:
 
 
 def _print_training(run: str, as_json: bool) -> None:
-    """Print what training runs whose clients give a run name were trained on, or one of them."""
+    """Print the reads of one training run by its name, or of all that have a name."""
     from blender_service.blend.store import open_store
     from blender_service.catalogue import open_catalogue as open_served
     from blender_service.server.run_register import RunRegister

@@ -70,7 +70,7 @@ def show_corpus(name: str, thresholds: bool, card: bool, as_json: bool, **of_car
 
 
 def _print_funnel(name: str, as_json: bool) -> None:
-    """Print what is left after each step of a corpus."""
+    """Print the documents, bytes and tokens after each step of a corpus."""
     from dagster_project.inspect.corpora.funnel import funnel
     from dagster_project.inspect.lake.corpus_facts import find_corpus
 

@@ -19,7 +19,7 @@ _SHOWN = 20
 
 @click.group()
 def evals() -> None:
-    """Add, list and delete benchmarks that documents are searched for, and show what was found."""
+    """Add, list and delete benchmarks; show which documents of a corpus hold their items."""
 
 
 @evals.command("add")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from spark_jobs.exceptions import InputError
+from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.sources.config.api_config import secret_of
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.opening.file_trees import FoundFile
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
@@ -115,6 +115,8 @@ def _scanned(source: str) -> tuple[Table, dict[str, FileScanTask]]:
         return table, {task.file.file_path: task for task in tasks}
     except NoSuchTableError as error:
         raise InputError(f"{config.table}: the catalogue has no such table; correct `table` or `catalogue`") from error
+    except ConfigError as error:
+        raise InputError(f"{config.table}: {error}") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{config.table}: {first_line(error)}; check `catalogue` and the credentials") from error
 
@@ -123,15 +125,12 @@ def _filled(properties: dict[str, str]) -> dict[str, str]:
     """Properties with the values of variables of the environment in place of `${NAME}`.
 
     Raises:
-        InputError: one is not set.
+        ConfigError: one is not set.
     """
-
-    def value(name: re.Match[str]) -> str:
-        if name[1] not in os.environ:
-            raise InputError(f"catalogue: the environment variable {name[1]} is not set; set it, and run again")
-        return os.environ[name[1]]
-
-    return {key: re.sub(r"\$\{(\w+)\}", value, text) for key, text in properties.items()}
+    return {
+        key: re.sub(r"\$\{(\w+)\}", lambda name: secret_of("catalogue", name[1]), text)
+        for key, text in properties.items()
+    }
 
 
 def _as_it_is(table: Table, task: FileScanTask) -> IO[bytes]:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import gc
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from typing import Final
@@ -23,6 +24,7 @@ def main() -> None:
         )
         sys.exit(2)
     spare_collector()
+    heed_interrupts()
     statuses: list[int] = []
     atexit.register(_end_at_once, statuses)  # the first to be registered is called last
     from dagster_project.cli import main as run
@@ -38,6 +40,15 @@ def main() -> None:
 def spare_collector() -> None:
     """Have Python search more seldom for unreachable objects: imports alone make half a million lasting ones."""
     gc.set_threshold(100_000, 50, 50)
+
+
+def heed_interrupts() -> None:
+    """Have an interrupt heard where a script started the command in its background, and its shell had it ignored.
+
+    Dagster gives SIGTERM the handler of SIGINT after each step. With an ignored SIGINT no `kill` would end a run.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end_at_once(statuses: list[int]) -> None:

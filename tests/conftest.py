@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagster_project.command import spare_collector
+from dagster_project.command import heed_interrupts, spare_collector
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LakeAt = Callable[..., Lake]
 
+heed_interrupts()  # or the children of tests would not hear SIGTERM
 spare_collector()  # an eighth of the time of a test
 use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
 

@@ -143,8 +143,8 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     variants: dict[str, str] = Field(
         default_factory=dict, description="by dataset, the variant whose verdicts count; else those of its policy"
     )
-    superseded: Literal["keep", "excise"] = Field("keep", description="packed documents with a newer revision")
-    on_delete: Literal["keep", "excise"] = Field("keep", description="packed documents whose file is gone")
+    superseded: Literal["keep", "excise"] = Field("excise", description="packed documents with a newer revision")
+    on_delete: Literal["keep", "excise"] = Field("excise", description="packed documents whose file is gone")
     tokenizer: dict[str, Any] = Field(
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )

@@ -105,9 +105,8 @@ class Upkeep:
 
     Attributes:
         before: called first.
-        after: called last, and says whether it changed the table, so that a run cannot be forecast;
-            None for no such work.
-        pending: whether there is such work to do even where nothing is to be computed.
+        after: called last, and says whether it changed the table; None for no such work.
+        pending: whether there is such work to do even where nothing is to be computed, whose end no plan knows.
         published: called once the rows are there, and changes none of them.
         refuse: raises where `before` would, for what the declaration says; called before a run computes anything.
         planned: called before a run from the terminal is planned.
@@ -137,7 +136,7 @@ def declared_binding(
         partition: key of the partition to compute, where the asset has partitions.
     """
     asset = declared_asset(graph, table)
-    if asset is None or (asset.upkeep is not None and asset.upkeep.after is not None):
+    if asset is None:
         return None
     if asset.upkeep is not None and asset.upkeep.pending is not None and asset.upkeep.pending(catalogue):
         return None

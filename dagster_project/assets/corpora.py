@@ -30,7 +30,7 @@ from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
-from spark_jobs.packing.supersede import excise_superseded, reinstate
+from spark_jobs.packing.supersede import excise_superseded, is_pending, reinstate
 from spark_jobs.shape.rates import ShapeConfig
 from spark_jobs.shape.shape import shape, shape_histogram
 from spark_jobs.tokens.token_statistics import token_statistics
@@ -49,7 +49,7 @@ class CorpusDeclaration:
         datasets: its datasets; of duplicates in two of them, the one in the dataset listed first is kept.
         revisions: by dataset, `latest` (the default) or `all`, which keeps older revisions of a document.
         variants: by dataset, the variant (`assets/datasets.py`) whose verdicts count; else those of its policy.
-        superseded: `keep` (the default) or `excise` packed documents after a newer revision of them arrived.
+        superseded: `excise` (the default) or `keep` packed documents after a newer revision of them arrived.
         on_delete: the same for documents whose file is gone.
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
         decontaminate: `required` (the default): items of the registry's benchmarks are searched for, and nothing that
@@ -70,8 +70,8 @@ class CorpusDeclaration:
     datasets: tuple[str, ...]
     revisions: Mapping[str, str] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
-    superseded: str = "keep"
-    on_delete: str = "keep"
+    superseded: str = "excise"
+    on_delete: str = "excise"
     deduplication: Deduplication = field(default_factory=Deduplication)
     decontaminate: str | Mapping[str, Any] = REQUIRED
     clusters: Mapping[str, Any] | None = None
@@ -252,10 +252,16 @@ def _upkeep(declared: CorpusDeclaration, identifier: str, evals: PresentEvals) -
     before = functools.partial(reinstate, identifier=identifier)
     threshold = declared.deduplication.apply if "near" in declared.deduplication.levels else None
 
-    def excise(lake: Lake) -> bool:
-        return excise_superseded(lake, identifier, threshold).excised.new_snapshot_id is not None
+    pending = functools.partial(is_pending, identifier=identifier)
 
-    around = Upkeep(before, excise if "excise" in (declared.superseded, declared.on_delete) else None)
+    def excise(lake: Lake) -> bool:
+        return (
+            pending(lake.catalogue)
+            and excise_superseded(lake, identifier, threshold).excised.new_snapshot_id is not None
+        )
+
+    excises = "excise" in (declared.superseded, declared.on_delete)
+    around = Upkeep(before, excise, pending=pending) if excises else Upkeep(before)
     off = declared.decontaminate == OFF
     return upkeep_of_packed(declared.name, identifier, evals, off=off, around=around)
 

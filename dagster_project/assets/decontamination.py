@@ -8,7 +8,6 @@ Without an eval set in the registry a corpus has no such step, so its tables are
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 from collections.abc import Mapping
@@ -91,7 +90,9 @@ def upkeep_of_packed(corpus: str, identifier: str, evals: PresentEvals, *, off: 
     def published(lake: Lake) -> None:
         _state(lake.catalogue, identifier, stated)
 
-    pending = functools.partial(_is_pending, identifier=identifier, stated=stated)
+    def pending(catalogue: Catalog) -> bool:
+        return _is_pending(catalogue, identifier, stated) or (around.pending is not None and around.pending(catalogue))
+
     return replace(around, before=before, pending=pending, published=published)
 
 

@@ -5,7 +5,9 @@
               blends or tags pin of older generations (`generations`)
     rewrite   only the files that hold those windows, on a branch from the snapshot, audited like any write
     publish   one commit for each snapshot: its successor becomes the head of main, or takes over the tags of the
-              snapshot, and the property `headrace.successors` says that it is served instead of the snapshot
+              snapshot, and the property `headrace.successors` says that it is served instead of the snapshot. Where
+              newer revisions replace documents, the head of main alone is rewritten, and the snapshot before it is
+              served to those who pin it
     record    for main, the data versions of the increments that changed, in the ledger
 
 A crash leaves each of these snapshots as it was before its one commit or as it is after it; calling again does the
@@ -51,7 +53,7 @@ from spark_jobs.lake.files.write import (
     write_to_branch,
 )
 from spark_jobs.lake.ledger.data_version import DataVersion, digest_columns, row_hash, version_of
-from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.ledger.lease import is_of_a_writer, table_leases
 from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.run.excisions import excisions_in, record_excisions
 from spark_jobs.lake.run.materialize import Lake
@@ -64,6 +66,7 @@ from spark_jobs.lake.session.catalogue import (
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.packing.generations import (
     EXCISES,
+    KEEPS_PARENT,
     NAMED_ROWS_PROPERTY,
     SUCCESSORS_PROPERTY,
     ServedHead,
@@ -137,7 +140,9 @@ class _Holding:
     token_count: int
 
 
-def excise(lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collection[int] = ()) -> Excised:
+def excise(
+    lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collection[int] = (), *, head_only: bool = False
+) -> Excised:
     """Take documents out of a packed table, and keep them out of what is packed into it later.
 
     Args:
@@ -145,6 +150,7 @@ def excise(lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collec
         identifier: the table.
         doc_ids: the documents.
         pinned: snapshots that blends pin; those with a tag need not be given.
+        head_only: rewrite the head of main alone. Blends that pin a snapshot before it, and tags, keep its rows.
 
     Raises:
         InputError: there is no such table.
@@ -162,21 +168,26 @@ def excise(lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collec
             )
         packed_facts(identifier, table)
         wanted = frozenset(doc_ids)
-        record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
+        if not head_only:
+            record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
         # Main comes last. A document counts as excised with the last snapshot that holds it, so it is counted once even
         # if a crash comes between two snapshots.
-        holdings = [_holding(identifier, table, head, wanted) for head in reversed(served_heads(table, pinned))]
+        heads = [head for head in served_heads(table, pinned) if head.is_main or not head_only]
+        holdings = [_holding(identifier, table, head, wanted) for head in reversed(heads)]
         holdings = [holding for holding in holdings if holding.runs]
         tags = _tags(table)
         found = Excised(identifier, tuple(sorted(frozenset().union(*(holding.doc_ids for holding in holdings)))))
         for number, holding in enumerate(holdings):
             later = frozenset().union(*(other.doc_ids for other in holdings[number + 1 :]))
-            done = _succeed(lake, identifier, holding, len(holding.doc_ids - later))
+            done = _succeed(lake, identifier, holding, len(holding.doc_ids - later), head_only)
             if holding.head.is_main:
                 own = {name: value for name, value in vars(done).items() if name != "generation"}
                 found = replace(found, **own)
             else:
                 found = replace(found, earlier=(done, *found.earlier))
+        if head_only:  # last, since what is listed is not looked for again
+            record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
+            return found
         _move_tags(lake.catalogue, identifier)
         after = lake.catalogue.load_table(identifier)
         moved = tuple(name for name, snapshot_id in _tags(after).items() if tags.get(name, snapshot_id) != snapshot_id)
@@ -199,7 +210,7 @@ def _holding(identifier: str, table: IcebergTable, head: ServedHead, wanted: fro
 def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Iterator[str]:
     """A line for each user's branch that still holds the documents; rewriting it would undo the user's work there."""
     for name, ref in sorted(table.refs().items()):
-        if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+        if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH and not is_of_a_writer(name):
             windows = sum(1 for _ in find_windows(identifier, table, wanted, snapshot_id=ref.snapshot_id))
             if windows:
                 yield (
@@ -208,20 +219,19 @@ def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Itera
                 )
 
 
-def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succeeded:
-    """Give a served snapshot a successor without some documents."""
+def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int, keeps_parent: bool) -> Succeeded:
+    """Give a served snapshot a successor without some documents; or one beside it, which it stays served besides."""
     started = time.monotonic()
     head = holding.head
     table = lake.catalogue.load_table(identifier)
     lake.ledger.refresh()
     lake.ledger.settle([identifier])
     before = lake.ledger.increments_there(identifier) if head.is_main else {}
-    written, versions = _rewrite(lake, identifier, table, holding, before)
-    changed = {
-        SUCCESSORS_PROPERTY: json.dumps(with_successor(table, head, written.snapshot_id)),
-        NAMED_ROWS_PROPERTY: json.dumps(with_named_rows(table, head, written.snapshot_id)),
-        EXCISED_PROPERTY: str(int(table.properties.get(EXCISED_PROPERTY, "0")) + count),
-    }
+    written, versions = _rewrite(lake, identifier, table, holding, before, keeps_parent)
+    changed = {EXCISED_PROPERTY: str(int(table.properties.get(EXCISED_PROPERTY, "0")) + count)}
+    if not keeps_parent:
+        changed[SUCCESSORS_PROPERTY] = json.dumps(with_successor(table, head, written.snapshot_id))
+        changed[NAMED_ROWS_PROPERTY] = json.dumps(with_named_rows(table, head, written.snapshot_id))
     if head.is_main:
         first = min(
             (number for number, version in versions.items() if version != before[number].data_version), default=0
@@ -252,7 +262,12 @@ def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
 
 
 def _rewrite(
-    lake: Lake, identifier: str, table: IcebergTable, holding: _Holding, before: Mapping[int, Materialization]
+    lake: Lake,
+    identifier: str,
+    table: IcebergTable,
+    holding: _Holding,
+    before: Mapping[int, Materialization],
+    keeps_parent: bool,
 ) -> tuple[Written, dict[int, DataVersion]]:
     """Write the files of a snapshot that hold documents again without these, to a branch, and audit them.
 
@@ -270,6 +285,8 @@ def _rewrite(
     replaced = functools.reduce(Or, within)  # as many files, each of which is one run
     target = Target(identifier, declared, Place("", predicate, predicate, replaced), laid_out=True)
     own = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
+    if keeps_parent:
+        own[KEEPS_PARENT] = "true"
     change = functools.partial(
         excise_windows,
         doc_ids=sorted(holding.doc_ids),

@@ -6,7 +6,9 @@ tags pin snapshots, so older generations are served beside the head of main:
     generation a   S1 <- S2           a blend pins S1, a tag names S2: S2 serves both, since ordinals mean the same rows
     generation b   S2 <- S3 <- S4     the head of main, S4, also serves blends that pin S3
 
-An excision gives each of these heads a successor of its own; the property `headrace.successors` says which. The
+An excision gives each of these heads a successor of its own; the property `headrace.successors` says which. Where
+documents were only replaced by newer revisions, the head of main alone is rewritten (S5, of the same generation), and
+S4 goes on being served for blends that pin it or S3. The
 property `headrace.named-rows` says how many rows the snapshots and the tags had that it is served for: the successor of
 S2 holds the rows of S2 also where S1 is asked for.
 """
@@ -26,6 +28,7 @@ from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 SUCCESSORS_PROPERTY = "headrace.successors"
 NAMED_ROWS_PROPERTY = "headrace.named-rows"
 EXCISES = "headrace.excises"  # in a summary: the snapshot that documents were excised from
+KEEPS_PARENT = "headrace.keeps-parent"  # in a summary: that snapshot is still served, to whoever pins it
 FACTS = (
     "headrace.window-tokens",
     "headrace.tokenizer-sha256",
@@ -146,10 +149,15 @@ def _generation(table: IcebergTable, snapshot: Snapshot) -> str | None:
 
 
 def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
-    """Ids from a snapshot down to the first one of its generation, or to where the generation is not known any more."""
+    """Ids from a snapshot down to the first one of its generation, or to where the generation is not known any more.
+
+    A snapshot whose documents were replaced later has other rows than the one after it.
+    """
     generation = _generation(table, head)
     found = [head.snapshot_id]
     while generation is not None and head.parent_snapshot_id is not None:
+        if head.summary is not None and KEEPS_PARENT in head.summary.additional_properties:
+            break
         parent = table.snapshot_by_id(head.parent_snapshot_id)
         if parent is None or _generation(table, parent) != generation:
             break

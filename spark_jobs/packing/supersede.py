@@ -5,9 +5,10 @@
               otherwise no window would hold the text
               a member whose path's latest document is excised itself, because it returned after it was excised
 
-`excise` takes them out of the windows and of what is packed later. In a new generation such a document may be the
-latest of its path again: `reinstate` takes it off the list of excisions before the table is packed. Documents that a
-person excised by id stay out.
+`excise` takes them out of the windows and of what is packed later; blends that pin an earlier snapshot keep them. In a
+new generation such a document may be the latest of its path again: `reinstate` takes it off the list of excisions
+before the table is packed. Documents that a person excised by id stay out. Members that are kept are not decided anew
+in each run: a property of the table says which snapshots of the corpus were looked at last.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo, In, Or
 
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
@@ -26,15 +28,20 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.engine.arrangement import persist, release
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.run.excisions import excised_by, excised_documents, withdraw_excisions
+from spark_jobs.lake.run.excisions import (
+    EXCISIONS,
+    SUPERSEDE_PREFIX,
+    excised_by,
+    excised_documents,
+    withdraw_excisions,
+)
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.excise import Excised, excise
 from spark_jobs.packing.ordinals import packed_facts
 from spark_jobs.spark_sql import DataFrame, F
 
-RUN_PREFIX = "supersede-"
-"""Prefix of the run_id of such excisions, which tells them from those that a person asked for."""
+DECIDED_PROPERTY = "headrace.superseded-decided"
 
 
 @dataclass(frozen=True)
@@ -67,34 +74,62 @@ def excise_superseded(
         SparkJobsError: as `excise`.
     """
     corpus = identifier.split(".")[0]
-    table = load_table(lake.catalogue, identifier)
-    if table is None or table.current_snapshot() is None:
+    listed = excised_documents(lake.catalogue, identifier)
+    candidates = _candidates(lake.catalogue, identifier, listed, standing)
+    if not candidates:
         return Superseded(Excised(identifier))
+    leaving, staying = _decided(lake, corpus, candidates, listed, threshold, standing)
+    by_rule = replace(lake, run_id=f"{SUPERSEDE_PREFIX}{lake.run_id}")
+    excised = excise(by_rule, identifier, leaving, head_only=True) if leaving else Excised(identifier)
+    with lake.catalogue.load_table(identifier).transaction() as changed:
+        changed.set_properties({DECIDED_PROPERTY: _read(lake.catalogue, corpus)})
+    return Superseded(excised, staying)
+
+
+def is_pending(catalogue: Catalog, identifier: str) -> bool:
+    """Whether members leave the corpus by its policies of which it was not decided yet whether windows lose them."""
+    corpus = identifier.split(".")[0]
+    table = load_table(catalogue, identifier)
+    if table is None or table.properties.get(DECIDED_PROPERTY) == _read(catalogue, corpus):
+        return False
+    if load_table(catalogue, f"{corpus}.revisions") is None:  # a lake of an earlier version; this run makes it
+        return True
+    return bool(_candidates(catalogue, identifier, excised_documents(catalogue, identifier)))
+
+
+def _candidates(
+    catalogue: Catalog, identifier: str, listed: Collection[str], standing: Collection[str] = ()
+) -> list[str]:
+    """Members that may leave a packed table: by the policies or of some standings, and not listed as excised."""
+    table = load_table(catalogue, identifier)
+    if table is None or table.current_snapshot() is None:
+        return []
     leaving = EqualTo("leaves", True)
     condition = And(
         EqualTo("dataset", packed_facts(identifier, table).dataset),
         Or(leaving, In("standing", set(standing))) if standing else leaving,
     )
-    told = read_columns(lake.catalogue, f"{corpus}.revisions", ("doc_id",), condition)
-    if told is None:
+    corpus = identifier.split(".")[0]
+    found = read_columns(catalogue, f"{corpus}.revisions", ("doc_id",), condition)
+    if found is None:
         raise InputError(
             f"{identifier}: {corpus}.revisions, which says what was replaced, has not been materialized; "
             f"run `headrace run {corpus}` first"
         )
-    listed = excised_documents(lake.catalogue, identifier)
-    candidates = sorted(set(told["doc_id"].to_pylist()) - listed)
-    if not candidates:
-        return Superseded(Excised(identifier))
-    leaving_ids, staying = _decided(lake, corpus, candidates, listed, threshold, standing)
-    if not leaving_ids:
-        return Superseded(Excised(identifier), staying)
-    return Superseded(excise(replace(lake, run_id=f"{RUN_PREFIX}{lake.run_id}"), identifier, leaving_ids), staying)
+    return sorted(set(found["doc_id"].to_pylist()) - set(listed))
+
+
+def _read(catalogue: Catalog, corpus: str) -> str:
+    """The snapshots that a decision reads, as one text."""
+    names = (EXCISIONS, *(f"{corpus}.{name}" for name in ("revisions", "members", "exact_duplicates", "removals")))
+    tables = (load_table(catalogue, name) for name in names)
+    return " ".join("-" if one is None else str(one.metadata.current_snapshot_id) for one in tables)
 
 
 def reinstate(lake: Lake, identifier: str) -> None:
     """Take documents off the list of excisions that left this way and are members again; called before packing."""
     corpus = identifier.split(".")[0]
-    excised = excised_by(lake.catalogue, identifier, RUN_PREFIX)
+    excised = excised_by(lake.catalogue, identifier, SUPERSEDE_PREFIX)
     if not excised:
         return
     told = read_columns(lake.catalogue, f"{corpus}.revisions", ("doc_id",))
@@ -107,7 +142,7 @@ def reinstate(lake: Lake, identifier: str) -> None:
     for batch in members.scan(selected_fields=("doc_id",)).to_arrow_batch_reader():
         ids = batch.column("doc_id").cast(pa.string())
         entering.update(ids.filter(pc.is_in(ids, wanted)).to_pylist())
-    withdraw_excisions(lake.catalogue, identifier, entering, RUN_PREFIX)
+    withdraw_excisions(lake.catalogue, identifier, entering, SUPERSEDE_PREFIX)
 
 
 def _decided(

@@ -10,12 +10,15 @@ import dagster as dg
 import pytest
 from pyiceberg.catalog import Catalog
 
+from blender_service.blend.lake_sources import pin_snapshot
 from dagster_project.assets.corpora import CorpusDeclaration
 from dagster_project.assets.datasets import DatasetDeclaration
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.cli import run_command
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.packing.generations import successors
+from spark_jobs.packing.supersede import is_pending
 from tests.dagster_project.planted_lake import draw, edited, run_declared
 
 pytestmark = pytest.mark.nightly
@@ -52,27 +55,30 @@ class Story:
             "window_tokens": (256,),
         }
         corpora = [
-            CorpusDeclaration("keeping", deduplication=Deduplication(levels=("exact",)), **common),
-            CorpusDeclaration("leaving", superseded="excise", on_delete="excise", **common),
+            CorpusDeclaration(
+                "keeping", deduplication=Deduplication(levels=("exact",)), superseded="keep", on_delete="keep", **common
+            ),
+            CorpusDeclaration("leaving", **common),
         ]
         unread = ("token_statistics", "components", "thresholds")
         run_declared([dataset], corpora, instance, ("notes", *names), unread)
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        """All rows of a table."""
-        found: list[dict[str, Any]] = self.catalogue.load_table(table).scan().to_arrow().to_pylist()
+    def rows(self, table: str, snapshot_id: int | None = None) -> list[dict[str, Any]]:
+        """All rows of a table, as it is or was."""
+        scan = self.catalogue.load_table(table).scan(snapshot_id=snapshot_id)
+        found: list[dict[str, Any]] = scan.to_arrow().to_pylist()
         return found
 
     def named(self) -> dict[str, str]:
         """`path@increment` by doc_id."""
         return {row["doc_id"]: f"{row['path'][:-4]}@{row['increment']}" for row in self.rows("notes.documents")}
 
-    def packed(self, corpus: str) -> list[str]:
+    def packed(self, corpus: str, snapshot_id: int | None = None) -> list[str]:
         """Documents in the windows of a corpus, sorted; one that were there twice would be listed twice."""
         names = self.named()
         return sorted(
             names[segment["doc_id"]]
-            for row in self.rows(f"{corpus}.packed_notes_256")
+            for row in self.rows(f"{corpus}.packed_notes_256", snapshot_id)
             for segment in row["segments"]
             if segment["document_start"] == 0
         )
@@ -103,6 +109,11 @@ def test_edits_deletions_and_returns_reach_the_windows(
         story.run(instance, "keeping", "leaving")
         first = [*(f"page-{n}@0" for n in range(8)), "back@0", "gone@0", "old-name@0", "x@0", "y@0"]
         assert story.packed("keeping") == story.packed("leaving") == sorted(first)
+        leaving = "leaving.packed_notes_256"
+        table = story.catalogue.load_table(leaving)
+        pinned = table.metadata.current_snapshot_id
+        assert pinned is not None
+        pin_snapshot(table, pinned)
 
         story.write(**{name.removesuffix(".txt"): edited(text[name], 2, 5) for name in EIGHT})
         story.write(back=text["back"] + "\n", gone=None, old_name=None, new_name=text["name"], x=text["y"], y=text["x"])
@@ -121,6 +132,10 @@ def test_edits_deletions_and_returns_reach_the_windows(
         }
         # Near-duplicates of their own past go on. What leaves is nobody's witness: each text is there once.
         assert story.packed("leaving") == sorted([*edits, "new-name@1", "x@1", "y@1"])
+        # What is pinned stays as it was, is not replaced, and nothing is left to decide.
+        assert story.packed("leaving", pinned) == sorted(first)
+        assert successors(story.catalogue.load_table(leaving)) == {}
+        assert not is_pending(story.catalogue, leaving)
         newer = f"superseded by {story.doc_id('page-0@1')} (notes page-0.txt) since increment 1"
         assert newer in why("page-0@0", "keeping")
         assert "gone since increment 1, so it leaves what is packed" in why("gone@0", "leaving")

@@ -4,13 +4,13 @@ Each row of the ledger names its run: a Dagster run, or a command that changed r
 What a run changed is told from the ledger's row counts before and after it, so it is as quick for a large lake.
 
     notes: +3 ~1 -1 files; 47 -> 87 documents
-    main: 40 -> 71 documents kept; 8 -> 13 windows of 2048 tokens
+    main: 40 -> 71 documents kept; 8 -> 13 windows of 2048 tokens; 2 left the windows (1 replaced, 1 gone)
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from pyiceberg.expressions import In, LessThan
 
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import LEDGER
+from spark_jobs.lake.run.excisions import SUPERSEDE_PREFIX
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -30,6 +31,7 @@ BY, SELECTION = "headrace/by", "headrace/selection"
 _COMMAND_RUN = re.compile(r"headrace (.+) by (.+), [0-9a-f]{32}")
 _PACKED = re.compile(r"packed_.+_([0-9]+)")
 _COLUMNS = ("table", "place", "step_key", "row_count", "seconds", "run_id", "recorded_at")
+_WENT = {"superseded": "replaced", "gone": "gone"}
 _SIGNS = {"new": "+", "changed": "~", "gone": "-"}
 
 
@@ -60,9 +62,8 @@ class PastRun:
 
 def past_runs(catalogue: Catalog, instance: dg.DagsterInstance | None, limit: int) -> list[PastRun]:
     """The newest runs, the newest first."""
-    found = read_columns(catalogue, LEDGER, _COLUMNS)
     written: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in found.sort_by("recorded_at").to_pylist() if found is not None else ():
+    for row in _ledger(catalogue):
         written[row["run_id"]].append(row)
     runs = {one.run_id: one for one in _of_dagster(instance, limit)} if instance is not None else {}
     for run_id, rows in written.items():
@@ -97,7 +98,7 @@ def changes(catalogue: Catalog, run_ids: Collection[str]) -> list[str]:
     """A line for each dataset and corpus in which some runs computed a table; none where they computed nothing."""
     if not run_ids:
         return []
-    rows = sorted(read_rows(catalogue, LEDGER, _COLUMNS, EVERYTHING), key=lambda row: row["recorded_at"])
+    rows = _ledger(catalogue)
     own = [row for row in rows if row["run_id"] in run_ids and row["step_key"]]
     if not own:
         return []
@@ -108,6 +109,12 @@ def changes(catalogue: Catalog, run_ids: Collection[str]) -> list[str]:
     before = _standing(row for row in rows if row["run_id"] not in run_ids and row["recorded_at"] <= first)
     after = _standing(rows)
     return [line for space in spaces if (line := _changed(catalogue, space, before, after, own))]
+
+
+def _ledger(catalogue: Catalog) -> list[dict[str, Any]]:
+    """Rows of the ledger, the oldest first; what a run took out of windows is of that run."""
+    rows = sorted(read_rows(catalogue, LEDGER, _COLUMNS, EVERYTHING), key=lambda row: row["recorded_at"])
+    return [{**row, "run_id": row["run_id"].removeprefix(SUPERSEDE_PREFIX)} for row in rows]
 
 
 def _standing(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
@@ -139,7 +146,25 @@ def _changed(
             windows[packed[1]][0] += before.get(table, 0)
             windows[packed[1]][1] += count
     said += [f"{old:,} -> {new:,} windows of {length} tokens" for length, (old, new) in sorted(windows.items())]
+    revised = {int(row["place"]) for row in own if row["table"] == f"{space}.revisions" and row["place"].isdigit()}
+    if windows and revised:
+        said += _revised(catalogue, space, revised)
     return f"{space}: {'; '.join(said)}" if said else ""
+
+
+def _revised(catalogue: Catalog, corpus: str, increments: Collection[int]) -> Iterator[str]:
+    """What became of packed documents that were replaced or went at their source in some increments of a corpus.
+
+    One whose text only it holds stays, and the command `doc excise --superseded` says which.
+    """
+    columns = ("standing", "leaves")
+    rows = read_rows(catalogue, f"{corpus}.revisions", columns, In("increment", set(increments)))
+    counts = Counter((row["standing"], row["leaves"]) for row in rows if row["standing"] in _WENT)
+    for leaves, where in ((True, "left the windows"), (False, "stay in windows")):
+        parts = [f"{counts[standing, leaves]:,} {word}" for standing, word in _WENT.items() if counts[standing, leaves]]
+        if parts:
+            keep = "" if leaves else "; superseded, on_delete: keep"
+            yield f"{sum(counts[one, leaves] for one in _WENT):,} {where} ({', '.join(parts)}{keep})"
 
 
 def _files(catalogue: Catalog, dataset: str, increments: Collection[int]) -> dict[str, int]:

@@ -142,6 +142,11 @@ def writer_branch() -> str:
     return _BRANCH_PREFIX + "_".join(facts)
 
 
+def is_of_a_writer(name: str) -> bool:
+    """Whether a branch was made by a writer of headrace, not by a user."""
+    return _BRANCH.fullmatch(name) is not None
+
+
 def is_abandoned(name: str) -> bool:
     """Whether a branch was left by a writer that is gone, so that it can be removed.
 

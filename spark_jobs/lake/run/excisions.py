@@ -28,10 +28,11 @@ from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.reads import Read, Reads, is_path
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, spark_identifier
+from spark_jobs.lake.run.reads import LeftOut, Read, Reads, is_path
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 
 EXCISIONS = "system.excisions"
+SUPERSEDE_PREFIX = "supersede-"  # of the run_id, where a revision replaced the documents and no person asked for it
 _DOC_ID = "doc_id"
 
 _DECLARED = Table(
@@ -129,12 +130,9 @@ def without_excised(ledger: Ledger, binding: Binding, reads: Reads, excised: Map
     """
     if EXCISIONS not in excised:
         return reads
-    condition = (
-        f"{_DOC_ID} NOT IN (SELECT {_DOC_ID} FROM {spark_identifier(EXCISIONS)} "
-        f"VERSION AS OF {excised[EXCISIONS]['snapshot_id']} WHERE `table` IS NULL OR `table` = '{binding.tables[0]}')"
-    )
+    left_out = LeftOut(EXCISIONS, int(excised[EXCISIONS]["snapshot_id"]), binding.tables[0])
     return {
-        parameter: tuple(_narrowed(read, condition) if _names_documents(ledger, read) else read for read in parts)
+        parameter: tuple(replace(read, left_out=left_out) if _names_documents(ledger, read) else read for read in parts)
         for parameter, parts in reads.items()
     }
 
@@ -142,8 +140,3 @@ def without_excised(ledger: Ledger, binding: Binding, reads: Reads, excised: Map
 def _names_documents(ledger: Ledger, read: Read) -> bool:
     table = None if is_path(read.table) else ledger.table(read.table)
     return table is not None and _DOC_ID in table.schema().column_names
-
-
-def _narrowed(read: Read, condition: str) -> Read:
-    """A read with one condition more."""
-    return replace(read, predicate=condition if read.predicate is None else f"({read.predicate}) AND {condition}")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.expressions import AlwaysFalse, In
 
@@ -34,6 +34,20 @@ from spark_jobs.lake.session.shuffle_partitions import Size
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 
+class LeftOut(NamedTuple):
+    """Documents that are not read: those that a list names for one table or for all.
+
+    Attributes:
+        listed: identifier of the list, with the columns `doc_id` and `table`.
+        snapshot_id: of the list.
+        table: identifier of the table that is computed.
+    """
+
+    listed: str
+    snapshot_id: int
+    table: str
+
+
 @dataclass(frozen=True)
 class Read:
     """The part of one table that is read.
@@ -47,6 +61,7 @@ class Read:
         labelled: whether the reader gets the columns `dataset` and `dataset_increment`.
         grown: whether the table got columns after that snapshot.
         facts: what stands for many versions; of increments, which a step of scope history reads, in the step key too.
+        left_out: documents that are not read.
     """
 
     table: str
@@ -57,6 +72,7 @@ class Read:
     labelled: bool
     grown: bool = False
     facts: Facts | None = None
+    left_out: LeftOut | None = None
 
 
 Reads = Mapping[str, tuple[Read, ...]]
@@ -350,6 +366,11 @@ def _dressed(spark: SparkSession, read: Read, frame: DataFrame) -> DataFrame:
                 frame = frame.withColumn(field.name, F.lit(None).cast(field.dataType))
     if read.predicate is not None:
         frame = frame.where(read.predicate)
+    if read.left_out is not None:
+        list_, snapshot_id, table = read.left_out
+        named = F.col("table").isNull() | (F.col("table") == table)
+        gone = table_rows(spark, list_, snapshot_id).where(named).select("doc_id")
+        frame = frame.join(F.broadcast(gone), "doc_id", "left_anti").select(*frame.columns)
     if read.increments is not None:
         frame = frame.where(F.col("increment").isin(*read.increments)) if read.increments else frame.where("false")
     if read.labelled:

@@ -18,12 +18,12 @@ from spark_jobs.dedup.removal.removals import REMOVALS
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.excisions import excised_documents, record_excisions
+from spark_jobs.lake.run.excisions import SUPERSEDE_PREFIX, excised_documents, record_excisions
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.packed import packed_step
-from spark_jobs.packing.supersede import RUN_PREFIX, Superseded, _decided, excise_superseded, reinstate
+from spark_jobs.packing.supersede import Superseded, _decided, excise_superseded, reinstate
 
 if TYPE_CHECKING:
     from tests.conftest import LakeAt
@@ -106,7 +106,7 @@ def test_a_corpus_without_revisions_says_what_to_run(tmp_path: Path) -> None:
         excise_superseded(Lake(catalogue, Ledger(catalogue), no_spark), PACKED, KindThreshold())
 
 
-@pytest.mark.parametrize("run_prefix", [RUN_PREFIX, ""])
+@pytest.mark.parametrize("run_prefix", [SUPERSEDE_PREFIX, ""])
 def test_a_new_generation_lets_in_what_is_the_latest_again(tmp_path: Path, run_prefix: str) -> None:
     """Not what is superseded still, is no member, or was excised by name."""
     catalogue = open_catalogue(settings_at(tmp_path))

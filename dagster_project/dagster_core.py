@@ -8,6 +8,7 @@ its dead processes are found; a page of an asset shows what its metadata hold. A
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
+from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterUserCodeUnreachableError
 from dagster._core.events import RunFailureReason
 from dagster._core.events.log import EventLogEntry
@@ -23,10 +24,12 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.base import Executor
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.utils import make_new_run_id
 from dagster._serdes import ConfigurableClassData
 
 __all__ = [
+    "SINGLETON_REPOSITORY_NAME",
     "BaseAssetGraph",
     "CheckRunHealthResult",
     "ConfigurableClassData",
@@ -43,6 +46,9 @@ __all__ = [
     "PlanExecutionContext",
     "PlanExecutionContextManager",
     "PlanOrchestrationContext",
+    "RegisteredCodeLocationOrigin",
+    "RemoteJobOrigin",
+    "RemoteRepositoryOrigin",
     "RetryMode",
     "RunFailureReason",
     "StepExecutionContext",

@@ -10,6 +10,8 @@ when the run ends.
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
 import os
 import queue
@@ -22,6 +24,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_project.dagster_core import (
+    SINGLETON_REPOSITORY_NAME,
     DagsterExecutionInterruptedError,
     ExecuteRunWithPlanIterable,
     ExecutionPlan,
@@ -31,6 +34,9 @@ from dagster_project.dagster_core import (
     PlanExecutionContext,
     PlanExecutionContextManager,
     PlanOrchestrationContext,
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
     RetryMode,
     StepExecutionContext,
     core_execute_in_process,
@@ -79,15 +85,28 @@ def run_here(
     run_id: str | None = None,
     tags: Mapping[str, str] | None = None,
     raise_on_error: bool = True,
+    location: str | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """As `job.execute_in_process`, which would run one step after another whatever the job's executor."""
+    """As `job.execute_in_process`, which would run one step after another whatever the job's executor.
+
+    Args:
+        job: the job; of assets, those of `asset_selection` run.
+        instance: keeps the run.
+        run_config: of the job.
+        asset_selection: the assets; all of the job where it is empty.
+        partition_key: the partition of the assets.
+        run_id: of the run; a new one by default.
+        tags: of the run.
+        raise_on_error: whether a step that fails raises.
+        location: name of the code location that the UI knows the job by, so that its pages show the run.
+    """
     run_id = run_id or make_new_run_id()
     give_sign(instance, run_id)  # before the run exists, so that none that is killed stays without
     chosen = job.as_ephemeral_job({}, {}, asset_selection=list(asset_selection)).with_executor_def(side_by_side)
     return core_execute_in_process(
         job=InMemoryJob(job_def=chosen),
         run_config=run_config,
-        instance=instance,
+        instance=instance if location is None else _with_origin(instance, location, job.name),
         output_capturing_enabled=True,
         raise_on_error=raise_on_error,
         run_tags=merge_run_tags(
@@ -101,6 +120,15 @@ def run_here(
         run_id=run_id,
         asset_selection=frozenset(asset_selection),
     )
+
+
+def _with_origin(instance: dg.DagsterInstance, location: str, job: str) -> dg.DagsterInstance:
+    """The same instance, whose runs name a code location: Overview and Jobs leave others out."""
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), SINGLETON_REPOSITORY_NAME)
+    made = copy.copy(instance)
+    origin = RemoteJobOrigin(repository, job)
+    made.create_run_for_job = functools.partial(instance.create_run_for_job, remote_job_origin=origin)
+    return made
 
 
 class _SideBySide(Executor):

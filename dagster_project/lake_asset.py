@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ from dagster_project.metadata import (
     Samples,
     carried_columns,
     definition_metadata,
+    in_order,
     kept_metadata,
     materialization_metadata,
     notice_counts,
@@ -40,10 +42,11 @@ from dagster_project.run_config import bind_config, config_fields
 from dagster_project.tracing import step_span
 from spark_jobs.exceptions import AuditError, DeclarationError, RolloutError, SparkJobsError, StepRunError
 from spark_jobs.lake.declare.quarantined import SUFFIX
-from spark_jobs.lake.declare.step import Step
+from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding, Source
 from spark_jobs.lake.run.forecast import forecast
 from spark_jobs.lake.run.foreseen import engine_needs
@@ -219,6 +222,16 @@ class LakeAsset:
             return None
         return Binding(self.step, self.namespace, self.inputs, self.config, clock=self.clock)
 
+    @property
+    def code_version(self) -> str:
+        """Version of the step, and a digest of its settings where other settings give other rows.
+
+        So Dagster shows a table as unsynced once its YAML was edited. A frozen table keeps the settings it began with.
+        """
+        if self.config is None or self.step.scope is Scope.FROZEN:
+            return self.step.version
+        return f"{self.step.version} {hashlib.sha256(config_json(self.config).encode()).hexdigest()[:8]}"
+
     def samples(self, graph: BaseAssetGraph[Any]) -> Samples:
         """Which rows are shown: as declared, else as of the most guarded of its inputs; ids where one is not known."""
         if self.shown.samples is not None:
@@ -286,7 +299,7 @@ class LakeAsset:
                 _MADE_OF: ObjectMetadataValue(self),
             },
             group_name=self.shown.group or self.namespace,
-            code_version=self.step.version,
+            code_version=self.code_version,
             owners=list(self.shown.owners),
             kinds={"iceberg"},
             tags=tags,
@@ -415,11 +428,19 @@ class LakeAsset:
         previous: Mapping[str, Any] = {}
         read = {name: asset.declared(name) for name in self._upstream() if (asset := declared_asset(graph, name))}
         values |= carried_columns(table, read)
-        if not outcome.computed:
+        if not outcome.computed or table.notice is not None:
             record = context.instance.get_latest_data_version_record(key, partition_key=partition)
             if record is not None and record.asset_materialization is not None:
                 previous = record.asset_materialization.metadata
+        if not outcome.computed:
             values |= kept_metadata(previous)
+        if partition is not None:
+            values["rows_of_all_partitions"] = sum(
+                row.row_count for row in lake.ledger.places(outcome.identifier).values()
+            )
+        if "members" in self.inputs and table.key == ("doc_id",):
+            members = sum(row.row_count for row in lake.ledger.increments(f"{self.namespace}.members").values())
+            values |= {"share_of_members": round(outcome.version.count / members, 4)} if members else {}
         if lake.rollout is not None and outcome.identifier in lake.rollout.said:
             values["rollout"] = lake.rollout.said[outcome.identifier]
         bad = {check.name: check for check in outcome.checks}
@@ -440,12 +461,16 @@ class LakeAsset:
                 counts = notice_counts(table, iceberg, outcome.latest)
             values |= notice_metadata(table.notice, outcome.identifier, counts, main.version.count)
             severity = dg.AssetCheckSeverity.WARN
+            before = dict(previous[table.notice.called].value) if table.notice.called in previous else {}
+            known = all(count <= before.get(reason, 0) for reason, count in counts.items())
             warning = dg.AssetCheckResult(
-                passed=not counts, asset_key=key, check_name=table.notice.name, severity=severity, metadata=dict(counts)
+                passed=known, asset_key=key, check_name=table.notice.name, severity=severity, metadata=dict(counts)
             )
             checks.append(warning)
         version = dg.DataVersion(str(outcome.version))
-        return dg.MaterializeResult(asset_key=key, metadata=values, data_version=version, check_results=checks)
+        return dg.MaterializeResult(
+            asset_key=key, metadata=in_order(values), data_version=version, check_results=checks
+        )
 
 
 def older_input(graph: BaseAssetGraph[Any], ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:

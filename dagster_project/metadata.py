@@ -24,10 +24,18 @@ from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.materialize import TableOutcome
 
 _SAMPLE_ROWS = 5
+_READ_FIRST = ("path", "text", "kept", "rules", "reason", "detail", "doc_id")
 _SAMPLE_CHARACTERS = 60
 _PLOT_ROWS = 1_000_000
 _SHOWN_COUNTS = 5
-_KEPT = ("sample", "plot")
+_KEPT = ("sample", "rejected_sample", "plot", "kept_share")
+# What people look at first, and what only programs compare, in the order of a page.
+_FIRST = ("dagster/row_count", "rows_of_all_partitions", "kept_share", "share_of_members", "rejected_share", "note")
+_FIRST += ("notice", "rollout", "sample", "rejected_sample", "plot")
+_LAST = ("iceberg/snapshot_id", "data_version", "step_key", "dagster/column_lineage")
+
+
+KEPT = "kept"  # column of tables that judge documents
 
 
 class Samples(enum.Enum):
@@ -101,12 +109,23 @@ def materialization_metadata(
             "engine": latest.engine or "not known",
         }
     if outcome.computed and iceberg is not None and latest is not None:
-        sample = sample_rows(iceberg, declared, shown, samples)
-        if sample:
+        if sample := sample_rows(iceberg, declared, shown, samples):
             values["sample"] = dg.MetadataValue.md(sample)
+        if declared.notice is not None:
+            rejected = And(parse(declared.notice.rows), shown)
+            if sample := sample_rows(iceberg, declared, rejected, samples):
+                values[f"{declared.notice.called}_sample"] = dg.MetadataValue.md(sample)
+        if any(column.name == KEPT for column in declared.columns) and outcome.version.count:
+            values["kept_share"] = round(iceberg.scan(EqualTo(KEPT, True)).count() / outcome.version.count, 4)
         if plot is not None:
             values["plot"] = dg.MetadataValue.md(plot_markdown(iceberg, plot))
     return values
+
+
+def in_order(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata as a page shows them: for people first, hashes last."""
+    middle = [name for name in values if name not in _FIRST and name not in _LAST]
+    return {name: values[name] for name in (*_FIRST, *middle, *_LAST) if name in values}
 
 
 def carried_columns(declared: Table, inputs: Mapping[str, Table]) -> dict[str, Any]:
@@ -173,7 +192,8 @@ def notice_metadata(notice: Notice, identifier: str, counts: Mapping[str, int], 
     more = " .." if len(counts) > _SHOWN_COUNTS else ""
     shown = f'headrace table show {identifier} --rows 20 --where "{notice.rows}"'
     line = f"{count:,} of {count + used_count:,} {notice.called}: {first}{more}; look: {shown}"
-    return {notice.called: dict(counts), "notice": line}
+    share = round(count / (count + used_count), 4)
+    return {notice.called: dict(counts), f"{notice.called}_share": share, "notice": line}
 
 
 def kept_metadata(previous: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +211,7 @@ def sample_rows(iceberg: IcebergTable, declared: Table, shown: BooleanExpression
     if samples is Samples.NONE:
         return ""
     hidden = set(declared.sampled) if samples is Samples.IDS else set()
-    names = tuple(column.name for column in declared.all_columns if column.name not in hidden)
+    names = sorted((column.name for column in declared.all_columns if column.name not in hidden), key=_place)
     rows = first_rows(iceberg, names, _SAMPLE_ROWS, shown).to_pylist()
     if not rows:
         return ""
@@ -218,6 +238,13 @@ def plot_markdown(iceberg: IcebergTable, plot: Plot) -> str:
     rows: pa.Table = first_rows(iceberg, plot.columns, _PLOT_ROWS)
     picture = base64.b64encode(plot.draw(rows)).decode()
     return f"![{plot.title}](data:image/png;base64,{picture})"
+
+
+def _place(column: str) -> int:
+    """Where a column stands in a sample: what people read first, hashes last."""
+    if column in _READ_FIRST:
+        return _READ_FIRST.index(column)
+    return len(_READ_FIRST) + column.endswith(("sha256", "_id"))
 
 
 def _cell(value: Any) -> str:

@@ -74,7 +74,7 @@ def _run_all(
     unasked = set(_fetch(context, graph, lake, keys))
     failures = Failures(graph, {".".join(key.path) for key in unasked})
     planned = plan_runs(definitions, keys, None, context.instance, lake.ledger, lake.catalogue)
-    idle = {id(step) for step in idle_steps(planned, context.instance) if not unasked.intersection(step.keys)}
+    idle = {id(step) for step in idle_steps(graph, planned, context.instance) if not unasked.intersection(step.keys)}
     tags = {name: value for name, value in context.run.tags.items() if name.startswith("headrace/")}
     for one in planned:
         chosen = [step for step in one.steps if id(step) not in idle and not failures.keeps(step)]

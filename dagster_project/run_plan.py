@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spark_jobs.lake.run.binding import Binding
 
 _SHOWN_PARTITIONS = 5
+_CODE_VERSION = "dagster/code_version"  # tag of a materialization
 
 
 @dataclass(frozen=True)
@@ -132,15 +133,25 @@ def fetch_source(ledger: Ledger, binding: Binding | None) -> None:
         binding.fetch(ledger.catalogue, WAIT_SECONDS)
 
 
-def idle_steps(runs: Collection[PlannedRun], instance: dg.DagsterInstance) -> Iterator[PlannedStep]:
+def idle_steps(
+    graph: BaseAssetGraph[Any], runs: Collection[PlannedRun], instance: dg.DagsterInstance
+) -> Iterator[PlannedStep]:
     """Steps that a run can leave out: nothing is to be computed, and Dagster knows their tables.
 
-    A table that something else than Dagster computed is run once, so that the UI shows it.
+    A table that something else than Dagster computed is run once, so that the UI shows it; so is one whose settings
+    were edited and whose rows stay, or the UI would call it unsynced for ever.
     """
     idle = [step for run in runs for step in run.steps if step.forecast is not None and step.forecast.is_idle]
     keys = [key for step in idle for key in step.keys]
     records = instance.get_asset_records(keys) if keys else []
-    known = {one.asset_entry.asset_key for one in records if one.asset_entry.last_materialization is not None}
+    known = {
+        one.asset_entry.asset_key
+        for one in records
+        if (last := one.asset_entry.last_materialization) is not None
+        and last.asset_materialization is not None
+        and last.asset_materialization.tags is not None
+        and last.asset_materialization.tags.get(_CODE_VERSION) == graph.get(one.asset_entry.asset_key).code_version
+    }
     yield from (step for step in idle if known.issuperset(step.keys))
 
 

@@ -1,8 +1,7 @@
 """The thresholds of `headrace status` as asset checks of Dagster: they warn, and refuse nothing.
 
 Each stands at the table that it is about; those of a namespace are one step, which reads the lake once. They run with
-the jobs (`everything`, and that of the namespace) and by themselves in the UI, not with `headrace run`, whose user has
-`headrace status --check`.
+the tables, in jobs as in `headrace run`, and by themselves in the UI.
 """
 
 from __future__ import annotations

@@ -88,6 +88,11 @@ class ProjectFolder:
         return self.package.name
 
     @property
+    def location(self) -> str:
+        """Name of Dagster's code location, as in workspace.yaml: schedules, sensors and runs are kept by it."""
+        return "headrace" if self.module == "dagster_project" else self.module
+
+    @property
     def defs(self) -> Path:
         """Folder of the declarations."""
         return self.package / "defs"

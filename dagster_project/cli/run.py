@@ -22,7 +22,7 @@ import click
 
 from dagster_project.cli.output import original_streams, print_plain
 from dagster_project.cli.plan import show_plan
-from dagster_project.cli.project import dagster_home, load_definitions, select
+from dagster_project.cli.project import dagster_home, load_definitions, project_folder, select
 from dagster_project.cli.step_lines import StepLine, Watch, print_left, print_line
 from dagster_project.exceptions import CheckFailedError, CommandError, RunFailedError
 from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dagster_project.run_plan import Failures, PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
 
+_RETRIES = "dagster/max_retries"  # a command that was killed is not run again by the daemon
 _NAMED = 3  # failed tables in the last line
 _COUNTED = {
     "computed": "computed",
@@ -69,7 +70,7 @@ _ALWAYS = ("computed", "unchanged")
 def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **given: Any) -> None:
     """Bring tables up to date: all of them, or those of SELECTION.
 
-    SELECTION is a dataset, a corpus, a table (main.tokens), or Dagster's own syntax (group:main, key:"main/tokens"+).
+    SELECTION is a dataset, a corpus, a table (main.tokens), or Dagster's own syntax (key:"main/tokens"+).
     With --rollout each step of documents is computed for some of the shards and compared with what is published, before
     all of it is computed; where a column's mean moved too far, the step fails and its table stays as it was.
 
@@ -244,7 +245,7 @@ def execute(
         for text in end_dead_runs(instance):
             tell(text)
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
-        idle = set(map(id, idle_steps(runs, instance)))
+        idle = set(map(id, idle_steps(graph, runs, instance)))
         due = [step.forecast for planned in runs for step in planned.steps if id(step) not in idle]
         if any(due):
             tell(str(choose(settings.warehouse, functools.partial(engine_needs, due))))
@@ -266,7 +267,8 @@ def execute(
                 run_id = str(uuid.uuid4())
                 if run_ids is not None:
                     run_ids.append(run_id)
-                lines += _execute_once(definitions, instance, run_id, chosen, planned.partition, show, tags)
+                job = _job_of(definitions, selection, chosen)
+                lines += _execute_once(definitions, job, instance, run_id, chosen, planned.partition, show, tags)
             left += _left_lines(failed, busy, lines)
         for line in left:
             show(line)
@@ -336,8 +338,22 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
         yield f"{table} is packed anew, as a new generation, if its rows change{f': {effect}' if effect else ''}"
 
 
+def _job_of(definitions: dg.Definitions, selection: Sequence[str], steps: Sequence[PlannedStep]) -> dg.JobDefinition:
+    """The job that shows a run: `everything`, that of the one dataset or corpus named, or one without a name."""
+    from dagster_project.automation import EVERYTHING
+
+    wanted = {key for step in steps for key in step.keys}
+    name = selection[0] if len(selection) == 1 else EVERYTHING
+    if len(selection) < 2 and any(getattr(job, "name", None) == name for job in definitions.jobs or ()):
+        job = definitions.resolve_job_def(name)
+        if wanted <= job.asset_layer.executable_asset_keys:
+            return job
+    return definitions.resolve_implicit_global_asset_job_def()
+
+
 def _execute_once(
     definitions: dg.Definitions,
+    job: dg.JobDefinition,
     instance: dg.DagsterInstance,
     run_id: str,
     steps: Sequence[PlannedStep],
@@ -356,7 +372,6 @@ def _execute_once(
     graph = definitions.resolve_asset_graph()
     watch = Watch({graph.get(step.keys[0]).assets_def.node_def.name: step.tables[0] for step in steps}, partition, show)
 
-    job = definitions.resolve_implicit_global_asset_job_def()
     collector = threading.Thread(target=watch.follow, name="run-lines", daemon=True)
     collector.start()
     # In this process, since Dagster's own watcher reads the database again after each event.
@@ -369,7 +384,8 @@ def _execute_once(
             asset_selection=[key for step in steps for key in step.keys],
             partition_key=partition,
             raise_on_error=False,
-            tags={"headrace/command": "run", **tags},
+            tags={"headrace/command": "run", _RETRIES: "0", **tags},
+            location=project_folder().location,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
     finally:

@@ -93,8 +93,7 @@ def _workspace() -> Iterator[Path]:
     location = {
         "module_name": f"{folder.module}.definitions",
         "working_directory": str(folder.package.parent),
-        # As in workspace.yaml: Dagster keeps schedules and sensors by this name.
-        "location_name": "headrace" if folder.module == "dagster_project" else folder.module,
+        "location_name": folder.location,
     }
     with tempfile.TemporaryDirectory(prefix="headrace-") as made:
         file = Path(made) / "workspace.yaml"

@@ -153,7 +153,11 @@ ARRIVALS = Table(
     listed="status <> 'deleted' OR content_sha256 IS NOT NULL",  # no rows of single documents, which may be many
     condensed=without_superseded,
     notice=Notice(
-        "nothing_rejected", "status = 'rejected'", "rejected", "reason", "every file and record could be used"
+        "nothing_rejected",
+        "status = 'rejected'",
+        "rejected",
+        "reason",
+        "every file and record could be used, or no more are rejected than before",
     ),
 )
 

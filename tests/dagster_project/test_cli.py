@@ -164,7 +164,8 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
     ((_, attributes),) = declarations("headrace.Corpus")
     assert attributes == {"name": "small", "datasets": ["notes"], "window_tokens": [2048]}
     groups = {spec.group_name for spec in load_definitions().resolve_all_asset_specs()}
-    assert groups == {"notes", "small", "maintenance"}
+    stages = {f"small_{stage}" for stage in ("1_members", "2_duplicates", "4_tokens", "5_packed", "measures")}
+    assert groups == {"notes", "maintenance", *stages}
 
 
 def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_env: Path, capfd: Said) -> None:
@@ -682,8 +683,9 @@ def test_every_table_of_a_run_has_a_line() -> None:
     shown: list[StepLine] = []
     steps = [PlannedStep((good.key,), None, None), PlannedStep(tuple(bad.keys), None, None)]
     definitions = dg.Definitions(assets=[good, bad], executor=dg.in_process_executor)
+    job = definitions.resolve_implicit_global_asset_job_def()
     with dg.DagsterInstance.ephemeral() as instance:
-        lines = _execute_once(definitions, instance, str(uuid.uuid4()), steps, None, shown.append, {})
+        lines = _execute_once(definitions, job, instance, str(uuid.uuid4()), steps, None, shown.append, {})
     assert lines == shown
     assert {(line.table, line.status, line.detail) for line in lines} == {
         ("notes.good", "computed", "all"),

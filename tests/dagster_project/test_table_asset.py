@@ -239,7 +239,7 @@ def test_a_failed_audit_shows_in_red_and_changes_nothing(spark: object, tmp_path
 
 def test_samples_follow_the_policy(spark: object, tmp_path: Path) -> None:
     """Nothing, rows without the texts of documents, or rows with them."""
-    shown = {"none": None, "ids": "| n |\n| --- |\n| 0 |", "text": "| n | text |\n| --- | --- |\n| 0 | name of 0 |"}
+    shown = {"none": None, "ids": "| n |\n| --- |\n| 0 |", "text": "| text | n |\n| --- | --- |\n| name of 0 | 0 |"}
     project = Project(tmp_path, *(numbers_asset(f"{one}.numbers", samples=Samples(one)) for one in shown))
     result = project.run(config={f"{one}.numbers": {"count": 1} for one in shown})
     assert result.success, failures(result)

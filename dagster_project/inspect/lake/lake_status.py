@@ -132,7 +132,8 @@ class NamespaceStatus:
         rate: documents per second of step time, in the newest increment.
         unchanged_steps: tables that the last run did not compute, of all.
         tables: how many it has.
-        error_share: what was refused for a fault, of that and of what landed, newest increment; None for a corpus.
+        error_share: files and records of the newest increment that were refused for a fault, of all that it read; None
+            for a corpus.
         left_out: files of the newest increment that the source does not take: other kinds, other formats.
         rejected: share of the newest increment's documents that each rule rejects.
         rejected_before: the same of all earlier increments.
@@ -345,14 +346,18 @@ def _removed_shares(
 def _refused(catalogue: Catalog, name: str, numbers: list[int]) -> dict[str, Any]:
     """Share of the newest increment's arrivals that were refused for a fault, and how many files are not taken.
 
-    Files that did not change are not counted.
+    Files that did not change are not counted. Where records were refused, all documents of the dataset count too: a
+    file of 400 records of which one is refused each time it is read is not half refused.
     """
     table = load_table(catalogue, f"{name}.arrivals")
     if not numbers or table is None or table.current_snapshot() is None:
         return {}
     counts: Counter[tuple[str, str | None]] = Counter()
     newest = EqualTo("increment", numbers[-1])
-    for batch in table.scan(newest, selected_fields=("status", "reason")).to_arrow_batch_reader():
+    of_records = False
+    for batch in table.scan(newest, selected_fields=("status", "reason", "location")).to_arrow_batch_reader():
+        refused_at = batch.filter(pc.equal(batch["status"], "rejected"))["location"]
+        of_records = of_records or bool(pc.any(pc.match_substring(refused_at, "#")).as_py())
         groups = pa.Table.from_batches([batch]).group_by(["status", "reason"]).aggregate([([], "count_all")])
         for row in groups.to_pylist():
             counts[row["status"], row["reason"]] += row["count_all"]
@@ -360,6 +365,10 @@ def _refused(catalogue: Catalog, name: str, numbers: list[int]) -> dict[str, Any
     refused = {reason: count for (status, reason), count in counts.items() if status == "rejected"}
     left_out = sum(count for reason, count in refused.items() if reason in LEFT_OUT)
     faults = sum(refused.values()) - left_out
+    documents = load_table(catalogue, f"{name}.documents") if of_records else None
+    snapshot = documents.current_snapshot() if documents is not None else None
+    if snapshot is not None and snapshot.summary is not None:
+        landed += int(snapshot.summary.additional_properties.get("total-records", 0))
     return {"error_share": faults / (landed + faults) if faults else 0.0, "left_out": left_out}
 
 

@@ -66,10 +66,17 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
 @click.option(
     "--failed", metavar="RULE", help="of verdicts: show documents (20) that failed RULE, borderline ones first"
 )
+@click.option("--window", type=click.IntRange(min=0), help="of a packed table: show this window's documents, decoded")
 @click.option("--quarantined", is_flag=True, help="show rows that wait in quarantine; it leaves a row of system.audit")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def show_table(
-    identifier: str, row_count: int | None, where: str | None, failed: str | None, quarantined: bool, as_json: bool
+    identifier: str,
+    row_count: int | None,
+    where: str | None,
+    failed: str | None,
+    window: int | None,
+    quarantined: bool,
+    as_json: bool,
 ) -> None:
     """Show one table: columns, properties, and the facts of each increment; or some of its rows.
 
@@ -85,6 +92,12 @@ def show_table(
     names = {field.name for field in iceberg.schema().fields}
     if failed is not None and (where is not None or "failed" not in names):
         raise CommandError(f"table show {identifier} --failed {failed}: give it with NAME.verdicts, without --where")
+    if window is not None:
+        if hidden_columns(identifier):
+            raise CommandError(f"{identifier}: its corpus does not say `samples: text`, so no window is decoded")
+        note_read(catalogue, [identifier], quarantined)
+        _show_window(catalogue, identifier, window, as_json)
+        return
     if failed is not None or row_count is not None or where is not None:
         held = quarantine_that_holds(identifier, iceberg.properties)
         hidden = [] if held else hidden_columns(identifier)
@@ -168,6 +181,22 @@ def _show_rows(
         click.echo(f"{identifier} has no {'such ' if where else ''}row")
     if hidden:
         click.echo(f"{', '.join(hidden)}: texts, shown where the declaration of {identifier} says `samples: text`")
+
+
+def _show_window(catalogue: Catalog, identifier: str, ordinal: int, as_json: bool) -> None:
+    """Print the documents of a window with their text."""
+    from dagster_project.inspect.documents.document_windows import decoded_window
+    from dagster_project.inspect.documents.side_by_side import printable
+
+    parts = decoded_window(catalogue, identifier, ordinal)
+    if as_json:
+        click.echo(json.dumps([vars(part) for part in parts], indent=2))
+        return
+    for part in parts:
+        first, last = part.document_start, part.document_start + part.token_count
+        click.echo(f"-- {part.doc_id[:12]} {part.path}, tokens {first:,} to {last:,}")
+        click.echo("\n".join(map(printable, part.text.splitlines())))
+    click.echo(f"-- {sum(part.token_count for part in parts):,} tokens of {len(parts)} documents; padding follows")
 
 
 def _show_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Find the windows that hold a document, in all packed tables."""
+"""Find the windows that hold a document, in all packed tables; decode a window."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, EqualTo
+from pyiceberg.expressions import And, EqualTo, In
 from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.inspect.documents.document_lookup import FoundDocument
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends, pinned_snapshots
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.generations import ServedHead, served_heads
-from spark_jobs.packing.ordinals import find_windows
+from spark_jobs.packing.ordinals import find_windows, packed_facts
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,66 @@ def windows_of(catalogue: Catalog, document: FoundDocument) -> list[HeldIn]:
                 identifier, table, head, document.doc_id
             )
     return found
+
+
+@dataclass(frozen=True)
+class WindowPart:
+    """One document's part of a window, decoded.
+
+    Attributes:
+        doc_id: the document.
+        path: its path; empty where its dataset does not have it any more.
+        document_start: number of the part's first token among the document's own.
+        token_count: tokens, specials included.
+        text: those tokens, special ones included.
+    """
+
+    doc_id: str
+    path: str
+    document_start: int
+    token_count: int
+    text: str
+
+
+def decoded_window(catalogue: Catalog, identifier: str, ordinal: int) -> list[WindowPart]:
+    """The parts of a window of the newest rows of a packed table, in order; what follows them is padding.
+
+    Raises:
+        ConfigError: it is no packed table.
+        InputError: there is no such window, or the tokenizer that it was made with is not in the lake any more.
+    """
+    from tokenizers import Tokenizer
+
+    table = load_table(catalogue, identifier)
+    if table is None:
+        raise InputError(f"table {identifier} is not in the lake; `headrace table list` shows those there")
+    dataset = packed_facts(identifier, table).dataset
+    rows = read_rows(catalogue, identifier, ("input_ids", "segments"), EqualTo("ordinal", ordinal))
+    if not rows:
+        raise InputError(f"{identifier} has no window {ordinal}; ordinals begin at 0")
+    sha256 = table.properties["headrace.tokenizer-sha256"]
+    files = read_rows(catalogue, f"{identifier.split('.')[0]}.tokenizer", ("file",), EqualTo("sha256", sha256))
+    if not files:
+        raise InputError(
+            f"{identifier}: the tokenizer {sha256[:12]} is not in the lake any more, so nothing is decoded"
+        )
+    tokenizer = Tokenizer.from_str(files[0]["file"])
+    segments = rows[0]["segments"]
+    wanted = In("doc_id", {segment["doc_id"] for segment in segments})
+    found = read_rows(catalogue, f"{dataset}.documents", ("doc_id", "path"), wanted) if segments else []
+    paths = {row["doc_id"]: row["path"] for row in found}
+    return [
+        WindowPart(
+            segment["doc_id"],
+            paths.get(segment["doc_id"], ""),
+            segment["document_start"],
+            segment["token_count"],
+            tokenizer.decode(
+                rows[0]["input_ids"][segment["window_start"] :][: segment["token_count"]], skip_special_tokens=False
+            ),
+        )
+        for segment in segments
+    ]
 
 
 def _parts(

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 
 from dagster_project.cli import run_command
+from dagster_project.inspect.documents.document_windows import decoded_window
 from dagster_project.inspect.documents.search import search
 from dagster_project.inspect.documents.shown_text import edited_lines
 from dagster_project.inspect.lake.run_history import changes, past_runs
 from spark_jobs.dedup.removal.survivors import SURVIVORS
+from spark_jobs.exceptions import InputError
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings, settings_at
+from spark_jobs.packing.packed import packed_step
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.texts import TEXTS
+from spark_jobs.tokens.tokenizer import TOKENIZER
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.inspect.test_lake_status import put
 
@@ -70,6 +76,29 @@ def test_a_search_reads_until_it_has_enough(tmp_path: Path) -> None:
     few = search(catalogue, "notes", "mill", 1)
     assert len(few.hits) == 1 and few.searched < few.total
     assert search(catalogue, "none", "mill", 1).hits == []
+
+
+def test_a_window_is_decoded_document_by_document(tmp_path: Path) -> None:
+    """By the tokenizer that its table names, not by one that the corpus has beside it; what is padding is left."""
+    catalogue = open_catalogue(settings_at(tmp_path))
+    facts = {"headrace.tokenizer-sha256": "right", "headrace.window-tokens": "8"}
+    declared = replace(packed_step("notes", 8).table, properties=facts)
+    segments = [
+        {"doc_id": "a", "document_start": 3, "token_count": 2, "window_start": 0},
+        {"doc_id": "b", "document_start": 0, "token_count": 3, "window_start": 2},
+    ]
+    ids = [1, 2, 2, 1, 1, 0, 0, 0]
+    put(catalogue, "main", declared, 0, [{"ordinal": 7, "input_ids": ids, "token_count": 5, "segments": segments}])
+    catalogue.load_table("main.packed_notes_8").transaction().set_properties(facts).commit_transaction()
+    for sha256, words in (("wrong", ("-", "x", "y")), ("right", ("-", "one", "two"))):
+        file = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)})).to_str()
+        put(catalogue, "main", TOKENIZER, 0, [{"sha256": sha256, "file": file}])
+    put(catalogue, "notes", DOCUMENTS, 0, [{"doc_id": "a", "path": "a.txt"}])
+    first, second = decoded_window(catalogue, "main.packed_notes_8", 7)
+    assert (first.path, first.text, first.document_start) == ("a.txt", "one two", 3)
+    assert (second.path, second.text) == ("", "two one one")
+    with pytest.raises(InputError, match="has no window 8"):
+        decoded_window(catalogue, "main.packed_notes_8", 8)
 
 
 @pytest.mark.parametrize("later", [False, True])

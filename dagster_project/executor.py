@@ -127,7 +127,8 @@ def _with_origin(instance: dg.DagsterInstance, location: str, job: str) -> dg.Da
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), SINGLETON_REPOSITORY_NAME)
     made = copy.copy(instance)
     origin = RemoteJobOrigin(repository, job)
-    made.create_run_for_job = functools.partial(instance.create_run_for_job, remote_job_origin=origin)
+    own = functools.partial(instance.create_run_for_job, remote_job_origin=origin)
+    made.create_run_for_job = own  # type: ignore[method-assign]
     return made
 
 

@@ -30,7 +30,14 @@ _PLOT_ROWS = 1_000_000
 _SHOWN_COUNTS = 5
 _KEPT = ("sample", "rejected_sample", "plot", "kept_share")
 # What people look at first, and what only programs compare, in the order of a page.
-_FIRST = ("dagster/row_count", "rows_of_all_partitions", "kept_share", "share_of_members", "rejected_share", "note")
+_FIRST: tuple[str, ...] = (
+    "dagster/row_count",
+    "rows_of_all_partitions",
+    "kept_share",
+    "share_of_members",
+    "rejected_share",
+    "note",
+)
 _FIRST += ("notice", "rollout", "sample", "rejected_sample", "plot")
 _LAST = ("iceberg/snapshot_id", "data_version", "step_key", "dagster/column_lineage")
 

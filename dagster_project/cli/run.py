@@ -346,7 +346,7 @@ def _job_of(definitions: dg.Definitions, selection: Sequence[str], steps: Sequen
     name = selection[0] if len(selection) == 1 else EVERYTHING
     if len(selection) < 2 and any(getattr(job, "name", None) == name for job in definitions.jobs or ()):
         job = definitions.resolve_job_def(name)
-        if wanted <= job.asset_layer.executable_asset_keys:
+        if wanted.issubset(job.asset_layer.executable_asset_keys):
             return job
     return definitions.resolve_implicit_global_asset_job_def()
 

@@ -40,6 +40,7 @@ from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import tables_in
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.streams import follower_state
+from spark_jobs.sources.generated.attempts import AnswerStore
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -141,6 +142,7 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
             raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
     with table_leases(catalogue, list(plan.tables)):  # not beside a run that writes them
         if isinstance(catalogue, SqlCatalog):
+            AnswerStore(catalogue, plan.dataset).forget()
             Checkpoints(catalogue, plan.dataset).forget()  # pages of an API, whose objects go below
         shutil.rmtree(follower_state(plan.dataset), ignore_errors=True)
         for table in sorted(plan.tables, key=lambda table: table.endswith(f".{_MAIN}")):

@@ -71,6 +71,7 @@ def _source_place(found: Traced) -> tuple[str, str]:
 @click.option("--increment", "increments", multiple=True, metavar="DATASET:N", help="all documents of an increment")
 @click.option("--table", "tables", multiple=True, help="packed table; by default all; may be repeated")
 @click.option("--with-duplicates", is_flag=True, help="also remove their duplicates, as corpora found them")
+@click.option("--with-derived", is_flag=True, help="also remove what models wrote from them, to any depth")
 @click.option(
     "--superseded", is_flag=True, help="of CORPUS..: those that a newer revision replaced, whatever it declares"
 )
@@ -101,6 +102,7 @@ def _excise_documents(
     increments: tuple[str, ...],
     tables: tuple[str, ...],
     with_duplicates: bool,
+    with_derived: bool,
     reason: str | None,
 ) -> None:
     """Remove documents that are named from packed tables."""
@@ -112,6 +114,7 @@ def _excise_documents(
     )
     from spark_jobs.lake.ledger.acts import EXCISE, note_act
     from spark_jobs.lake.run.excisions import record_excisions
+    from spark_jobs.sources.generated.families import descendants
 
     run_id = run_id_of("doc excise")
     lake = open_lake(run_id)
@@ -126,6 +129,11 @@ def _excise_documents(
         click.echo(line, err=as_json)
     if with_duplicates:
         wanted |= duplicates.keys()
+    derived = descendants(catalogue, wanted) - wanted
+    if derived:
+        said = "go too" if with_derived else "stay; --with-derived removes them too"
+        click.echo(f"{len(derived):,} documents that models wrote from these {said}", err=as_json)
+    wanted |= derived if with_derived else set()
     if not yes:
         click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
     # `system.excisions` names the documents by the run.

@@ -91,6 +91,16 @@ def corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) ->
     return [corpus]
 
 
+def written_from(metadata: Mapping[str, str]) -> str:
+    """Which part of which document a model wrote it from; empty where none did."""
+    if not {"parent", "parent_dataset", "model"} <= metadata.keys():
+        return ""
+    return (
+        f"written by {metadata['model']} from bytes {metadata.get('parent_bytes', '?')} of {metadata['parent']} of "
+        f"{metadata['parent_dataset']}; headrace doc why {metadata['parent'][:12]}"
+    )
+
+
 def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
     """Findings from the tables of its dataset."""
     name = document.dataset
@@ -99,7 +109,8 @@ def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Fi
     licence = document.licence or "no licence known"
     belongs = f"repository {document.repository}" if document.repository else "no repository"
     rows = read_rows(catalogue, f"{name}.documents", ("metadata",), document.row)
-    place = extraction_place(dict(rows[0]["metadata"])) if rows else None
+    metadata = dict(rows[0]["metadata"]) if rows else {}
+    place = extraction_place(metadata) or written_from(metadata)
     extracted = f"; {place}" if place else ""
     kind = f"{document.kind}, {document.language}" if document.language else document.kind
     yield Finding(

@@ -5,6 +5,7 @@ source: {kind: python_docs, directories: [~/src/*]}
 source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
 source: {kind: git, repositories: [~/mirrors/*.git], revisions: tags, select: {min_commits: 10}}
 source: {kind: packages, path: ~/wheels}
+source: {kind: generated, parents: {dataset: notes}, templates: [questions], endpoint: {url: .., model: ..}}
 source: {kind: api, url: https://host.example/v1/items, records: data, text_column: body, id_column: id}
 source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
 
@@ -25,6 +26,7 @@ from spark_jobs.plugins import load
 from spark_jobs.sources.config.api_config import ApiSource, Limits, PagedSource
 from spark_jobs.sources.config.file_reading import Described, Kind
 from spark_jobs.sources.config.file_source import FileSource
+from spark_jobs.sources.config.generated_config import GeneratedSource
 from spark_jobs.sources.config.iceberg_source import IcebergSource
 from spark_jobs.sources.config.stream_config import StreamSource
 from spark_jobs.sources.licences import spdx_expression
@@ -192,7 +194,7 @@ class FilesSource(FileSource):
 
 TreeSource = PythonCodeSource | PythonDocsSource | FileSource
 _OWN = PythonCodeSource | PythonDocsSource | FilesSource | IcebergSource | PackagesSource | GitSource
-_OWN_KINDS = ("python_code", "python_docs", "files", "iceberg", "packages", "git", "api", "stream")
+_OWN_KINDS = ("python_code", "python_docs", "files", "iceberg", "packages", "git", "api", "stream", "generated")
 
 
 def _of_its_kind(value: Any, own: Any) -> Any:
@@ -213,7 +215,7 @@ def _of_its_kind(value: Any, own: Any) -> Any:
 
 
 Source = Annotated[
-    SerializeAsAny[Annotated[_OWN | ApiSource | StreamSource, Field(discriminator="kind")]],
+    SerializeAsAny[Annotated[_OWN | ApiSource | StreamSource | GeneratedSource, Field(discriminator="kind")]],
     WrapValidator(_of_its_kind),
 ]
 
@@ -256,7 +258,9 @@ class DocumentsConfig(BaseModel):
     @property
     def is_fetched(self) -> bool:
         """Whether a run asks the source for what is new before it can list it."""
-        return isinstance(self.source, ApiSource) or bool(isinstance(self.source, FilesSource) and self.source.urls)
+        return isinstance(self.source, ApiSource | GeneratedSource) or bool(
+            isinstance(self.source, FilesSource) and self.source.urls
+        )
 
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:

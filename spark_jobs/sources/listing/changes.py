@@ -27,6 +27,7 @@ from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.api_config import ApiSource, PagedSource
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.file_source import FileSource
+from spark_jobs.sources.config.generated_config import GeneratedSource
 from spark_jobs.sources.config.source_config import (
     DocumentsConfig,
     FilesSource,
@@ -133,8 +134,12 @@ def _looked_at_too(
 
 
 def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-    """Fetch what an API has, so that `discover` can list it; see `api.fetch`. Other sources are read where they are."""
-    if config.is_fetched:
+    """Fetch what an API has, or a model writes, so that `discover` can list it; others are read where they are."""
+    if isinstance(config.source, GeneratedSource):
+        from spark_jobs.sources.generated.fetch import fetch_answers
+
+        fetch_answers(config.dataset, config.source, catalogue, objects, wait_seconds)
+    elif config.is_fetched:
         assert isinstance(config.source, ApiSource | FilesSource)
         from spark_jobs.sources.api.fetch import fetch_source
 

@@ -1,0 +1,176 @@
+r"""The config of a dataset that a model writes: documents of another dataset or corpus, rephrased.
+
+source:
+  kind: generated
+  parents: {dataset: notes}                       # what its policy keeps; or {corpus: main}, its survivors
+  templates: [questions, {name: rhyme, user: "Write it in verse: {text}"}]
+  endpoint: {url: http://127.0.0.1:8000/v1, model: my-model}
+  accepted: 10_000
+  asked_at_most: 20_000
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Final, Literal
+
+from pydantic import Field, model_validator
+
+from spark_jobs.exceptions import did_you_mean
+from spark_jobs.sources.config.api_config import VARIABLE, PagedSource, _Model
+
+_NAME = r"^[a-z][a-z0-9_]{0,40}$"
+_SYSTEM: Final = "You rewrite texts for training. Use only what the text says. Answer in the language of the text."
+# The kinds of tasks are those of Nemotron-CC (Su et al. 2024, arXiv 2412.02595); the wording is our own.
+_OWN: Final = {
+    "questions": "Write up to eight questions of different kinds about the text below, each followed by its answer. "
+    "Begin each question with 'Q: ' and each answer with 'A: '.",
+    "distil": "Rewrite the text below in half of its length. Keep every fact and figure; leave out what says nothing.",
+    "knowledge": "Write down the knowledge in the text below as complete sentences that can be understood without it. "
+    "Leave out opinions, advertisements and what concerns only this text.",
+    "list": "Write the information of the text below as a list of short points in order, with headings where needed.",
+    "simple": "Rewrite the text below in plain short sentences that a twelve-year-old can follow.",
+    "formal": "Rewrite the text below in the style of an encyclopedia.",
+}
+
+
+class Template(_Model):
+    """What a model is asked about a text, and which form its answer must have."""
+
+    name: str = Field(pattern=_NAME, description="first part of its documents' paths")
+    user: str = Field(description="the message; {text} stands for the text of the parent")
+    system: str = Field("", description="the message before it; empty for none")
+    prefix: str = Field("", description="how a usable answer begins, white space left out; it is not part of the text")
+    answer_schema: dict[str, object] | None = Field(None, description="JSON schema of the answer, checked here")
+
+    @model_validator(mode="after")
+    def _holds_the_text(self) -> Template:
+        """Refuse a template that asks the same whatever the text."""
+        if "{text}" not in self.user:
+            raise ValueError(f"template {self.name}: user has no {{text}}, where the parent's text goes")
+        return self
+
+
+def template_of(given: str | Template) -> Template:
+    """A template of headrace's by its name, or one's own as it is. They are versioned by their text.
+
+    Raises:
+        ValueError: headrace has none of this name.
+    """
+    if isinstance(given, Template):
+        return given
+    if given not in _OWN:
+        raise ValueError(f"templates: there is no {given!r}{did_you_mean(given, _OWN)}; write {{name: .., user: ..}}")
+    return Template(name=given, system=_SYSTEM, user=f"{_OWN[given]}\n\n{{text}}", prefix="")
+
+
+class Parents(_Model):
+    """The documents that are asked about."""
+
+    dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which what its policy keeps is taken")
+    corpus: str | None = Field(None, pattern=_NAME, description="instead of a dataset: a corpus, with its survivors")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Parents:
+        """Refuse neither and both."""
+        if (self.dataset is None) == (self.corpus is None):
+            raise ValueError("parents: name a dataset or a corpus, one of them")
+        return self
+
+    @property
+    def table(self) -> str:
+        """The table that says which documents these are."""
+        return f"{self.dataset}.verdicts" if self.dataset is not None else f"{self.corpus}.survivors"
+
+
+class ModelEndpoint(_Model):
+    """An endpoint that speaks OpenAI's protocol for chat completions, and the model that it is asked for."""
+
+    url: str = Field(pattern=r"^https?://", description="its address, up to and with /v1")
+    model: str = Field(min_length=1, description="name of the model")
+    key: str | None = Field(None, pattern=VARIABLE, description="environment variable that holds the key")
+    answer_tokens: int = Field(1024, ge=1, description="most tokens of an answer, as it is asked for")
+    reads_characters: int = Field(
+        12_000, ge=100, description="characters that the model reads; longer parents are cut at paragraphs"
+    )
+    temperature: float = Field(0.7, ge=0, le=2, description="as it is asked for")
+    more: dict[str, object] = Field(default_factory=dict, description="further fields of each request, e.g. top_p")
+
+
+class Budget(_Model):
+    """What a dataset may cost, over all its runs; reserved before a request is sent, settled by its usage."""
+
+    tokens: int | None = Field(None, ge=1, description="of prompts and answers together")
+    money: float | None = Field(None, gt=0, description="in the currency of the prices")
+    price_in: float | None = Field(None, ge=0, description="of a million tokens of prompts")
+    price_out: float | None = Field(None, ge=0, description="of a million tokens of answers")
+
+    @model_validator(mode="after")
+    def _has_prices(self) -> Budget:
+        """Refuse a bound in money without prices: nothing is guessed."""
+        if self.money is not None and (self.price_in is None or self.price_out is None):
+            raise ValueError("budget: money needs price_in and price_out, of a million tokens each")
+        return self
+
+
+class Asking(_Model):
+    """How hard the endpoint is asked."""
+
+    at_once: int = Field(64, ge=1, le=4096, description="requests in flight")
+    requests_a_minute: float = Field(math.inf, gt=0, description="requests sent in a minute")
+    answer_seconds: float = Field(600, gt=0, description="for a whole answer, to its last byte")
+    attempts: int = Field(5, ge=1, description="attempts at a request; waits that the endpoint asks for are none")
+    backoff_seconds: float = Field(1, gt=0, description="longest wait after the first fault; twice that after the next")
+    silence_seconds: float = Field(300, gt=0, description="without a success; then the run stops with the reason")
+
+
+class GeneratedSource(PagedSource):
+    """Answers of a model about documents of the lake; docs/generated.md."""
+
+    kind: Literal["generated"] = "generated"
+    text_column: str = Field("text", pattern="^text$", description="the answer; there is no other")
+    id_column: str = Field("key", pattern="^key$", description="the request's key; there is no other")
+    unknown_fields: Literal["ignore", "metadata"] = "metadata"
+    parents: Parents = Field(description="which documents are asked about: {dataset: NAME} or {corpus: NAME}")
+    templates: tuple[str | Template, ...] = Field(
+        min_length=1,
+        description="names of headrace's (questions, distil, knowledge, list, simple, formal), or one's own: "
+        "{name: .., user: '.. {text}'}",
+    )
+    endpoint: ModelEndpoint = Field(description="who answers")
+    samples: int = Field(1, ge=1, description="answers to each parent and template")
+    accepted: int | None = Field(
+        None, ge=1, description="answers that are wanted; without it one to each parent, template and sample",
+        json_schema_extra={"affects_rows": False},
+    )  # fmt: skip
+    asked_at_most: int | None = Field(
+        None, ge=1, description="requests that are made for them", json_schema_extra={"affects_rows": False}
+    )
+    seed: int = Field(0, description="of the order in which parents are asked about")
+    on_cut: Literal["drop", "raise_limit_once", "keep"] = Field(
+        "drop", description="of an answer that came to its limit; it is never sent again unchanged"
+    )
+    max_copied: float = Field(0.8, ge=0, le=1, description="largest share of an answer's runs of 8 words in its parent")
+    max_longer: float = Field(5, gt=0, description="how many times as long as its parent an answer may be")
+    budget: Budget = Field(Budget(), description="what it may cost", json_schema_extra={"affects_rows": False})
+    asking: Asking = Field(
+        Asking(), description="how hard the endpoint is asked", json_schema_extra={"affects_rows": False}
+    )
+
+    @model_validator(mode="after")
+    def _templates_are_known(self) -> GeneratedSource:
+        """Refuse a name that is no template of headrace's, and two templates of one name."""
+        names = Counter(template_of(one).name for one in self.templates)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise ValueError(f"templates: {twice[0]} is there twice; name one of them otherwise")
+        return self
+
+    @property
+    def lake_tables(self) -> tuple[str, ...]:
+        """The table that says which documents are asked about; who may not read it may not read the answers."""
+        return (self.parents.table,)
+
+    def address(self, endpoint: str) -> str:
+        """The template, of which each page holds answers."""
+        return f"{self.endpoint.url.rstrip('/')}/{self.endpoint.model}/{endpoint}"

@@ -1,0 +1,155 @@
+"""An endpoint for tests and for a first try: a deterministic model of word pairs, that misbehaves on request.
+
+    python -m spark_jobs.sources.generated.stand_in --port 8000
+    python -m spark_jobs.sources.generated.stand_in --port 8000 --fault throttle=.1 --fault cut=.05
+
+It writes words of the prompt, each after one that it follows there, so the same request has the same answer. Use vLLM
+(`vllm serve MODEL`) or SGLang (`python -m sglang.launch_server --model-path MODEL`) for one that means something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import itertools
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+FAULTS = (
+    *("throttle", "hang", "trickle", "broken", "error_200", "no_usage", "null", "white_space", "cut", "refused"),
+    *("other_model", "unavailable", "rejected", "reasoning", "not_json", "copy"),
+)
+
+
+class StandIn:
+    """The endpoint's behaviour.
+
+    Attributes:
+        bodies: what was asked, in the order of arrival; each was answered, or not, as the fault says.
+        counts: faults that were made, by name.
+    """
+
+    def __init__(self, faults: dict[str, float] | None = None, seed: int = 0, seconds: float = 0.0) -> None:
+        """Make faults at these rates, and answer after so many seconds."""
+        self.faults, self._random, self._seconds = dict(faults or {}), random.Random(seed), seconds
+        self.bodies: list[dict[str, Any]] = []
+        self.counts: Counter[str] = Counter()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request of chat completion, or do what the fault says that was drawn for it."""
+        from aiohttp import web
+
+        body = await request.json()
+        self.bodies.append(body)
+        fault = next((name for name, rate in self.faults.items() if self._random.random() < rate), "")
+        self.counts[fault] += 1
+        await asyncio.sleep(self._seconds)
+        if fault == "throttle":
+            return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.2"})
+        if fault == "unavailable":
+            return web.json_response({"error": "starting"}, status=500)
+        if fault == "rejected":
+            return web.json_response({"error": {"message": "context too long"}}, status=400)
+        if fault == "error_200":
+            return web.json_response({"error": {"message": "out of memory"}})
+        if fault == "not_json":
+            return web.Response(text="<html>bad gateway</html>")
+        if fault == "hang":
+            await asyncio.sleep(3600)
+        data = json.dumps(self._completion(body, fault)).encode()
+        if fault in ("broken", "trickle"):
+            return await _slowly(request, data, breaks=fault == "broken")
+        return web.Response(body=data, content_type="application/json")
+
+    def _completion(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
+        """The JSON of an answer, with a fault inside."""
+        prompt, limit = body["messages"][-1]["content"], int(body["max_tokens"])
+        words = written(prompt, limit if fault == "cut" else min(limit, 120), json.dumps(body, sort_keys=True))
+        text: str | None = " ".join(words)
+        if fault in ("null", "reasoning"):
+            text = None
+        elif fault == "white_space":
+            text = "\n" * limit
+        elif fault == "copy":
+            text = prompt.partition("\n\n")[2]
+        message = {"role": "assistant", "content": text, "refusal": "I cannot" if fault == "refused" else None}
+        if fault == "reasoning":
+            message["reasoning_content"] = "Let me think."
+        finish = "length" if fault in ("cut", "white_space") else "stop"
+        made: dict[str, Any] = {
+            "model": f"{body['model']}-2" if fault == "other_model" else body["model"],
+            "system_fingerprint": "word-pairs",
+            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+            "usage": {"prompt_tokens": len(prompt.split()), "completion_tokens": len((text or "").split())},
+        }
+        if fault == "no_usage":
+            del made["usage"]
+        return made
+
+
+def written(prompt: str, count: int, seed: str) -> list[str]:
+    """So many words, each one that follows the one before somewhere in a prompt."""
+    words = re.findall(r"\S+", prompt)
+    follow = defaultdict(list)
+    for one, other in itertools.pairwise(words):
+        follow[one].append(other)
+    drawn = random.Random(hashlib.sha256(seed.encode()).digest())
+    made = [drawn.choice(words)] if words and count else []
+    while made and len(made) < count:
+        made.append(drawn.choice(follow.get(made[-1]) or words))
+    return made
+
+
+async def _slowly(request: web.Request, data: bytes, *, breaks: bool) -> web.StreamResponse:
+    """Send an answer byte by byte for ever, or break off in the middle of it."""
+    from aiohttp import web
+
+    response = web.StreamResponse(headers={"Content-Length": str(len(data)), "Content-Type": "application/json"})
+    await response.prepare(request)
+    await response.write(data[: len(data) // 2])
+    if breaks:
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+    for byte in data[len(data) // 2 :]:
+        await asyncio.sleep(5)
+        await response.write(bytes([byte]))
+    return response
+
+
+def application(stand_in: StandIn) -> web.Application:
+    """The endpoint as an application of aiohttp."""
+    from aiohttp import web
+
+    made = web.Application(client_max_size=1 << 30)
+    made.router.add_post("/v1/chat/completions", stand_in.answer)
+    return made
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    from aiohttp import web
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--seconds", type=float, default=0.0, help="before each answer")
+    parser.add_argument("--fault", action="append", default=[], metavar="NAME=SHARE", help=", ".join(FAULTS))
+    given = parser.parse_args()
+    faults = {}
+    for one in given.fault:
+        name, _, share = one.partition("=")
+        if name not in FAULTS:
+            parser.error(f"--fault {one}: there is no {name}; there are {', '.join(FAULTS)}")
+        faults[name] = float(share or 1)
+    web.run_app(application(StandIn(faults, seconds=given.seconds)), host="127.0.0.1", port=given.port, print=None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""Datasets that a model writes: what is asked, what is paid for, and what lands, whatever the endpoint does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.config.generated_config import GeneratedSource, Template
+from spark_jobs.sources.documents import DOCUMENTS
+from spark_jobs.sources.generated.answers import Answer, answer_of, copied_share, judged
+from spark_jobs.sources.generated.asking import Asked, Asker
+from spark_jobs.sources.generated.attempts import AnswerStore, Landed
+from spark_jobs.sources.generated.families import descendants
+from spark_jobs.sources.generated.fetch import seal
+from spark_jobs.sources.generated.requests import Parent, Request, parts_of, request_of
+from spark_jobs.sources.generated.stand_in import FAULTS, StandIn, application
+from tests.dagster_project.inspect.test_lake_status import put
+
+VOCABULARY = ["".join(letters) for letters in zip("bdfgklmnprstvz" * 2, "aeiou" * 6, "xyzklmnrstbdf" * 3, strict=False)]
+PLAIN = Template(name="plain", user="Say it again:\n\n{text}")
+
+
+def declared(url: str, **fields: Any) -> GeneratedSource:
+    """A source with one template."""
+    endpoint = {"url": url, "model": "m", **fields.pop("endpoint", {})}
+    asking = {"backoff_seconds": 0.05, "answer_seconds": 2, "silence_seconds": 20, **fields.pop("asking", {})}
+    return GeneratedSource.model_validate(
+        {"parents": {"dataset": "notes"}, "templates": [PLAIN], "endpoint": endpoint, "asking": asking, **fields}
+    )
+
+
+def requests_for(source: GeneratedSource, count: int, words: int = 120) -> list[Request]:
+    """Requests about texts of different words."""
+    drawn = random.Random(0)
+    texts = (" ".join([f"text{number}", *drawn.choices(VOCABULARY, k=words)]) for number in range(count))
+    parents = (Parent("notes", f"{number:032x}", text, 0, len(text)) for number, text in enumerate(texts))
+    return [request_of(parent, PLAIN, source.endpoint) for parent in parents]
+
+
+@contextmanager
+def served(stand_in: StandIn) -> Iterator[str]:
+    """The address of a stand-in in a thread of its own."""
+    loop, started, port = asyncio.new_event_loop(), threading.Event(), list[int]()
+
+    async def serve() -> None:
+        runner = web.AppRunner(application(stand_in))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port.append(runner.addresses[0][1])
+        started.set()
+
+    def run() -> None:
+        loop.run_until_complete(serve())
+        loop.run_forever()
+
+    threading.Thread(target=run, daemon=True).start()
+    started.wait()
+    yield f"http://127.0.0.1:{port[0]}/v1"
+    loop.call_soon_threadsafe(loop.stop)
+
+
+def ask(source: GeneratedSource, store: AnswerStore, asked: list[Request], wanted: int | None = None) -> Asked:
+    """Ask what has no answer yet."""
+    known = store.answered(one.key for one in asked)
+    return asyncio.run(Asker(source, store, seed=1).ask(iter([one for one in asked if one.key not in known]), wanted))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> AnswerStore:
+    """Answers of a dataset in a lake of its own."""
+    return AnswerStore(open_catalogue(settings_at(tmp_path)), "twin")
+
+
+def test_a_key_is_all_that_is_sent() -> None:
+    """Another text, template, model, limit, parameter, schema or sample is another key; the parent's name is none."""
+    source = declared("http://x/v1")
+    parent = Parent("notes", "a", "one two", 0, 7)
+    first = request_of(parent, PLAIN, source.endpoint)
+    others = [
+        request_of(Parent("notes", "a", "one  two", 0, 8), PLAIN, source.endpoint),
+        request_of(parent, Template(name="plain", user="Say it:\n\n{text}"), source.endpoint),
+        request_of(parent, Template(name="plain", user=PLAIN.user, system="Do."), source.endpoint),
+        request_of(parent, PLAIN, source.endpoint.model_copy(update={"model": "n"})),
+        request_of(parent, PLAIN, source.endpoint.model_copy(update={"more": {"top_p": 0.9}})),
+        request_of(parent, PLAIN, source.endpoint, sample=1),
+        request_of(parent, PLAIN, source.endpoint, answer_tokens=7),
+    ]
+    assert len({first.key, *(one.key for one in others)}) == 8
+    assert request_of(Parent("x", "b", "one two", 3, 10), PLAIN, source.endpoint).key == first.key
+
+
+@given(st.text(st.sampled_from("ab .\n。日"), max_size=400), st.integers(100, 150))
+def test_parts_of_a_parent_are_all_of_it(text: str, most: int) -> None:
+    """In order, none too long, nothing left out but white space; spans are bytes of the text."""
+    data, at = text.encode(), 0
+    for part in parts_of("d", "x", text, most):
+        assert data[part.start : part.end].decode() == part.text and len(part.text) <= most
+        assert not data[at : part.start].strip()
+        at = part.end
+    assert not data[at:].strip()
+
+
+def test_answers_are_judged_by_kind() -> None:
+    """Each kind of unusable answer has its reason; a usable one loses the prefix that was asked for."""
+    parent = "The mill stood at the river, and its race was dry for most of the summer of that year."
+    schema = Template(name="json", user="{text}", answer_schema={"type": "object", "required": ["q"]})
+    prefixed = Template(name="p", user="{text}", prefix="Here:")
+
+    def verdict(answer: Answer, template: Template = PLAIN, **more: Any) -> str:
+        return judged(answer, template, parent, 0.8, 5, **more)[1]
+
+    assert judged(Answer("Here: all is well"), prefixed, parent, 0.8, 5) == ("all is well", "")
+    assert verdict(Answer("all is well", finish="length")) == "cut"
+    assert verdict(Answer("all is well", finish="length"), keeps_cut=True) == ""
+    assert verdict(Answer("", refusal="no")) == verdict(Answer("x", finish="content_filter")) == "refused"
+    assert (verdict(Answer(" \n ")), verdict(Answer("", "thoughts"))) == ("empty", "reasoning_only")
+    assert verdict(Answer("all is well"), prefixed) == "form"
+    assert [verdict(Answer(one), schema) for one in ("{", "[]", '{"q": 1}')] == ["form", "form", ""]
+    assert verdict(Answer("a different word " * 200)) == "longer"
+    assert verdict(Answer("so it goes on " * 60)) == "repetitive"
+    assert verdict(Answer(f"{parent} Indeed.")) == "copied"
+    assert copied_share("水车在河边", "水车在河边。") == 1.0 and copied_share("", parent) == 0.0
+    assert "error: out of memory" in str(answer_of({"error": {"message": "out of memory"}}))
+    strange: Any
+    for strange in (None, [], {}, {"choices": []}, {"choices": [{}]}, {"choices": [{"message": 3}]}, {"choices": "x"}):
+        assert isinstance(answer_of(strange), str)
+    odd = answer_of({"choices": [{"message": {"content": None}}], "usage": {"prompt_tokens": -1}})
+    assert odd == Answer()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_endpoint_that_misbehaves_costs_its_own_requests_alone(fault: str, store: AnswerStore) -> None:
+    """A third of the attempts meet the fault; each request ends once, with an answer or a reason."""
+    stand_in = StandIn({fault: 0.3}, seed=5)
+    with served(stand_in) as url:
+        source = declared(url, asking={"at_once": 8, "attempts": 20, "answer_seconds": 0.5})
+        asked = requests_for(source, 40)
+        done = ask(source, store, asked)
+        outcomes = store.outcomes()
+        passing = {"throttle", "hang", "trickle", "broken", "error_200", "unavailable", "not_json", "no_usage"}
+        if fault == "other_model":
+            assert "now m-2" in done.stopped and 0 < sum(outcomes.values()) < 40
+            assert ask(source, store, asked).attempts > 0
+            return
+        assert not done.stopped and sum(outcomes.values()) == 40
+        assert (outcomes == {"": 40}) == (fault in passing) and stand_in.counts[fault] > 0
+        assert (
+            done.attempts
+            == len(stand_in.bodies)
+            == 40 + (stand_in.counts[fault] if fault in passing - {"no_usage"} else 0)
+        )
+        assert (store.spent()[2] > 0) == (fault == "no_usage")
+        reasons = {"null": "empty", "white_space": "cut", "reasoning": "reasoning_only", "copy": "copied"}
+        if fault not in passing:
+            assert set(outcomes) == {"", reasons.get(fault, fault)}
+        assert ask(source, store, asked).attempts == 0, "a key that was answered is never asked again"
+
+
+def test_a_cut_answer_is_asked_for_once_more_with_twice_the_limit(store: AnswerStore) -> None:
+    """Never unchanged; where that is cut too, it stays so, also in the next run."""
+    stand_in = StandIn({"cut": 1.0})
+    with served(stand_in) as url:
+        source = declared(url, on_cut="raise_limit_once", endpoint={"answer_tokens": 30})
+        asked = requests_for(source, 5)
+        ask(source, store, asked)
+        assert sorted(body["max_tokens"] for body in stand_in.bodies) == [30] * 5 + [60] * 5
+        assert store.outcomes() == {"cut": 10} and ask(source, store, asked).attempts == 0
+
+
+def test_a_budget_is_not_overspent_by_requests_in_flight(store: AnswerStore) -> None:
+    """64 at a time; it stops before, says so, and goes on once more is allowed."""
+    with served(StandIn(seconds=0.02)) as url:
+        source = declared(url, budget={"tokens": 20_000}, asking={"at_once": 64}, endpoint={"answer_tokens": 150})
+        asked = requests_for(source, 400)
+        done = ask(source, store, asked)
+        spent = sum(store.spent()[:2])
+        assert "budget" in done.stopped and 20_000 - 1000 < spent <= 20_000
+        more = source.model_copy(update={"budget": source.budget.model_copy(update={"tokens": 30_000})})
+        ask(more, store, asked)
+        assert 29_000 < sum(store.spent()[:2]) <= 30_000
+
+
+def test_no_more_are_accepted_than_wanted(store: AnswerStore) -> None:
+    """Though a third of them is refused."""
+    with served(StandIn({"null": 0.3}, seconds=0.01)) as url:
+        source = declared(url, asking={"at_once": 32})
+        done = ask(source, store, requests_for(source, 400), wanted=50)
+        assert done.accepted == store.outcomes()[""] == 50
+
+
+@pytest.mark.parametrize(("faults", "said"), [({"throttle": 1.0}, "no answer succeeded"), ({"hang": 1.0}, "no answer")])
+def test_an_endpoint_that_never_answers_ends_the_run_with_the_reason(
+    store: AnswerStore, faults: dict[str, float], said: str
+) -> None:
+    """Waits that it asks for cost no attempt, and are not waited for without end."""
+    with served(StandIn(faults)) as url:
+        source = declared(url, asking={"silence_seconds": 1.5, "answer_seconds": 30})
+        done = ask(source, store, requests_for(source, 20))
+        assert said in done.stopped and store.outcomes() == {}
+
+
+def test_an_address_that_is_wrong_ends_the_run_at_once(store: AnswerStore) -> None:
+    """One request is enough to know."""
+    with served(StandIn()) as url:
+        source = declared(url.replace("/v1", "/v2"), asking={"at_once": 1})
+        done = ask(source, store, requests_for(source, 20))
+        assert "404" in done.stopped and "correct source.endpoint" in done.stopped and done.attempts == 1
+
+
+def test_accepted_answers_land_once_as_pages(tmp_path: Path) -> None:
+    """Each with its parent, span, model and usage; what was sealed is not sealed again."""
+    catalogue = open_catalogue(settings_at(tmp_path))
+    store, pages = AnswerStore(catalogue, "twin"), Checkpoints(catalogue, "twin")
+    objects = ObjectFolder.of(catalogue, "twin")
+    with served(StandIn({"null": 0.3})) as url:
+        source = declared(url)
+        ask(source, store, requests_for(source, 30))
+    count = store.outcomes()[""]
+    assert (seal(store, pages, objects), seal(store, pages, objects)) == (count, 0)
+    ((page,),) = pages.all_pages().values()
+    assert page.object is not None and page.record_count == count
+    with objects.open(page.object) as file:
+        records = json.loads(bytes(file.read()))
+    assert len({one["key"] for one in records}) == count
+    assert all(one["parent_bytes"].startswith("0-") and one["model"] == "m" and one["tokens_out"] for one in records)
+    store.forget()
+    assert store.outcomes() == {}
+
+
+def test_a_family_is_all_that_was_written_from_a_document_to_any_depth(tmp_path: Path) -> None:
+    """Over datasets; what was refused, and what was written from another document, is not of it."""
+    catalogue = open_catalogue(settings_at(tmp_path))
+
+    def write(dataset: str, parent: str, doc_id: str, reason: str = "") -> None:
+        asked = request_of(Parent("notes", parent, f"of {parent}", 0, 9), PLAIN, declared("http://x/v1").endpoint)
+        AnswerStore(catalogue, dataset).write([], [Landed(asked, Answer(), "text", reason)])
+        put(catalogue, dataset, DOCUMENTS, 0, [{"doc_id": doc_id, "path": f"plain#{asked.key}", "metadata": []}])
+
+    write("twin", "root", "child")
+    write("twin", "other", "other_child")
+    write("third", "child", "grandchild")
+    write("third", "grandchild", "nothing", reason="copied")
+    assert descendants(catalogue, ["root"]) == {"child", "grandchild"}
+    assert descendants(catalogue, ["nobody"]) == set()
+    assert descendants(open_catalogue(settings_at(tmp_path / "new")), ["root"]) == set()
+
+
+_RUN = """
+import asyncio, sys
+from pathlib import Path
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
+from tests.spark_jobs.sources.test_generated import AnswerStore, Asker, declared, requests_for
+source = declared(sys.argv[1], asking={"at_once": 8})
+store = AnswerStore(open_catalogue(settings_at(Path(sys.argv[2]))), "twin")
+asked = requests_for(source, 150)
+known = store.answered(one.key for one in asked)
+print("asking", flush=True)
+asyncio.run(Asker(source, store).ask(one for one in asked if one.key not in known))
+"""
+
+
+def test_a_killed_run_pays_again_for_what_was_in_flight_alone(tmp_path: Path) -> None:
+    """Killed a few times in the middle: every request has one answer, and at most 8 a kill were asked twice."""
+    stand_in = StandIn(seconds=0.05)
+    kills = 3
+    with served(stand_in) as url:
+        command = [sys.executable, "-c", _RUN, url, str(tmp_path)]
+        for wanted in (*range(20, 20 + 40 * kills, 40), None):
+            with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "."}) as running:
+                assert running.stdout is not None and running.stdout.readline() == b"asking\n"
+                while wanted is not None and len(stand_in.bodies) < wanted and running.poll() is None:
+                    time.sleep(0.005)
+                if wanted is not None:
+                    running.send_signal(signal.SIGKILL)
+                running.wait()
+    engine: sa.Engine = open_catalogue(settings_at(tmp_path)).engine  # type: ignore[attr-defined]
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("select count(*) from headrace_answers")).scalar() == 150
+    assert 150 <= len(stand_in.bodies) <= 150 + 8 * kills
+
+
+def test_what_cannot_work_is_refused_before_anything_is_asked() -> None:
+    """Each in a line that names the field."""
+    for fields, said in (
+        ({"templates": ["question"]}, "did you mean 'questions'"),
+        ({"templates": ["list", "list"]}, "list is there twice"),
+        ({"templates": [{"name": "a", "user": "no place"}]}, "user has no {text}"),
+        ({"budget": {"money": 3}}, "money needs price_in and price_out"),
+        ({"parents": {}}, "name a dataset or a corpus"),
+        ({"parents": {"dataset": "a", "corpus": "b"}}, "name a dataset or a corpus"),
+        ({"text_column": "body"}, "text_column"),
+    ):
+        with pytest.raises(ValidationError, match=r"(?s).*") as caught:
+            declared("http://x/v1", **fields)
+        assert said in str(caught.value)
+    assert list(itertools.islice(FAULTS, 1)) == ["throttle"]

@@ -19,7 +19,7 @@ readonly STAMP=.venv/headrace-set-up SPARK_STAMP=.venv/headrace-spark UNFINISHED
 say() { echo "set-up: $*"; }
 fail() { echo "set-up: $*" >&2; exit 2; }
 
-fingerprint() { cat pyproject.toml requirements.lock setup/install.sh setup/uv.lock | sha256sum; }
+fingerprint() { { cat pyproject.toml requirements.lock setup/install.sh setup/uv.lock && pwd -P; } | sha256sum; }
 
 spark_fingerprint() { { fingerprint && cat spark_jobs/lake/session/jars.lock; } | sha256sum; }
 
@@ -121,6 +121,18 @@ adopt_network_settings() {
   export PIP_DISABLE_PIP_VERSION_CHECK=1 UV_NO_PROGRESS=1
 }
 
+# The scripts of a folder that was moved or copied name the Python of where it was made.
+mend_scripts() {
+  local old new from to script
+  old=$(sed -n "s/^VIRTUAL_ENV='\(.*\)'$/\1/p" "$VENV/bin/activate" 2>/dev/null || true)
+  new=$(pwd -P)/$VENV
+  if [ -z "$old" ] || [ "$old" = "$new" ]; then return; fi
+  case $new in *[[:space:]]*) rm -rf "$VENV"; return ;; esac # a script's first line cannot name such a path
+  say "this folder was moved: the scripts of $VENV are told so"
+  from=$(sed 's/[][\.*^$|]/\\&/g' <<<"$old") to=$(sed 's/[\&|]/\\&/g' <<<"$new")
+  grep -rlIF "$old" "$VENV/bin" | while read -r script; do sed -i "s|$from|$to|g" "$script"; done
+}
+
 install_packages() {
   local pip=("$uv" pip install --python "$VENV/bin/python" --build-constraints requirements.lock)
   # A package that was cut off half-way can look installed, so what was not finished is made anew, out of uv's cache.
@@ -156,6 +168,7 @@ set_up() {
   adopt_network_settings
   find_uv
   say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
+  mend_scripts
   install_packages
   say "compiling kernels, one or two minutes"
   quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.rehearsal

@@ -35,17 +35,22 @@ def test_the_tutorials_are_listed_in_the_order_of_the_site() -> None:
 @pytest.mark.nightly
 def test_every_command_of_the_tutorials_prints_what_they_show(tmp_path: Path) -> None:
     """All pages from top to bottom as one shell session; `...` stands for anything, white space for any other."""
-    script, expected = as_script("".join((_TUTORIALS / page).read_text() for page in _PAGES))
     checkout = Checkout(tmp_path)
-    path = f"{Path(sys.executable).parent}:{checkout.environment['PATH']}"
+    type_commands("".join((_TUTORIALS / page).read_text() for page in _PAGES), checkout.root, checkout.environment)
+
+
+def type_commands(page: str, folder: Path, environment: dict[str, str]) -> None:
+    """Type the commands of a page in a folder, and compare what they print with what it shows."""
+    script, expected = as_script(page)
+    path = f"{Path(sys.executable).parent}:{environment['PATH']}"
     with socket.socket() as free:  # the port of another Blender on this machine may be taken
         free.bind(("127.0.0.1", 0))
         script = script.replace("7170", str(free.getsockname()[1]))
     done = subprocess.run(
         ["bash"],
         input=script,
-        cwd=checkout.root,
-        env={**checkout.environment, "PATH": path, "COLUMNS": "120"},
+        cwd=folder,
+        env={**environment, "PATH": path, "COLUMNS": "120"},
         capture_output=True,
         text=True,
         timeout=_SECONDS,

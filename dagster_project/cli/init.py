@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from dagster_project.cli.recipes import RECIPE_FOLDER, RECIPES
 from dagster_project.exceptions import CommandError
 
 _TEMPLATES = Path(__file__).with_name("new_project")
-_SOURCE_TEMPLATES = Path(__file__).with_name("new_source")
 _SUFFIX = ".template"
 _WORD = "PACKAGE"  # stands for the project's name, in paths and in texts
-_ORIGIN = "ORIGIN"  # stands for the place that headrace is installed from
 # Files whose names would have a meaning in headrace's own checkout, by the names that they have among the templates.
 _RENAMED = {"gitignore": ".gitignore", "workflows": ".github/workflows"}
 
@@ -23,11 +23,19 @@ _RENAMED = {"gitignore": ".gitignore", "workflows": ".github/workflows"}
 @click.command()
 @click.argument("name")
 @click.option("--at", "target", type=click.Path(path_type=Path), help="folder to make; NAME in this folder by default")
+@click.option(
+    "--recipe",
+    type=click.Choice(list(RECIPES)),
+    default="own",
+    show_default=True,
+    help="own: your files; web, code, books: a known corpus in small, with a sample (docs/recipes.md)",
+)
 @click.option("--source", "with_source", is_flag=True, help="with a source of your own, its dataset and its test")
-def init(name: str, target: Path | None, with_source: bool) -> None:
-    """Make a project: definitions, a dataset, a corpus, a table, tests, a CI workflow.
+def init(name: str, target: Path | None, recipe: str, with_source: bool) -> None:
+    """Make a project: definitions, a dataset, a corpus, tests, a CI workflow.
 
-    NAME is the project's Python package: small letters, digits and underscores.
+    NAME is the project's Python package: small letters, digits and underscores. A recipe writes the choices of a corpus
+    that others have published, each with its source, and a sample that they keep some of and drop some of.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
         raise CommandError(f"{name}: no name of a Python package; use small letters, digits and underscores")
@@ -37,17 +45,41 @@ def init(name: str, target: Path | None, with_source: bool) -> None:
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise CommandError(f"{root}: is there already and not empty; choose another name, or --at another folder")
     origin = _origin()
-    for templates in (_TEMPLATES, *([_SOURCE_TEMPLATES] if with_source else [])):
-        for file in sorted(templates.rglob(f"*{_SUFFIX}")):
-            parts = [_RENAMED.get(part, part) for part in file.relative_to(templates).with_suffix("").parts]
-            made = root / "/".join(parts).replace(_WORD, name)
-            made.parent.mkdir(parents=True, exist_ok=True)
-            made.write_text(file.read_text().replace(_WORD, name).replace(_ORIGIN, origin))
+    chosen = RECIPES[recipe]
+    steps = ["headrace doctor", *chosen.before_run, "headrace run"]
+    words = {
+        _WORD: name,
+        "ORIGIN": origin,  # the place that headrace is installed from
+        "EXTRAS": ",".join(sorted({"java", "platform", *chosen.extras})),
+        "RECIPE": recipe,
+        "COMMANDS": "\n".join(f"    {step}" for step in steps),
+    }
+    if chosen.write_sample is not None:  # first, since it may lack a program
+        chosen.write_sample(root / "data")
+    folders = [_TEMPLATES, *(RECIPE_FOLDER / one for one in (*chosen.folders, *(["source"] if with_source else [])))]
+    for folder in folders:
+        _write(folder, root, words)
+    missing = [package for package in chosen.packages if find_spec(package) is None]
+    install = (
+        [f"pip install 'headrace[{','.join(chosen.extras)}]{origin}'  # for {', '.join(missing)}"] if missing else []
+    )
     click.echo(f"made {root}. Next:")
-    for command in (f"cd {root}", "headrace doctor", "headrace run"):
+    for command in (f"cd {root}", *install, *steps):
         click.echo(f"  {command}")
     if origin.startswith(" @ file:"):
         click.echo(f"Its pyproject.toml takes headrace from {origin[3:]}; for other machines name an address there.")
+
+
+def _write(templates: Path, root: Path, words: dict[str, str]) -> None:
+    """Write the templates of a folder into a project, each word replaced by what it stands for."""
+    for file in sorted(templates.rglob(f"*{_SUFFIX}")):
+        parts = [_RENAMED.get(part, part) for part in file.relative_to(templates).with_suffix("").parts]
+        made = root / "/".join(parts).replace(_WORD, words[_WORD])
+        made.parent.mkdir(parents=True, exist_ok=True)
+        text = file.read_text("utf-8")
+        for word, meant in words.items():
+            text = text.replace(word, meant)
+        made.write_text(text, "utf-8")
 
 
 def _origin() -> str:

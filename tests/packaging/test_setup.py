@@ -143,6 +143,26 @@ def test_set_up_runs_once_and_again_when_a_lock_changes(with_python: Machine) ->
         assert "ready after" in again.stdout, name
 
 
+@pytest.mark.parametrize("folder", ["clone & [2]", "clone.2"])
+def test_a_moved_clone_is_mended(with_python: Machine, folder: str) -> None:
+    """Its scripts call the Python beside them; where their first line could not name it, all is made anew."""
+    with_python.add("uv", FAKE_UV)
+    assert with_python.set_up().returncode == 0
+    programs, before = with_python.checkout / ".venv" / "bin", with_python.checkout
+    (programs / "activate").write_text(f"VIRTUAL_ENV='{before}/.venv'\nexport VIRTUAL_ENV\n", "utf-8")
+    (programs / "headrace").write_text(f"#!{programs}/python\n", "utf-8")
+    with_python.checkout = before.rename(before.with_name(folder))
+    done = with_python.set_up()
+    assert done.returncode == 0 and "ready after" in done.stdout, done.stderr
+    programs = with_python.checkout / ".venv" / "bin"
+    if " " in folder:
+        assert not (programs / "headrace").exists() and (programs / "python").exists()
+    else:
+        assert (programs / "headrace").read_text("utf-8") == f"#!{programs}/python\n"
+    again = with_python.set_up()
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+
 def test_spark_is_set_up_when_it_is_asked_for(with_python: Machine) -> None:
     """Java and jars, once, and again when their lock changes; a first time the packages before them."""
     with_python.add("uv", FAKE_UV)

@@ -15,6 +15,7 @@ from dagster_project.cli import headrace
 _ROOT = Path(__file__).parents[2]
 _WORKFLOWS = sorted((_ROOT / ".github" / "workflows").glob("*.yml"))
 _NEW_PROJECT = _ROOT / "dagster_project/cli/new_project"
+_RECIPES = _ROOT / "dagster_project/cli/recipes"
 _TEMPLATE = _NEW_PROJECT / "workflows/rerun.yml.template"
 
 _VENV = "python3 -m venv .venv && . .venv/bin/activate"
@@ -47,7 +48,11 @@ def _require_known(command: str) -> None:
         assert program in ("cd", "gh", "pip", "pytest") or command == _VENV, command
 
 
-@pytest.mark.parametrize("file", [_NEW_PROJECT / "README.md.template", _ROOT / "docs/projects.md"], ids=["new", "docs"])
+@pytest.mark.parametrize(
+    "file",
+    [*(_RECIPES / name / "README.md.template" for name in ("own", "known")), _ROOT / "docs/projects.md"],
+    ids=["own", "known", "docs"],
+)
 def test_the_commands_that_begin_a_project_are_there(file: Path) -> None:
     """Those of the README that `headrace init` writes, and of the page; a nightly test runs the README's as typed."""
     text = re.sub(r"^```.*?^```", "", file.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)

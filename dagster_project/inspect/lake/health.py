@@ -115,7 +115,8 @@ def _jars(settings: LakeSettings) -> tuple[str, str]:
     python = Path(sys.executable).name
     if missing := missing_jars(settings.jar_purposes()):
         names, mend = ", ".join(jar.file_name for jar in missing), f"{python} -m spark_jobs.lake.session.jars"
-        return "warning", f"the first run will fetch {names}; beforehand: {mend} {' '.join(purposes)}"
+        told = f"the first run on Spark will fetch {names}; beforehand: {mend} {' '.join(purposes)}"
+        return "ok" if _takes_sail(settings) else "warning", told
     paths = jar_paths(settings.jar_purposes())
     said = f"{len(paths)} jars for {', '.join(purposes)} in {paths[0].parent}"
     if archive_path(settings.jar_purposes()).is_file():

@@ -32,6 +32,11 @@ _COMMAND_RUN = re.compile(r"headrace (.+) by (.+), [0-9a-f]{32}")
 _PACKED = re.compile(r"packed_.+_([0-9]+)")
 _COLUMNS = ("table", "place", "step_key", "row_count", "seconds", "run_id", "recorded_at")
 _WENT = {"superseded": "replaced", "gone": "gone"}
+_COUNTED = {
+    "documents": "documents",
+    "survivors": "documents kept",
+    "decontaminated": "of them without an item of a benchmark",
+}
 _SIGNS = {"new": "+", "changed": "~", "gone": "-"}
 
 
@@ -137,7 +142,7 @@ def _changed(
     if landed:
         files = _files(catalogue, space, landed)
         said.append(" ".join(f"{sign}{files[what]:,}" for what, sign in _SIGNS.items()) + " files")
-    for name, noun in (("documents", "documents"), ("survivors", "documents kept")):
+    for name, noun in _COUNTED.items():
         if (table := f"{space}.{name}") in after:
             said.append(f"{before.get(table, 0):,} -> {after[table]:,} {noun}")
     windows: dict[str, list[int]] = defaultdict(lambda: [0, 0])

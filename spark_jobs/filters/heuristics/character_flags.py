@@ -9,12 +9,12 @@ versions that they were compared with.
 from __future__ import annotations
 
 import unicodedata
-from functools import cache
 from typing import Final
 
 import numpy as np
 
 from spark_jobs.arrays import UInt32Array
+from spark_jobs.filters.heuristics.made_once import made_once
 from spark_jobs.text.characters import FIRST_SPACELESS, SPACELESS_WORD_LENGTHS, character_classes
 from spark_jobs.text.characters import SPACE as IS_SPACE
 
@@ -71,7 +71,7 @@ _WITHOUT_CASE: Final = (
 )
 
 
-@cache
+@made_once
 def character_flags() -> UInt32Array:
     """Flags of every code point, the bits above; about 0.3 s once per process.
 

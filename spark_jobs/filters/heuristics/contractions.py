@@ -7,7 +7,6 @@ The rules are those of spaCy's English tokenizer, which datatrove counts words w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from itertools import product
 from typing import Final
 
@@ -15,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from spark_jobs.arrays import Int32Array, UInt64Array
+from spark_jobs.filters.heuristics.made_once import made_once
 from spark_jobs.lexing.machine import U64, eight_bytes_at, four_bytes_at
 
 STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
@@ -118,7 +118,7 @@ def look_up(table: int, h: np.uint64) -> np.int64:
         slot = (slot + 1) & ((1 << SLOT_BITS) - 1)
 
 
-@cache
+@made_once
 def rule_shapes() -> Int32Array:
     """Lengths of rules by their first and last character, which spare most runs a hash.
 
@@ -133,7 +133,7 @@ def rule_shapes() -> Int32Array:
     return shapes
 
 
-@cache
+@made_once
 def rule_table() -> UInt64Array:
     """Hash table of rules, stop words and units (the latter hashed from UNIT_SEED), for `look_up`.
 

@@ -87,7 +87,7 @@ _NO_LESS_THAN_0 = ", ".join(name for name in _NAMES if name.endswith("_count"))
 
 @scorer(
     name="heuristics",
-    version="2",
+    version="3",
     columns=_COLUMNS,
     # The most frequent n-gram may overlap itself (`a a a`), and counts spaces that the text may not have.
     fractions=[name for name in _NAMES if name.endswith("_fraction") and not name.startswith("top_")],

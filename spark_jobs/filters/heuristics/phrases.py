@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from spark_jobs.arrays import Int32Array, UInt8Array
+from spark_jobs.filters.heuristics.made_once import made_once
 
 JAVASCRIPT, POLICY, LOREM, BRACE, HASH, DOTS, LINK, PLACEHOLDER, XML, TRACE, LEVEL = (1 << bit for bit in range(11))
 
@@ -69,7 +69,7 @@ class Automaton(NamedTuple):
     first_output: int
 
 
-@cache
+@made_once
 def automaton() -> Automaton:
     """The automaton of all phrases; made once per process."""
     letters = sorted({letter for phrases in _PHRASES.values() for phrase in phrases for letter in phrase})

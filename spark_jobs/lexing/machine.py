@@ -2,8 +2,6 @@
 
 Functions that run once per token take addresses instead of arrays: Numba counts the references of every array that is
 passed on, which takes five times as long as the token itself (measured).
-
-Functions of this package are compiled without a cache of their own; `spark_jobs.dedup.bags.token_counting` says why.
 """
 
 from __future__ import annotations

@@ -5,10 +5,7 @@ n-grams. They are counted in a hash table with open addressing by the top bits o
 of distinct features of the text. Read from end to end the table is sorted but for neighbours, and an insertion sort
 finishes. Only as many slots are used, and cleared, as the text needs.
 
-`count_texts` and `lex_text` are the only functions that Numba caches; call these, never the kernels below them. Its
-cache compares the file of the cached function only, not those of the functions that it calls: with a cache each, the
-modules of a newer version could go on with machine code of an older one, and split texts differently. So only the
-entries are cached, and a number over all sources is part of their key (`compiled_sources`).
+`count_texts` and `lex_text` are the only functions whose code is cached; call these, never the kernels below them.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import (
     FIRST_WORDS,
@@ -30,7 +28,6 @@ from spark_jobs.dedup.bags.features import (
     WORD_RUNS,
     WORDS_AND_STRUCTURE,
 )
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.language_syntax import SyntaxTables
 from spark_jobs.lexing.lex import begin_text, lex, make_machine
 from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, byte_at, eight_bytes_at, new_block, store
@@ -50,14 +47,6 @@ _SLOT_BITS: Final = 12
 _BASE: Final = U64(0xBF58476D1CE4E5B9)
 _LEAVING: Final = U64(pow(int(_BASE), STRUCTURE_TOKENS, 1 << 64))
 _STRUCTURE_SALT: Final = U64(0x5354525543545552)
-_SOURCES: Final = (
-    "spark_jobs.dedup.bags.features",
-    "spark_jobs.dedup.bags.token_counting",
-    *(
-        f"spark_jobs.lexing.{name}"
-        for name in ("comments_and_strings", "language_syntax", "lex", "lexers", "machine", "word_characters", "words")
-    ),
-)
 
 
 class Counts(NamedTuple):
@@ -303,7 +292,7 @@ def _only_words(block: Block, n: int) -> int:
     return made
 
 
-@compiled(*_SOURCES)
+@compiled
 def count_texts(
     data: UInt8Array,
     offsets: Int64Array,
@@ -371,7 +360,7 @@ def count_texts(
     return bounds, out, total
 
 
-@compiled(*_SOURCES)
+@compiled
 def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
     """Every token of one text in order, as a block that is full; for benchmarks and tests."""
     state = np.empty(STATE_WORDS, np.int64)

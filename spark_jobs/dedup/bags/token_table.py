@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.dedup.bags.token_counts import TokenCounts
 
 _FREE = -1
@@ -102,7 +102,7 @@ def _longer(array: NDArray[Any], size: int) -> NDArray[Any]:
     return made
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _enter(slots, hashes, count):  # type: ignore[no-untyped-def]
     """Put the entries into an empty table of slots."""
     mask = np.uint64(slots.size - 1)
@@ -113,7 +113,7 @@ def _enter(slots, hashes, count):  # type: ignore[no-untyped-def]
         slots[slot] = entry
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count(slots, entries, texts, used, tokens, data, first):  # type: ignore[no-untyped-def]
     """Count tokens from `first` on; the index of the first that did not fit any more, or the number of tokens."""
     hashes, documents, occurrences, kinds, ends = entries
@@ -159,7 +159,7 @@ class UnitTable:
         return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _enter_units(slot_hashes, slot_units, hashes, units):  # type: ignore[no-untyped-def]
     mask = np.uint64(slot_hashes.size - 1)
     for token in range(hashes.size):
@@ -169,7 +169,7 @@ def _enter_units(slot_hashes, slot_units, hashes, units):  # type: ignore[no-unt
         slot_hashes[slot], slot_units[slot] = hashes[token], units[token]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _look_up(slot_hashes, slot_units, hashes, found):  # type: ignore[no-untyped-def]
     mask = np.uint64(slot_hashes.size - 1)
     for token in range(hashes.size):

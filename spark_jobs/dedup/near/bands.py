@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Float64Array, Int16Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.near.darts import SIGNATURE_VALUES, mix64
 from spark_jobs.exceptions import ConfigError
@@ -271,7 +271,7 @@ _BAND_BITS: Final = np.uint64(BAND_BITS)
 _WORD_VALUES: Final = 8  # values of a band that one mixing takes
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _draw_positions(positions: Int16Array) -> None:
     """Draw each row without repetition by the first steps of a Fisher-Yates shuffle."""
     bands, rows = positions.shape
@@ -288,7 +288,7 @@ def _draw_positions(positions: Int16Array) -> None:
             positions[band, row] = order[row]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Array, keys: UInt64Array) -> None:
     """Write the key of every band of every signature to `keys`."""
     bands, rows = positions.shape

@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import BoolArray, UInt8Array, UInt64Array
 from spark_jobs.spark_sql import DataFrame
 
@@ -70,7 +70,7 @@ def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBa
     yield pa.RecordBatch.from_arrays([pa.array([united.tobytes()], pa.binary())], names=["filled"])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def put_keys(keys: UInt64Array, filled: UInt8Array) -> None:
     """Put (K,) keys into a filter of (B,) bytes, B a power of two."""
     mask = np.uint64(filled.size * 8 - 1)
@@ -83,7 +83,7 @@ def put_keys(keys: UInt64Array, filled: UInt8Array) -> None:
             probe += step
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def has_keys(keys: UInt64Array, filled: UInt8Array) -> BoolArray:
     """(K,) whether each key was put in; a few others pass too (fewer than 3 in 1,000 at 16 bits a key)."""
     mask = np.uint64(filled.size * 8 - 1)

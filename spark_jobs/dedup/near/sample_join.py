@@ -27,8 +27,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
@@ -182,7 +182,7 @@ class _Documents(NamedTuple):
     groups: Int32Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _prefixes(
     documents: _Documents, ranks: Int64Array, first: Int64Array, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
@@ -231,7 +231,7 @@ class _Known(NamedTuple):
     ranks: Int64Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _look_up(
     documents: _Documents, known: _Known, index: SampleIndex, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
@@ -261,7 +261,7 @@ def _look_up(
     return found[0, :filled], found[1, :filled], found[2, :filled], found[3, :filled]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _candidates(
     documents: _Documents,
     known: _Known,
@@ -304,7 +304,7 @@ def _candidates(
     return count, steps
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
     """Additions that it takes to sum the weights that a document shares with all of the sample."""
     cost = index.totals.size
@@ -317,7 +317,7 @@ def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
     return cost
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> np.int64:
     """Put what a document shares with each sampled one into `sums`; what it shares with all of them alike."""
     sums[:] = 0
@@ -335,14 +335,14 @@ def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int,
     return all_share
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _add_minima(row: UInt16Array, weight: np.uint16, sums: UInt32Array) -> None:
     """Add the lesser of a weight and each one of a row; a loop that the compiler turns into vector instructions."""
     for other in range(row.size):
         sums[other] += np.uint32(min(weight, row[other]))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _shared(documents: _Documents, doc: int, index: SampleIndex, sampled: int) -> np.int64:
     """Sum of the lesser weights of a document and a sampled one."""
     i, i_end = documents.offsets[doc], documents.offsets[doc + 1]

@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int16Array, Int64Array, UInt8Array, UInt16Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.near.darts import SIGNATURE_VALUES
@@ -116,7 +116,7 @@ def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
     return counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_agreements(left: UInt8Array, right: UInt8Array, counts: Int16Array) -> None:
     for row in range(left.shape[0]):
         equal = 0
@@ -133,7 +133,7 @@ class _Columns(NamedTuple):
     weights: UInt16Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
     """Sum the minima of every row, by merging.
 
@@ -173,7 +173,7 @@ def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
         shared[rest] = _share_row(left, right, rest)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _bounds(
     left: _Columns, right: _Columns, row: int, row_end: int
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
@@ -188,7 +188,7 @@ def _bounds(
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _share_row(left: _Columns, right: _Columns, row: int) -> np.uint64:
     """Sum of the minima of one row."""
     i, i_end, j, j_end = _bounds(left, right, row, row + 1)
@@ -215,7 +215,7 @@ class _Lists(NamedTuple):
     starts: Int64Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_pairs(
     offsets: Int64Array,
     tokens: Int64Array,
@@ -251,7 +251,7 @@ def _count_pairs(
             counts[common * bin_count // united if united > 0 else 0] += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _add_minima(row: UInt16Array, weight: np.uint16, shared: Int64Array) -> None:
     """Add the lesser of a weight and each one of a row; a loop that the compiler turns into vector instructions."""
     for other in range(row.size):

@@ -15,8 +15,6 @@ a candidate for *near*: the window of the document is found whose words have the
 
 Offsets of documents are bytes of the source, and of letters are bytes of the fold. Marks, one for about every
 `_BLOCK` bytes of the source, lead from one to the other.
-
-Functions that Numba caches call nothing outside this file: it sees changes of the file that holds them, of no other.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.filters.contamination.folding import FoldTables
 
@@ -224,7 +223,7 @@ def _trace(data: UInt8Array, begin: int, end: int, tables: FoldTables, at_start:
     return letters, firsts, lasts, fresh
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tuple[UInt8Array, Int64Array, Int64Array]:
     """Fold texts to letters and words.
 
@@ -252,7 +251,7 @@ def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tup
     return letters[:count].copy(), starts[: words + 1].copy(), text_words
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UInt64Array:
     """(N,) polynomial hashes of runs of letters; that of a seed is the one that rolls over documents."""
     hashes = np.empty(starts.size, dtype=np.uint64)
@@ -264,7 +263,7 @@ def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UIn
     return hashes
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_to_filter(bloom: UInt64Array, slots: Int32Array, hashes: UInt64Array) -> None:
     """Enter the seeds into the filter and the hash table."""
     for seed in range(hashes.size):
@@ -464,7 +463,7 @@ def _leave(seen: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
     return weight if seen[rank] < counts[rank] else 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index, settings: Settings) -> Int64Array:
     """Find the items of an index in texts.
 

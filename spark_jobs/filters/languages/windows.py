@@ -17,17 +17,16 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.filters.languages.scripts import HAN, KANA, NO_LETTER
 from spark_jobs.filters.models.fasttext_kernel import Tables, best_label, embed, label_scores, new_scratch
-from spark_jobs.lexing.compiled_sources import compiled
 
 _SCRIPT_COUNT: Final = 64
 _LF, _SPACE, _TILDE, _BACKTICK, _COLON, _SLASH, _DOT, _W = 10, 32, 126, 96, 58, 47, 46, 119
 _STOPS: Final = np.isin(np.arange(256), [_LF, _COLON, _W])
 _IN_WORD: Final = np.array([chr(byte).isalnum() or byte > 127 for byte in range(256)])
 _ENDS_ADDRESS: Final = np.isin(np.arange(256), [*range(33), *b'")<>]'])
-_SOURCES: Final = ("spark_jobs.filters.languages.windows", "spark_jobs.filters.models.fasttext_kernel")
 
 
 @njit
@@ -120,7 +119,7 @@ def _main_script(counts: Int64Array) -> int:
     return 1 + int(np.argmax(counts[1:]))
 
 
-@compiled(*_SOURCES)
+@compiled
 def identify(  # noqa: PLR0913, PLR0917 (arrays in, arrays out)
     t: Tables,
     classes: UInt8Array,

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR
 
 _U64: Final = np.uint64
@@ -31,7 +31,6 @@ _WORD_BASIS: Final = _U64(0xCBF29CE484222325)
 _CHARACTER_BASIS: Final = _U64(0x84222325CBF29CE4)
 _S32: Final = _U64(32)
 _OPEN, _CLOSE = 0x110000, 0x110001  # before and after a word: no characters
-_SOURCES: Final = ("spark_jobs.filters.models.classifier_kernel", "spark_jobs.lexing.word_characters")
 
 
 class FeatureSettings(NamedTuple):
@@ -166,7 +165,7 @@ def _longest(offsets: Int64Array) -> int:
     return longest
 
 
-@compiled(*_SOURCES)
+@compiled
 def count_texts(
     f: FeatureSettings, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Int64Array, Int32Array, Int32Array]:
@@ -190,7 +189,7 @@ def count_texts(
     return starts, buckets[:total].copy(), counts[:total].copy()
 
 
-@compiled(*_SOURCES)
+@compiled
 def score_texts(
     f: FeatureSettings,
     classes: UInt8Array,

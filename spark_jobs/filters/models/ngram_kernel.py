@@ -26,8 +26,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, LAST_CASED, SEPARATOR
 
 MAX_ORDER: Final = 5
@@ -43,7 +43,6 @@ _S32: Final = _U64(32)
 _S29: Final = _U64(29)
 _FREE: Final = _U64(0xFFFFFFFFFFFFFFFF)  # the hash of a row without an n-gram: larger than all others
 END, WORD, LINE = 0, 1, 2  # what comes next in a text
-_SOURCES: Final = ("spark_jobs.filters.models.ngram_kernel", "spark_jobs.lexing.word_characters")
 
 
 class NgramTable(NamedTuple):
@@ -165,7 +164,7 @@ def next_word(
     return (WORD if begun else END), _mix(h), i
 
 
-@njit(cache=True, nogil=True)  # as the next one, it calls nothing of another file, whose changes Numba would not see
+@compiled
 def _hash_of(points: UInt32Array) -> Any:
     h = _BASIS
     for point in points:
@@ -178,7 +177,7 @@ _BEGIN_WORD, _END_WORD, _UNKNOWN_WORD = (
 )
 
 
-@compiled(*_SOURCES)
+@compiled
 def score_texts(
     words: Words, t: NgramTable, order: int, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Float64Array, Int64Array, Int64Array]:
@@ -233,7 +232,7 @@ def score_texts(
     return sums, word_counts, line_counts
 
 
-@compiled(*_SOURCES)
+@compiled
 def list_ngrams(
     words: Words,
     order: int,
@@ -278,7 +277,7 @@ def list_ngrams(
     return count
 
 
-@compiled(*_SOURCES)
+@compiled
 def look_up(t: NgramTable, hashes: UInt64Array) -> Int64Array:
     """(H,) what stands beside each n-gram; -1 without one."""
     found = np.empty(hashes.size, np.int64)
@@ -296,6 +295,6 @@ def hash_ngram(words: list[str]) -> int:
     return int(h)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _joined_word(prefix: Any, points: UInt32Array) -> Any:
     return joined(prefix, _hash_of(points))

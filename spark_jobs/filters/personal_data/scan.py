@@ -19,8 +19,9 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array, UInt8Array
-from spark_jobs.filters.personal_data import rules, scan_words
+from spark_jobs.filters.personal_data import rules
 from spark_jobs.filters.personal_data.scan_words import (
     ALNUM,
     DIGIT,
@@ -46,7 +47,6 @@ from spark_jobs.filters.personal_data.scan_words import (
     slot_of,
     words_in,
 )
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.machine import byte_at
 
 TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT = range(6)
@@ -496,7 +496,7 @@ def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1
 
 
-@compiled(__name__, scan_words.__name__, rules.__name__)
+@compiled
 def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int, i: int, out: Int64Array) -> Any:
     """Scan from byte i of a text on, until all is seen or `out` is nearly full; where to go on, and the count."""
     data = np.int64(source.ctypes.data)

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Float64Array, Int64Array, UInt8Array, UInt64Array
 
 ROWS: Final = 1 << 16
@@ -26,7 +27,7 @@ _HASHES: Final = 5
 _WORD, _SHAPE, _PREFIX, _SUFFIX, _PLACE, LISTS = range(_HASHES + 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tokenize(data: UInt8Array, spans: Int64Array) -> int:
     """Split a text into runs of letters (bytes above 127 among them), runs of digits, and single marks.
 
@@ -71,7 +72,7 @@ def _is_capital(lead: int, second: int) -> bool:
     return (lead == 0xCE and 0x86 <= second < 0xAC) or (lead == 0xD0 and second < 0xB0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def token_hashes(data: UInt8Array, spans: Int64Array) -> UInt64Array:
     """(N, 5) hashes of each token: its word in small letters, shape, beginning, end, and place in its line."""
     out = np.empty((len(spans), _HASHES), np.uint64)
@@ -157,7 +158,7 @@ def _room(hashes: UInt64Array) -> Int64Array:
     return np.empty(_TEMPLATES + (2 if hashes.shape[1] > LISTS else 0), np.int64)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def best_labels(
     hashes: UInt64Array, weights: NDArray[np.float32], moves: NDArray[np.float32], allowed: NDArray[np.bool_]
 ) -> tuple[Int64Array, Float64Array]:
@@ -205,7 +206,7 @@ def best_labels(
     return labels, lead
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_differences(
     hashes: UInt64Array,
     truth: Int64Array,

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import UInt64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -107,12 +107,12 @@ def _escaped(values: pa.Array) -> pa.Array:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _rotated(value: np.uint64, bits: np.uint64) -> np.uint64:
     return (value << bits) | (value >> (_BITS - bits))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _finished(value: np.uint64) -> np.uint64:
     value ^= value >> np.uint64(33)
     value *= _P2
@@ -121,7 +121,7 @@ def _finished(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _of_int(value: np.int32, seed: np.uint64) -> np.uint64:
     found = seed + _P5 + np.uint64(4)
     found ^= np.uint64(np.uint32(value)) * _P1
@@ -129,7 +129,7 @@ def _of_int(value: np.int32, seed: np.uint64) -> np.uint64:
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _of_long(value: np.int64, seed: np.uint64) -> np.uint64:
     found = seed + _P5 + np.uint64(8)
     found ^= _rotated(np.uint64(value) * _P2, np.uint64(31)) * _P1
@@ -137,7 +137,7 @@ def _of_long(value: np.int64, seed: np.uint64) -> np.uint64:
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _word(data: npt.NDArray[np.uint8], start: int, size: int) -> np.uint64:
     """Little-endian number of some bytes."""
     found = np.uint64(0)
@@ -146,7 +146,7 @@ def _word(data: npt.NDArray[np.uint8], start: int, size: int) -> np.uint64:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _of_bytes(data: npt.NDArray[np.uint8], start: int, end: int, seed: np.uint64) -> np.uint64:
     """XXH64 of some bytes."""
     length = end - start
@@ -181,21 +181,21 @@ def _of_bytes(data: npt.NDArray[np.uint8], start: int, end: int, seed: np.uint64
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_ints(state: UInt64Array, values: npt.NDArray[np.int32], missing: npt.NDArray[np.bool_]) -> None:
     for row in range(len(state)):
         if not missing[row]:
             state[row] = _of_int(values[row], state[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_longs(state: UInt64Array, values: npt.NDArray[np.int64], missing: npt.NDArray[np.bool_]) -> None:
     for row in range(len(state)):
         if not missing[row]:
             state[row] = _of_long(values[row], state[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_bytes(
     state: UInt64Array, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32], missing: npt.NDArray[np.bool_]
 ) -> None:
@@ -204,13 +204,13 @@ def _hash_bytes(
             state[row] = _of_bytes(data, offsets[row], offsets[row + 1], state[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _of_number(value: np.int64, seed: np.uint64, is_long: bool) -> np.uint64:
     hashed: np.uint64 = _of_long(value, seed) if is_long else _of_int(np.int32(value), seed)
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_lists(
     state: UInt64Array,
     values: npt.NDArray[np.int32] | npt.NDArray[np.int64],

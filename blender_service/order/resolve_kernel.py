@@ -24,26 +24,21 @@ from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array, UInt64Array
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER, mix64
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
-SECOND_MULTIPLIER = np.uint64(0x94D049BB133111EB)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
 _WORD_BITS = np.uint64(64)
-_S27 = np.uint64(27)
-_S30 = np.uint64(30)
-_S31 = np.uint64(31)
 _S32 = np.uint64(32)
 
 
-@compiled
+_mix64 = njit(mix64)
+
+
+@njit
 def _mix(word):  # type: ignore[no-untyped-def]
-    word = word + GOLDEN
-    word = (word ^ (word >> _S30)) * FIRST_MULTIPLIER
-    word = (word ^ (word >> _S27)) * SECOND_MULTIPLIER
-    return word ^ (word >> _S31)
+    return _mix64(word + GOLDEN)
 
 
 @compiled

@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.kernels.mixing import plain_hash
 from spark_jobs.lexing.language_syntax import (
     KEYWORD_SLOTS,
     SYNTAXES,
@@ -42,8 +43,6 @@ LEXERS: Final = ("prose", "generic", *(syntax.languages[0] for syntax in SYNTAXE
 _BY_LANGUAGE: Final = {
     language: FIRST_LANGUAGE + code for code, syntax in enumerate(SYNTAXES) for language in syntax.languages
 }
-_G: Final = 0x9E3779B97F4A7C15
-_64_BITS: Final = (1 << 64) - 1
 
 
 def lexer_of(kind: str, language: str | None) -> int:
@@ -60,11 +59,7 @@ def lexer_of(kind: str, language: str | None) -> int:
 
 def word_hash(word: bytes) -> int:
     """Hash of a token's bytes, before salt and mixing; equal to that of the compiled lexers (`words.hash_bytes`)."""
-    h = 0
-    for start in range(0, len(word), 8):
-        h = ((h ^ int.from_bytes(word[start : start + 8], "little")) * _G) & _64_BITS
-        h ^= h >> 32
-    return h
+    return plain_hash(int.from_bytes(word[start : start + 8], "little") for start in range(0, len(word), 8))
 
 
 @cache

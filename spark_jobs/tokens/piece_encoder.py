@@ -30,6 +30,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.tokens.pre_tokenization import BYTE_NAMES, splitting_name
 from spark_jobs.tokens.word_ends import MOST_NUMBERS, Integer, character_classes, code_point, width, word_end
@@ -47,7 +48,6 @@ _LEFT: Final = 1
 _RIGHT: Final = 2
 _NO_RANK: Final = 1 << 24  # above all ranks, which have 24 bits
 _EMPTY: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _ZERO: Final = np.uint64(0)
 
 
@@ -257,7 +257,7 @@ def _set_tokens(
 @njit(_nrt=False, inline="always")
 def _bit(before: int, after: int, joined: UInt8Array) -> Integer:
     """Index of the bit of two characters."""
-    mixed = (np.uint64(before) << np.uint64(22) | np.uint64(after)) * _MIX
+    mixed = (np.uint64(before) << np.uint64(22) | np.uint64(after)) * GOLDEN
     return np.int64(mixed >> np.uint64(32)) & (len(joined) * 8 - 1)
 
 
@@ -326,7 +326,7 @@ def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
 @njit(_nrt=False, inline="always")
 def _slot(pair: np.uint64, pairs: UInt64Array) -> Integer:
     """Slot at which the search for a pair begins."""
-    return np.int64((pair * _MIX) >> np.uint64(30)) & (len(pairs) - 1)
+    return np.int64((pair * GOLDEN) >> np.uint64(30)) & (len(pairs) - 1)
 
 
 @njit(_nrt=False, inline="always")
@@ -388,8 +388,8 @@ def _key(padded: UInt64Array, at: int, size: int, is_word: bool) -> Key:
 @njit(_nrt=False, inline="always")
 def _hash(key: Key) -> Integer:
     """A number below 2^24 that all bytes of a key decide."""
-    mixed = ((key[0] * _MIX ^ key[1]) * _MIX ^ key[2]) * _MIX ^ key[3]
-    return np.int64(mixed * _MIX >> np.uint64(40))
+    mixed = ((key[0] * GOLDEN ^ key[1]) * GOLDEN ^ key[2]) * GOLDEN ^ key[3]
+    return np.int64(mixed * GOLDEN >> np.uint64(40))
 
 
 @njit(_nrt=False, inline="always")

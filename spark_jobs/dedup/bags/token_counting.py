@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FIRST_MULTIPLIER
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import (
     FIRST_WORDS,
@@ -34,7 +35,6 @@ from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, by
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import (
     ONE,
-    S32,
     ZERO,
     finish,
     has_digit,
@@ -44,8 +44,7 @@ from spark_jobs.lexing.words import (
 _BLOCK_TOKENS: Final = 1024
 _FEWEST_SLOT_BITS: Final = 6
 _SLOT_BITS: Final = 12
-_BASE: Final = U64(0xBF58476D1CE4E5B9)
-_LEAVING: Final = U64(pow(int(_BASE), STRUCTURE_TOKENS, 1 << 64))
+_LEAVING: Final = U64(pow(int(FIRST_MULTIPLIER), STRUCTURE_TOKENS, 1 << 64))
 _STRUCTURE_SALT: Final = U64(0x5354525543545552)
 
 
@@ -188,7 +187,7 @@ def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
     for word in range(0, 3 << slot_bits, 3):
         h, length_and_count = slots[word], slots[word + 2]
         hashes[at], starts[at] = h, np.int64(slots[word + 1])
-        lengths[at], counts[at] = length_and_count >> S32, length_and_count & U64(0xFFFFFFFF)
+        lengths[at], counts[at] = length_and_count >> U64(32), length_and_count & U64(0xFFFFFFFF)
         slots[word] = ZERO
         at += 1 if h != ZERO else 0
     return at
@@ -270,7 +269,7 @@ def _structure(block: Block, n: int, ngrams: Block, held: UInt64Array, seen: int
             continue
         part = block.hashes[k] if kind > TEXT else hash_step(ZERO, U64(kind + 1))
         slot = seen % STRUCTURE_TOKENS
-        polynomial = polynomial * _BASE + part - held[slot] * _LEAVING
+        polynomial = polynomial * FIRST_MULTIPLIER + part - held[slot] * _LEAVING
         held[slot] = part
         seen += 1
         if seen < STRUCTURE_TOKENS:

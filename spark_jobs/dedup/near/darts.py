@@ -24,7 +24,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels import mixing
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import UInt8Array, UInt32Array, UInt64Array
 
 SIGNATURE_VALUES: Final = 256
@@ -93,7 +95,7 @@ def make_darts(
     hot_hashes, hot_units = hot_hashes[hot_units > 0], hot_units[hot_units > 0]
     slot_count = 1 << (2 * len(hot_hashes) + 1).bit_length()  # at least half of them stay free
     empty = Darts(
-        seed=mix64.py_func(np.full(1, seed & _MAX_64, np.uint64))[0],  # a scalar would warn of its overflow
+        seed=mixing.mix64(np.full(1, seed & _MAX_64, np.uint64))[0],  # a scalar would warn of its overflow
         thresholds=thresholds,
         guides=guides,
         cell_bits=cell_bits,
@@ -141,38 +143,27 @@ def _poisson_thresholds(mean: decimal.Decimal) -> list[int]:
     return thresholds
 
 
-_G: Final = np.uint64(0x9E3779B97F4A7C15)
-_M1: Final = np.uint64(0xBF58476D1CE4E5B9)
-_M2: Final = np.uint64(0x94D049BB133111EB)
 _U1: Final = np.uint64(1)
 _U16: Final = np.uint64(16)
-_U27: Final = np.uint64(27)
-_U30: Final = np.uint64(30)
-_U31: Final = np.uint64(31)
 _U32: Final = np.uint64(32)
 _U64: Final = np.uint64(64)
 _SLOT_AND_VALUE: Final = np.uint64(0xFFFF)
 _GUIDE_SHIFT: Final = np.uint64(64 - _GUIDE_BITS)
 
 
-@njit(inline="always")
-def mix64(value: np.uint64) -> np.uint64:
-    """Mix 64 bits so that each output bit depends on all input bits (finaliser of splitmix64, Steele et al. 2014)."""
-    z = (value ^ (value >> _U30)) * _M1
-    z = (z ^ (z >> _U27)) * _M2
-    return z ^ (z >> _U31)
+mix64 = njit(inline="always")(mixing.mix64)
 
 
 @njit(inline="always")
 def strip_key(token_hash: np.uint64, strip: int, seed: np.uint64) -> np.uint64:
     """The key that the streams of a strip's cells derive from; a cell uses the low 32 bits of the multiplier of G."""
-    return token_hash + seed + _G * (np.uint64(strip) << _U32)
+    return token_hash + seed + GOLDEN * (np.uint64(strip) << _U32)
 
 
 @njit(inline="always")
 def cell_stream(key: np.uint64, cell: np.uint64) -> np.uint64:
     """The random bits of a cell, which decide its number of darts and seed their hashes."""
-    stream: np.uint64 = mix64(key + _G * cell)
+    stream: np.uint64 = mix64(key + GOLDEN * cell)
     return stream
 
 
@@ -188,7 +179,7 @@ def cell_count(stream: np.uint64, unit: np.uint64, thresholds: UInt64Array, guid
 @njit(inline="always")
 def cell_dart(stream: np.uint64, number: np.uint64, cell: np.uint64, bits: np.uint64) -> np.uint64:
     """Dart `number`, from 0, of a cell of 2^bits ranks: rank << 16 | slot << 8 | value."""
-    z = mix64(stream + _G * (number + _U1))
+    z = mix64(stream + GOLDEN * (number + _U1))
     dart: np.uint64 = (((cell << bits) + (z >> (_U64 - bits))) << _U16) | (z & _SLOT_AND_VALUE)
     return dart
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import BoolArray, UInt8Array, UInt64Array
 from spark_jobs.spark_sql import DataFrame
 
@@ -76,7 +77,7 @@ def put_keys(keys: UInt64Array, filled: UInt8Array) -> None:
     mask = np.uint64(filled.size * 8 - 1)
     for key in keys:
         probe = key  # bits below 10 are no hash: keys of bands have the band's number there
-        step = (key >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
+        step = (key >> np.uint64(32)) * GOLDEN | np.uint64(1)
         for _ in range(_PROBES):
             bit = (probe >> np.uint64(10)) & mask
             filled[bit >> np.uint64(3)] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
@@ -90,7 +91,7 @@ def has_keys(keys: UInt64Array, filled: UInt8Array) -> BoolArray:
     found = np.zeros(keys.size, np.bool_)
     for index in range(keys.size):
         probe = keys[index]
-        step = (probe >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
+        step = (probe >> np.uint64(32)) * GOLDEN | np.uint64(1)
         here = True
         for _ in range(_PROBES):
             bit = (probe >> np.uint64(10)) & mask

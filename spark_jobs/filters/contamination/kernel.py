@@ -25,6 +25,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.filters.contamination.folding import FoldTables
 
@@ -38,8 +39,7 @@ ROW_FIELDS: Final = 9
 """Of a row of findings: document, text, kind, first and last byte, first and last word of the item that is covered; of
 NEAR the weights whose quotient is the similarity, else 0."""
 
-_BASE: Final = np.uint64(0xBF58476D1CE4E5B9)
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+_BASE: Final = FIRST_MULTIPLIER
 _LEAVING: Final = np.uint64(pow(int(_BASE), SEED_LETTERS, 1 << 64))
 _BLOCK: Final = 1024
 _MOST_LETTERS: Final = 12  # bytes of a fold for a byte of the source: U+FDFA, a phrase of eighteen letters
@@ -267,7 +267,7 @@ def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UIn
 def add_to_filter(bloom: UInt64Array, slots: Int32Array, hashes: UInt64Array) -> None:
     """Enter the seeds into the filter and the hash table."""
     for seed in range(hashes.size):
-        mixed = hashes[seed] * _MIX
+        mixed = hashes[seed] * GOLDEN
         bloom[(mixed >> _S32) & np.uint64(bloom.size - 1)] |= _bits(mixed)
         slot = np.int64((mixed >> _S12) & np.uint64(slots.size - 1))
         while slots[slot] >= 0:
@@ -496,7 +496,7 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
             value = value * _BASE + letters[k]
             if k >= SEED_LETTERS:
                 value -= leaving[letters[k - SEED_LETTERS]]
-            mixed = value * _MIX
+            mixed = value * GOLDEN
             bits = _bits(mixed)
             if index.bloom[(mixed >> _S32) & bloom_mask] & bits != bits or k < SEED_LETTERS - 1:
                 continue
@@ -514,7 +514,7 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
                 place = k + 1 - SEED_LETTERS
                 if k >= state[text, _REACH] or state[text, _ROWS] < MOST_ROWS + place // MOST_ROWS:
                     shift = place - index.word_starts[word]
-                    run = np.int64((np.uint64(text) * _MIX + np.uint64(shift)) & np.uint64(_RUNS - 1))
+                    run = np.int64((np.uint64(text) * GOLDEN + np.uint64(shift)) & np.uint64(_RUNS - 1))
                     if runs[run, 0] != doc or runs[run, 1] != text or runs[run, 2] != shift or runs[run, 3] <= place:
                         rows = _with_room(rows, made)
                         made = _follow(document, word, place, state[text], runs[run], rows, made)

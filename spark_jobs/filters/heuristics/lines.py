@@ -14,10 +14,11 @@ from typing import Final
 
 from numba import njit
 
+from headrace.kernels.mixing import plain_hash
 from spark_jobs.arrays import Int32Array, Int64Array, UInt64Array
 from spark_jobs.filters.heuristics import character_flags as flag
 from spark_jobs.filters.heuristics import phrases
-from spark_jobs.filters.heuristics.contractions import hash_points, hash_step, plain_hash
+from spark_jobs.filters.heuristics.contractions import hash_points, hash_step
 from spark_jobs.filters.heuristics.words import (
     AT,
     FIRST_OUTPUT,
@@ -317,8 +318,8 @@ def _is_call(r: Reader, first: int, last: int) -> bool:
     return bool(point_at(r, last - 1) == 0x29 and flags_at(r, last - 2) & flag.DIGIT)
 
 
-_EDIT: Final = U64(plain_hash("edit"))
-_CITATION_NEEDED: Final = U64(plain_hash("citation needed"))
+_EDIT: Final = U64(plain_hash(map(ord, "edit")))
+_CITATION_NEEDED: Final = U64(plain_hash(map(ord, "citation needed")))
 
 
 @njit

@@ -21,13 +21,11 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME, GOLDEN
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR
 
 _U64: Final = np.uint64
-_PRIME: Final = _U64(0x100000001B3)
-_MIX: Final = _U64(0x9E3779B97F4A7C15)
-_WORD_BASIS: Final = _U64(0xCBF29CE484222325)
 _CHARACTER_BASIS: Final = _U64(0x84222325CBF29CE4)
 _S32: Final = _U64(32)
 _OPEN, _CLOSE = 0x110000, 0x110001  # before and after a word: no characters
@@ -69,7 +67,7 @@ class Counter(NamedTuple):
 
 @njit(inline="always")
 def _count(h: Any, shift: Any, counts: Int32Array, touched: Int32Array, used: int) -> int:
-    bucket = np.int64(((h ^ (h >> _S32)) * _MIX) >> shift)
+    bucket = np.int64(((h ^ (h >> _S32)) * GOLDEN) >> shift)
     count = counts[bucket]
     touched[used] = bucket
     counts[bucket] = count + 1
@@ -84,7 +82,7 @@ def _count_characters(
     for i in range(length):
         h = _CHARACTER_BASIS
         for j in range(i, min(i + high, length)):
-            h = (h ^ _U64(word[j])) * _PRIME
+            h = (h ^ _U64(word[j])) * FNV_PRIME
             if j - i + 1 >= low:
                 used = _count(h, shift, counts, touched, used)
     return used
@@ -106,7 +104,7 @@ def _count_features(
     i = start
     while i < end:
         length = 1
-        h = _WORD_BASIS
+        h = FNV_BASIS
         while True:
             point = np.int64(data[i])
             size = 1
@@ -125,7 +123,7 @@ def _count_features(
                 point = np.int64(lower[point])
             if 48 <= point <= 57:
                 point = np.int64(48)
-            h = (h ^ _U64(point)) * _PRIME
+            h = (h ^ _U64(point)) * FNV_PRIME
             word[length] = np.uint32(point)
             length += 1
             if is_separator or i >= end:
@@ -134,7 +132,7 @@ def _count_features(
             continue
         used = _count(h, shift, counts, touched, used)
         for k in range(live):
-            recent[k] = (recent[k] * _MIX) ^ h
+            recent[k] = (recent[k] * GOLDEN) ^ h
             used = _count(recent[k], shift, counts, touched, used)
         live = min(live + 1, ngrams - 1)
         for k in range(live - 1, 0, -1):

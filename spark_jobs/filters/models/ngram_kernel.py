@@ -27,6 +27,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FIRST_MULTIPLIER, FNV_BASIS, FNV_PRIME, GOLDEN, SECOND_MULTIPLIER
 from spark_jobs.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, LAST_CASED, SEPARATOR
 
@@ -34,11 +35,6 @@ MAX_ORDER: Final = 5
 FOLDED, WHITE_SPACE, LETTERS = 0, 1, 2
 EMPTY: Final = np.uint64(0x9AE16A3B2F90404F)
 _U64: Final = np.uint64
-_PRIME: Final = _U64(0x100000001B3)
-_BASIS: Final = _U64(0xCBF29CE484222325)
-_ODD: Final = _U64(0x9E3779B97F4A7C15)
-_MIX_1: Final = _U64(0xBF58476D1CE4E5B9)
-_MIX_2: Final = _U64(0x94D049BB133111EB)
 _S32: Final = _U64(32)
 _S29: Final = _U64(29)
 _FREE: Final = _U64(0xFFFFFFFFFFFFFFFF)  # the hash of a row without an n-gram: larger than all others
@@ -93,15 +89,15 @@ def ngram_table(hashes: UInt64Array, eight_bytes: UInt64Array) -> NgramTable:
 
 @njit(inline="always")
 def _mix(h: Any) -> Any:
-    h = (h ^ (h >> _S32)) * _MIX_1
-    h = (h ^ (h >> _S29)) * _MIX_2
+    h = (h ^ (h >> _S32)) * FIRST_MULTIPLIER
+    h = (h ^ (h >> _S29)) * SECOND_MULTIPLIER
     return h ^ (h >> _S32)
 
 
 @njit(inline="always")
 def joined(prefix: Any, word: Any) -> Any:
     """The hash of an n-gram with a word behind it."""
-    return _mix(prefix * _ODD + word)
+    return _mix(prefix * GOLDEN + word)
 
 
 @njit(inline="always")
@@ -126,7 +122,7 @@ def next_word(
     how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, i: int, end: int
 ) -> tuple[int, Any, int]:
     """What comes next: WORD with its hash, LINE for the end of a line or END; and the position behind it."""
-    h = _BASIS
+    h = FNV_BASIS
     begun = False
     while i < end:
         point = np.int64(data[i])
@@ -157,7 +153,7 @@ def next_word(
             continue
         if left_out:
             continue
-        h = (h ^ _U64(point)) * _PRIME
+        h = (h ^ _U64(point)) * FNV_PRIME
         begun = True
         if alone:
             break
@@ -166,9 +162,9 @@ def next_word(
 
 @compiled
 def _hash_of(points: UInt32Array) -> Any:
-    h = _BASIS
+    h = FNV_BASIS
     for point in points:
-        h = (h ^ _U64(point)) * _PRIME
+        h = (h ^ _U64(point)) * FNV_PRIME
     return _mix(h)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.personal_data import rules
 from spark_jobs.filters.personal_data.scan_words import (
@@ -31,8 +32,6 @@ from spark_jobs.filters.personal_data.scan_words import (
     LETTER,
     LOCAL,
     LOWER,
-    PRIME,
-    SEED,
     TRIGGERS,
     U64,
     UPPER,
@@ -209,12 +208,12 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
 @njit
 def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
     """Candidates of all rules with shapes, for every window of runs that begins at s."""
-    h, i, words, has_words = SEED, s, np.int64(0), False
+    h, i, words, has_words = FNV_BASIS, s, np.int64(0), False
     mark, size = 0, 0
     last = min(high, s + _LONGEST_SHAPE)
     while i < last:
         while i < last and is_class(data, i, ALNUM):
-            h = (h ^ U64(68 if is_class(data, i, DIGIT) else 76)) * PRIME
+            h = (h ^ U64(68 if is_class(data, i, DIGIT) else 76)) * FNV_PRIME
             i += 1
         slot = slot_of(t.keys[1], h)
         if slot >= 0 and ends_well(data, i, low, high):
@@ -233,7 +232,7 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
             mark, size = mark_at(data, i, high)
             if mark == 0:
                 break
-            h = (h ^ U64(mark)) * PRIME
+            h = (h ^ U64(mark)) * FNV_PRIME
             i += size
             marks += 1
         if marks == 0 or i == last or not is_class(data, i, ALNUM):
@@ -472,9 +471,9 @@ def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
             return -1
         if s - 1 > low and byte_at(data + s - 1) in (95, 45) and is_class(data, s - 2, ALNUM):
             return -1  # the end of a longer name
-        h = SEED
+        h = FNV_BASIS
         for k in range(s, i):
-            h = (h ^ U64(byte_at(data + k))) * PRIME
+            h = (h ^ U64(byte_at(data + k))) * FNV_PRIME
         slot = slot_of(t.keys[0], h)
         return s if slot >= 0 and t.masks[0, slot] & KEY_PREFIX else -1
     if i + 2 >= high or i == low:

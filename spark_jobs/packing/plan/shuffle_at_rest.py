@@ -13,11 +13,9 @@ import hashlib
 
 import numpy as np
 
+from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER, mix64
 from spark_jobs.arrays import Int64Array, UInt64Array
 
-_C1 = np.uint64(0x9E3779B97F4A7C15)
-_C2 = np.uint64(0xBF58476D1CE4E5B9)
-_C3 = np.uint64(0x94D049BB133111EB)
 _ROUNDS = 6
 _MIN_BITS = 8
 
@@ -26,14 +24,6 @@ def permutation_key(table: str, increment: int, seed: int = 0) -> int:
     """Key of one increment of one packed table: 8 bytes of a SHA-256, little-endian."""
     text = f"headrace.packed.order.1\0{seed}\0{table}\0{increment}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-
-
-def mix(values: UInt64Array) -> UInt64Array:
-    """Mix 64 bits so that each output bit depends on all input bits (splitmix64, Steele et al. 2014)."""
-    z = values + _C1
-    z = (z ^ (z >> np.uint64(30))) * _C2
-    z = (z ^ (z >> np.uint64(27))) * _C3
-    return z ^ (z >> np.uint64(31))
 
 
 def permute(values: Int64Array, size: int, key: int) -> Int64Array:
@@ -56,7 +46,7 @@ def permute(values: Int64Array, size: int, key: int) -> Int64Array:
     while outside.size:
         state[outside] = _feistel(state[outside], bits, tweak)
         outside = outside[state[outside] >= size]
-    rotation = int(mix(np.array([tweak], dtype=np.uint64))[0]) % size
+    rotation = int(mix64(np.array([tweak], dtype=np.uint64) + GOLDEN)[0]) % size
     placed = state.astype(np.int64)
     placed -= np.where(placed >= size - rotation, size - rotation, -rotation)
     return placed
@@ -69,7 +59,7 @@ def _feistel(values: UInt64Array, bits: int, tweak: np.uint64) -> UInt64Array:
     low = values & ((np.uint64(1) << low_bits) - np.uint64(1))
     round_key = tweak
     for number in range(_ROUNDS):
-        round_key = (np.array([round_key], dtype=np.uint64) + _C1)[0]
+        round_key = (np.array([round_key], dtype=np.uint64) + GOLDEN)[0]
         if number % 2 == 0:
             high ^= _round(low, round_key) >> (np.uint64(64) - high_bits)
         else:
@@ -79,6 +69,6 @@ def _feistel(values: UInt64Array, bits: int, tweak: np.uint64) -> UInt64Array:
 
 def _round(half: UInt64Array, round_key: np.uint64) -> UInt64Array:
     """The round function: 64 mixed bits of which the caller takes the top ones."""
-    z = (half ^ round_key) * _C2
+    z = (half ^ round_key) * FIRST_MULTIPLIER
     z ^= z >> np.uint64(32)
-    return z * _C3
+    return z * SECOND_MULTIPLIER

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int64Array
-from spark_jobs.packing.plan.shuffle_at_rest import mix
 
-_mix = njit(mix)
+_mix64 = njit(mix64)
 
 
 @compiled
@@ -56,6 +56,6 @@ def digest_slices(
         digest = np.uint64(0)
         for i in range(counts[number]):
             pair = (np.uint64(position + i) << np.uint64(32)) | np.uint64(np.uint32(ids[start + i]))
-            digest ^= _mix(pair)
+            digest ^= _mix64(pair + GOLDEN)
         found[number] = np.int64(digest)
     return found

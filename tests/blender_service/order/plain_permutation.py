@@ -13,8 +13,8 @@ import numpy as np
 from blender_service.arrays import Int64Array, UInt64Array
 from blender_service.order.epochs import stretch_of
 from blender_service.order.resolve import BlendOrder, ResolvedRows
-from blender_service.order.resolve_kernel import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER
 from blender_service.order.segments import Segment
+from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER
 
 ROUNDS: Final = 6
 MIN_DOMAIN_BITS: Final = 8

@@ -1,7 +1,7 @@
 """The keyed permutation in NumPy: the readable form that the compiled one must equal bit for bit.
 
-`permute` is a six-round alternating Feistel network, see `blender_service.order.resolve_kernel`; `shuffle` composes it
-twice, first blocks over the whole source, then rows inside each group of blocks.
+`permute` is a six-round alternating Feistel network, see `headrace.kernels.permutation`; `shuffle` composes it twice,
+first blocks over the whole source, then rows inside each group of blocks.
 """
 
 from __future__ import annotations

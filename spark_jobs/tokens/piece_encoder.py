@@ -31,9 +31,10 @@ from numba import njit
 
 from headrace.kernels.compiling import compiled
 from headrace.kernels.mixing import GOLDEN
+from headrace.kernels.utf8 import Integer, code_point, width
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.tokens.pre_tokenization import BYTE_NAMES, splitting_name
-from spark_jobs.tokens.word_ends import MOST_NUMBERS, Integer, character_classes, code_point, width, word_end
+from spark_jobs.tokens.word_ends import MOST_NUMBERS, character_classes, word_end
 
 Key = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 

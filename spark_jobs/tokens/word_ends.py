@@ -15,17 +15,15 @@ from __future__ import annotations
 import functools
 import sys
 import unicodedata
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.utf8 import Integer, code_point, width
 from spark_jobs.arrays import UInt8Array
-
-Integer = Any
-"""The integer that a compiled function returns; run by Python it is one of NumPy's."""
 
 OTHER: Final = 0
 LETTER: Final = 1
@@ -46,26 +44,6 @@ def character_classes() -> UInt8Array:
     found[: len(numbers)] = [_CLASSES.get(unicodedata.category(chr(n))[0], OTHER) for n in numbers]
     found[[ord(space) for space in _OTHER_SPACES]] = SPACE
     return found
-
-
-@njit(_nrt=False, inline="always")
-def width(lead: int) -> Integer:
-    """Bytes of the character that begins with a byte."""
-    return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-
-
-@njit(_nrt=False, inline="always")
-def code_point(data: UInt8Array, at: int) -> Integer:
-    """The character that begins at a byte of valid UTF-8."""
-    lead = np.int64(data[at])
-    if lead < 0x80:
-        return lead
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[at + 1] & 0x3F)
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | (np.int64(data[at + 1]) & 0x3F) << 6 | (data[at + 2] & 0x3F)
-    tail = (np.int64(data[at + 2]) & 0x3F) << 6 | (data[at + 3] & 0x3F)
-    return (lead & 0x07) << 18 | (np.int64(data[at + 1]) & 0x3F) << 12 | tail
 
 
 @compiled(_nrt=False)

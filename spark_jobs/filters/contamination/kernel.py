@@ -26,6 +26,7 @@ from numba import njit
 
 from headrace.kernels.compiling import compiled
 from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN
+from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.filters.contamination.folding import FoldTables
 
@@ -166,7 +167,8 @@ def _fold(
             elif fold == 1:
                 i = _after_escape(data, i, end)
             else:
-                point, i = _code_point(data, i)
+                point = code_point(data, i)
+                i += width(data[i])
                 for k in range(tables.starts[point], tables.starts[point + 1]):
                     letters[count] = tables.pool[k]
                     count += tables.pool[k] != _SPACE
@@ -178,18 +180,6 @@ def _after_escape(data: UInt8Array, i: int, end: int) -> int:
     """Where the text goes on after a backslash, which takes an n, r or t along."""
     i += 1
     return i + 1 if i < end and (data[i] == 110 or data[i] == 114 or data[i] == 116) else i
-
-
-@njit
-def _code_point(data: UInt8Array, i: int) -> tuple[int, int]:
-    """The code point of more than one byte at `i`, and where the next begins."""
-    lead = np.int64(data[i])
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), i + 2
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | (data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), i + 3
-    high = (lead & 0x07) << 18 | (data[i + 1] & 0x3F) << 12
-    return high | (data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), i + 4
 
 
 @njit
@@ -206,13 +196,8 @@ def _trace(data: UInt8Array, begin: int, end: int, tables: FoldTables, at_start:
     firsts, lasts = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     i, count, separated = begin, 0, at_start
     while i < end:
-        first, point = i, np.int64(data[i])
-        if point == 92:
-            i = _after_escape(data, i, end)
-        elif point < 0x80:
-            i += 1
-        else:
-            point, i = _code_point(data, i)
+        first, point = i, code_point(data, i)
+        i = _after_escape(data, i, end) if point == 92 else i + width(data[i])
         for k in range(tables.starts[point], tables.starts[point + 1]):
             if tables.pool[k] == _SPACE:
                 separated = True

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.filters.languages.scripts import HAN, KANA, NO_LETTER
 from spark_jobs.filters.models.fasttext_kernel import Tables, best_label, embed, label_scores, new_scratch
@@ -97,15 +98,8 @@ def count_scripts(prose: UInt8Array, start: int, end: int, classes: UInt8Array, 
     letters = 0
     i = start
     while i < end:
-        point = np.int64(prose[i])
-        i += 1
-        if point >= 0x80:
-            more = 1 if point < 0xE0 else 2 if point < 0xF0 else 3
-            point &= 0x3F >> more
-            for k in range(more):
-                point = point << 6 | (np.int64(prose[i + k]) & 0x3F)
-            i += more
-        script = classes[point]
+        script = classes[code_point(prose, i)]
+        i += width(prose[i])
         counts[script] += 1
         letters += script != NO_LETTER
     return letters

@@ -22,6 +22,7 @@ from numba import njit
 
 from headrace.kernels.compiling import compiled
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME, GOLDEN
+from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR
 
@@ -106,13 +107,7 @@ def _count_features(
         length = 1
         h = FNV_BASIS
         while True:
-            point = np.int64(data[i])
-            size = 1
-            if point >= 0x80:
-                size = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
-                point &= 0x7F >> size
-                for k in range(1, size):
-                    point = point << 6 | (np.int64(data[i + k]) & 0x3F)
+            point, size = code_point(data, i), width(data[i])
             is_separator = classes[point] == SEPARATOR
             if is_separator and length > 1:
                 break

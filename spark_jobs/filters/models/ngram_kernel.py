@@ -28,6 +28,7 @@ from numba import njit
 
 from headrace.kernels.compiling import compiled
 from headrace.kernels.mixing import FIRST_MULTIPLIER, FNV_BASIS, FNV_PRIME, GOLDEN, SECOND_MULTIPLIER
+from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, LAST_CASED, SEPARATOR
 
@@ -125,13 +126,7 @@ def next_word(
     h = FNV_BASIS
     begun = False
     while i < end:
-        point = np.int64(data[i])
-        size = 1
-        if point >= 0x80:
-            size = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
-            point &= 0x7F >> size
-            for k in range(1, size):
-                point = point << 6 | (np.int64(data[i + k]) & 0x3F)
+        point, size = code_point(data, i), width(data[i])
         if how == WHITE_SPACE:
             blank, alone, left_out = point == 32 or 9 <= point <= 13, False, False
         else:

@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at, store
 from spark_jobs.arrays import UInt8Array
 from spark_jobs.lexing.comments_and_strings import (
     APOSTROPHE,
@@ -41,18 +42,7 @@ from spark_jobs.lexing.language_syntax import (
 )
 from spark_jobs.lexing.lex import begin_text, make_machine
 from spark_jobs.lexing.lexers import FIRST_LANGUAGE, syntax_tables
-from spark_jobs.lexing.machine import (
-    EXTRA,
-    FLAGS,
-    OPERAND,
-    STATE_WORDS,
-    Machine,
-    byte_at,
-    get_state,
-    new_block,
-    put_state,
-    store,
-)
+from spark_jobs.lexing.machine import EXTRA, FLAGS, OPERAND, STATE_WORDS, Machine, get_state, new_block, put_state
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import LONGEST_KEYWORD, hash_bytes, is_keyword
 

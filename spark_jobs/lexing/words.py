@@ -15,21 +15,10 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels import mixing
+from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at, trailing_zeros
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.lexing.language_syntax import KEYWORD_SLOTS
-from spark_jobs.lexing.machine import (
-    IN_SCRIPT,
-    TEXT,
-    U64,
-    Machine,
-    byte_at,
-    eight_bytes_at,
-    emit,
-    four_bytes_at,
-    get_state,
-    put_state,
-    trailing_zeros,
-)
+from spark_jobs.lexing.machine import IN_SCRIPT, TEXT, U64, Machine, emit, get_state, put_state
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, WORD
 
 _HIGH: Final = U64(0x8080808080808080)

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at, eight_bytes_at, store
 from headrace.kernels.mixing import FIRST_MULTIPLIER
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import (
@@ -31,7 +32,7 @@ from spark_jobs.dedup.bags.features import (
 )
 from spark_jobs.lexing.language_syntax import SyntaxTables
 from spark_jobs.lexing.lex import begin_text, lex, make_machine
-from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, byte_at, eight_bytes_at, new_block, store
+from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, new_block
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import (
     ONE,

@@ -15,9 +15,10 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels import mixing
+from headrace.kernels.memory import eight_bytes_at, four_bytes_at
 from headrace.kernels.mixing import GOLDEN, plain_hash
 from spark_jobs.arrays import Int32Array, UInt64Array
-from spark_jobs.lexing.machine import U64, eight_bytes_at, four_bytes_at
+from spark_jobs.lexing.machine import U64
 
 STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
 """The stop words of Gopher (Rae et al. 2021, section A1.1)."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from numba import njit
 
+from headrace.kernels.memory import byte_at, four_bytes_at
 from headrace.kernels.mixing import plain_hash
 from spark_jobs.arrays import Int32Array, Int64Array, UInt64Array
 from spark_jobs.filters.heuristics import character_flags as flag
@@ -33,7 +34,7 @@ from spark_jobs.filters.heuristics.words import (
     held,
     point_at,
 )
-from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
+from spark_jobs.lexing.machine import U64
 
 _LONG_WORD: Final = 1000
 _SHORT_LINE: Final = 30

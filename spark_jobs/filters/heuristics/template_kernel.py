@@ -17,6 +17,7 @@ import pyarrow as pa
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at, four_bytes_at
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import SPACE
 from spark_jobs.filters.heuristics.contractions import hash_points
@@ -24,7 +25,7 @@ from spark_jobs.filters.heuristics.lines import is_list, is_table, link_span
 from spark_jobs.filters.heuristics.measure import addresses_of, chunks, reader
 from spark_jobs.filters.heuristics.phrases import LINK
 from spark_jobs.filters.heuristics.words import FIRST_OUTPUT, FOLDS, MOVES, OUTPUTS, Reader, flags_at, held, point_at
-from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
+from spark_jobs.lexing.machine import U64
 
 LINE_COUNTS: Final = pa.schema([("line_hash", pa.int64()), ("document_count", pa.int64())])
 MIN_CHARACTERS: Final = 8

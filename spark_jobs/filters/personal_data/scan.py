@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.personal_data import rules
@@ -46,7 +47,6 @@ from spark_jobs.filters.personal_data.scan_words import (
     slot_of,
     words_in,
 )
-from spark_jobs.lexing.machine import byte_at
 
 TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT = range(6)
 """Columns of a candidate: row of the text, byte span in the buffer, index into `RULES`, whether a word of the rule

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.filters.personal_data.rules import KEY_PREFIXES, OTHER_WORDS, RULES
-from spark_jobs.lexing.machine import byte_at
 
 KEY_PREFIX: Final = 1 << 62
 """Mask of the words of `KEY_PREFIXES`."""

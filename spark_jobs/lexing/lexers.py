@@ -65,6 +65,8 @@ def word_hash(word: bytes) -> int:
 @cache
 def syntax_tables(syntaxes: tuple[Syntax, ...] = SYNTAXES) -> SyntaxTables:
     """The languages as the compiled code reads them, by default those that have a lexer of their own."""
+    from headrace.kernels.hash_tables import key_slot
+
     languages = len(syntaxes)
     keywords = np.zeros((languages, KEYWORD_SLOTS), dtype=np.uint64)
     first_region = np.zeros((languages, 257), dtype=np.int64)
@@ -73,10 +75,7 @@ def syntax_tables(syntaxes: tuple[Syntax, ...] = SYNTAXES) -> SyntaxTables:
     for code, syntax in enumerate(syntaxes):
         for keyword in dict.fromkeys(syntax.keywords.split()):
             h = word_hash(keyword.encode())
-            slot = h >> 64 - (KEYWORD_SLOTS - 1).bit_length()
-            while keywords[code, slot]:
-                slot = (slot + 1) % KEYWORD_SLOTS
-            keywords[code, slot] = h
+            keywords[code, key_slot.py_func(keywords[code], h >> 64 - (KEYWORD_SLOTS - 1).bit_length(), h)] = h
         ordered = sorted(syntax.regions, key=lambda region: (region.opening[0], -len(region.opening)))
         if syntax.begins_in >= 0:
             begins_in[code] = len(regions) + ordered.index(syntax.regions[syntax.begins_in])

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels import mixing
+from headrace.kernels.hash_tables import key_address
 from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at, trailing_zeros
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.lexing.language_syntax import KEYWORD_SLOTS
@@ -81,12 +82,7 @@ def has_digit(data: int, start: int, stop: int, end: int) -> bool:
 @njit
 def is_keyword(keywords: int, h: np.uint64) -> bool:
     """Whether a hash is in the table of KEYWORD_SLOTS hashes at an address (open addressing by the top bits)."""
-    slot = np.int64(h >> _KEYWORD_SHIFT)
-    while True:
-        found = eight_bytes_at(keywords + 8 * slot)
-        if found == ZERO or found == h:  # noqa: PLR1714, SIM109 - compiled to two compares
-            return found == h
-        slot = (slot + 1) & (KEYWORD_SLOTS - 1)
+    return eight_bytes_at(key_address(keywords, 8, U64(KEYWORD_SLOTS - 1), h >> _KEYWORD_SHIFT, h)) == h
 
 
 @njit

@@ -211,10 +211,7 @@ def _set_pairs(lefts: Int64Array, rights: Int64Array, ranks: Int64Array, tables:
     """Enter the merges into `pairs`."""
     for number in range(len(ranks)):
         pair = np.uint64(lefts[number]) << np.uint64(20) | np.uint64(rights[number])
-        slot = _slot(pair, tables.pairs)
-        while tables.pairs[slot] != _EMPTY:
-            slot = (slot + 1) & (len(tables.pairs) - 1)
-        tables.pairs[slot] = pair << np.uint64(24) | np.uint64(ranks[number])
+        tables.pairs[_slot(pair, tables.pairs)] = pair << np.uint64(24) | np.uint64(ranks[number])
 
 
 @compiled(nogil=False, _nrt=False)
@@ -326,18 +323,18 @@ def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
 
 @njit(_nrt=False, inline="always")
 def _slot(pair: np.uint64, pairs: UInt64Array) -> Integer:
-    """Slot at which the search for a pair begins."""
-    return np.int64((pair * GOLDEN) >> np.uint64(30)) & (len(pairs) - 1)
+    """Slot of a pair, or the free one where it would be; the rank lies in the low bits of the entry."""
+    slot = np.int64((pair * GOLDEN) >> np.uint64(30)) & (len(pairs) - 1)
+    while pairs[slot] != _EMPTY and pairs[slot] >> np.uint64(24) != pair:
+        slot = (slot + 1) & (len(pairs) - 1)
+    return slot
 
 
 @njit(_nrt=False, inline="always")
 def _rank(left: int, right: int, pairs: UInt64Array) -> np.int32:
     """Rank of a merge; `_NO_RANK` where there is none."""
-    pair = np.uint64(left) << np.uint64(20) | np.uint64(right)
-    slot = _slot(pair, pairs)
-    while pairs[slot] != _EMPTY and pairs[slot] >> np.uint64(24) != pair:
-        slot = (slot + 1) & (len(pairs) - 1)
-    return np.int32(_NO_RANK) if pairs[slot] == _EMPTY else np.int32(pairs[slot] & np.uint64(_NO_RANK - 1))
+    found = pairs[_slot(np.uint64(left) << np.uint64(20) | np.uint64(right), pairs)]
+    return np.int32(_NO_RANK) if found == _EMPTY else np.int32(found & np.uint64(_NO_RANK - 1))
 
 
 @njit(_nrt=False, inline="always")

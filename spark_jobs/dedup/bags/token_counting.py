@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import key_address
 from headrace.kernels.memory import byte_at, eight_bytes_at, store
 from headrace.kernels.mixing import FIRST_MULTIPLIER
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
@@ -90,16 +91,9 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
     A slot is three words: hash (0: free), start, length << 32 | count. The top bits of a hash are its slot, so the
     slots are nearly sorted. Whether a token is new is unpredictable, so nothing branches on it.
     """
-    slot = h >> U64(64 - slot_bits)
-    mask = (ONE << U64(slot_bits)) - ONE
-    at = slots + 24 * np.int64(slot)
-    found = eight_bytes_at(at)
-    while found != h and found != ZERO:  # noqa: PLR1714 - compiled to two compares
-        slot = (slot + ONE) & mask
-        at = slots + 24 * np.int64(slot)
-        found = eight_bytes_at(at)
+    at = key_address(slots, 24, (ONE << U64(slot_bits)) - ONE, h >> U64(64 - slot_bits), h)
     first, sum_before = np.int64(eight_bytes_at(at + 8)), np.int64(eight_bytes_at(at + 16))
-    known = found == h
+    known = eight_bytes_at(at) == h
     total = sum_before + (length_and_count & 0xFFFFFFFF) if known else length_and_count
     store(at, h)
     store(at + 8, first if known else start)

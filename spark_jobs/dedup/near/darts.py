@@ -26,6 +26,7 @@ from numba import njit
 
 from headrace.kernels import mixing
 from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import key_slot, slots_for
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import UInt8Array, UInt32Array, UInt64Array
 
@@ -93,7 +94,7 @@ def make_darts(
     if hot_hashes is None or hot_units is None:
         hot_hashes, hot_units = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8)
     hot_hashes, hot_units = hot_hashes[hot_units > 0], hot_units[hot_units > 0]
-    slot_count = 1 << (2 * len(hot_hashes) + 1).bit_length()  # at least half of them stay free
+    slot_count = slots_for.py_func(len(hot_hashes))
     empty = Darts(
         seed=mixing.mix64(np.full(1, seed & _MAX_64, np.uint64))[0],  # a scalar would warn of its overflow
         thresholds=thresholds,
@@ -187,10 +188,7 @@ def cell_dart(stream: np.uint64, number: np.uint64, cell: np.uint64, bits: np.ui
 @njit(inline="always")
 def find_token(token_hash: np.uint64, darts: Darts) -> np.uint64:
     """The slot of a hot token; of any other token a free slot."""
-    mask = np.uint64(darts.slots.size - 1)
-    slot = token_hash & mask
-    while darts.rows[slot, 0] != 0 and darts.slots[slot] != token_hash:
-        slot = (slot + _U1) & mask
+    slot: np.uint64 = key_slot(darts.slots, token_hash, token_hash)
     return slot
 
 

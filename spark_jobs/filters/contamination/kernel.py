@@ -25,6 +25,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import entry_slot
 from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
@@ -254,10 +255,7 @@ def add_to_filter(bloom: UInt64Array, slots: Int32Array, hashes: UInt64Array) ->
     for seed in range(hashes.size):
         mixed = hashes[seed] * GOLDEN
         bloom[(mixed >> _S32) & np.uint64(bloom.size - 1)] |= _bits(mixed)
-        slot = np.int64((mixed >> _S12) & np.uint64(slots.size - 1))
-        while slots[slot] >= 0:
-            slot = (slot + 1) & (slots.size - 1)
-        slots[slot] = seed
+        slots[entry_slot(slots, hashes, mixed >> _S12, hashes[seed])] = seed
 
 
 @njit
@@ -270,13 +268,7 @@ def _bits(mixed: np.uint64) -> np.uint64:
 @njit
 def _seed_of(index: Index, value: np.uint64, mixed: np.uint64) -> int:
     """The seed with a hash, or -1."""
-    slot = np.int64((mixed >> _S12) & np.uint64(index.slots.size - 1))
-    while index.slots[slot] >= 0:
-        seed = index.slots[slot]
-        if index.seed_hashes[seed] == value:
-            return seed
-        slot = (slot + 1) & (index.slots.size - 1)
-    return -1
+    return index.slots[entry_slot(index.slots, index.seed_hashes, mixed >> _S12, value)]
 
 
 @njit

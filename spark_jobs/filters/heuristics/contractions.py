@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels import mixing
+from headrace.kernels.hash_tables import key_address, key_slot
 from headrace.kernels.memory import eight_bytes_at, four_bytes_at
 from headrace.kernels.mixing import GOLDEN, plain_hash
 from spark_jobs.arrays import Int32Array, UInt64Array
@@ -105,14 +106,8 @@ def hash_points(points: int, start: int, stop: int, h: np.uint64) -> np.uint64:
 @njit
 def look_up(table: int, h: np.uint64) -> np.int64:
     """What the table holds of a hash; 0 for nothing."""
-    slot = np.int64((h * GOLDEN) >> U64(64 - SLOT_BITS))
-    while True:
-        found = eight_bytes_at(table + 16 * slot)
-        if found == h:
-            return np.int64(eight_bytes_at(table + 16 * slot + 8))
-        if found == U64(0):
-            return np.int64(0)
-        slot = (slot + 1) & ((1 << SLOT_BITS) - 1)
+    at = key_address(table, 16, U64((1 << SLOT_BITS) - 1), (h * GOLDEN) >> U64(64 - SLOT_BITS), h)
+    return np.int64(eight_bytes_at(at + 8))
 
 
 @cache
@@ -149,9 +144,7 @@ def rule_table() -> UInt64Array:
         entries[plain_hash(map(ord, unit), int(UNIT_SEED))] = 1
     table = np.zeros((1 << SLOT_BITS, 2), dtype=np.uint64)
     for h, value in entries.items():
-        slot = (h * int(GOLDEN) & 0xFFFFFFFFFFFFFFFF) >> 64 - SLOT_BITS
-        while table[slot, 0]:
-            slot = (slot + 1) % len(table)
-        table[slot] = h, value
+        first = (h * int(GOLDEN) & 0xFFFFFFFFFFFFFFFF) >> 64 - SLOT_BITS
+        table[key_slot.py_func(table[:, 0], first, h)] = h, value
     table.flags.writeable = False
     return table

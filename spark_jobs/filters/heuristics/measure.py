@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import slots_for
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import character_flags
 from spark_jobs.filters.heuristics.contractions import rule_shapes, rule_table
@@ -29,7 +30,6 @@ from spark_jobs.filters.heuristics.repetition import (
     compressed_size,
     duplicates,
     ngram_characters,
-    slots_for,
 )
 from spark_jobs.filters.heuristics.words import AT, FOLDS, RUN_POINTS, WORD_COUNTS, Reader, find_words
 from spark_jobs.text.characters import code_points

@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.hash_tables import slots_for
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 
@@ -34,15 +35,6 @@ _COUNT_BITS: Final = np.uint64(22)
 _COUNT_MASK: Final = np.uint64((1 << 22) - 1)
 MOST_WORDS: Final = 1 << 20
 """Words of a text whose n-grams are counted, about 6 MB of prose, and as many lines: as many as an entry can number."""
-
-
-@njit
-def slots_for(count: int) -> int:
-    """Slots of a hash table that is at most half full."""
-    slots = 16
-    while slots < 2 * count:
-        slots *= 2
-    return slots
 
 
 @njit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import slots_for
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.filters.models.fasttext_kernel import (
     Tables,
@@ -50,9 +51,7 @@ def find_entries(data: UInt8Array, entry_count: int, word_count: int) -> tuple[I
 @compiled
 def fill_slots(entry_bytes: UInt8Array, starts: Int64Array) -> Int32Array:
     """Open addressing by hash, at most half full; -1 is free."""
-    size = 16
-    while size < 2 * starts.size:
-        size *= 2
+    size = slots_for(starts.size)
     slots = np.full(size, -1, np.int32)
     for entry in range(starts.size - 1):
         slot = np.int64(hash_entry(entry_bytes, starts[entry], starts[entry + 1])) & (size - 1)

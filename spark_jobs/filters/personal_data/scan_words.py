@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.hash_tables import key_slot
 from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
@@ -88,9 +89,7 @@ def scan_tables() -> ScanTables:
             h = int(FNV_BASIS)
             for byte in text.encode("utf-8"):
                 h = (h ^ byte) * int(FNV_PRIME) & (1 << 64) - 1
-            slot = (h >> 20) % _SLOTS
-            while tables.keys[table, slot]:
-                slot = (slot + 1) % _SLOTS
+            slot = key_slot.py_func(tables.keys[table], h >> 20, h)
             tables.keys[table, slot] = h
             tables.masks[table, slot] = words[text] if table == 0 else shapes[text][1]
             if table == 1:
@@ -101,12 +100,8 @@ def scan_tables() -> ScanTables:
 @njit
 def slot_of(keys: UInt64Array, h: Any) -> int:
     """The slot that holds a hash, or -1."""
-    slot = np.int64((h >> U64(20)) % U64(_SLOTS))
-    while keys[slot] != 0:
-        if keys[slot] == h:
-            return slot
-        slot = (slot + 1) % _SLOTS
-    return -1
+    slot = key_slot(keys, h >> U64(20), h)
+    return np.int64(slot) if keys[slot] == h else -1
 
 
 @njit

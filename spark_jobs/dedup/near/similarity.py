@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from headrace.kernels.compiling import compiled
-from spark_jobs.arrays import Int16Array, Int64Array, UInt8Array, UInt16Array, UInt64Array
+from spark_jobs.arrays import Int16Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.near.darts import SIGNATURE_VALUES
 from spark_jobs.exceptions import InputError
@@ -168,9 +168,9 @@ def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
             other_row, other_total = other_row + 1, _U0
             k, k_end, m, m_end = _bounds(left, right, other_row, shared.size)
     for rest in range(row, half):  # a row that was begun above is summed again from its start
-        shared[rest] = _share_row(left, right, rest)
+        shared[rest] = share_row(left, rest, right, rest)
     for rest in range(other_row, shared.size):
-        shared[rest] = _share_row(left, right, rest)
+        shared[rest] = share_row(left, rest, right, rest)
 
 
 @compiled
@@ -189,9 +189,10 @@ def _bounds(
 
 
 @compiled
-def _share_row(left: _Columns, right: _Columns, row: int) -> np.uint64:
-    """Sum of the minima of one row."""
-    i, i_end, j, j_end = _bounds(left, right, row, row + 1)
+def share_row(left: Any, row: int, right: Any, other: int) -> np.uint64:
+    """Sum of the minima of a row of one side and a row of the other; sides have the fields of `_Columns`, or more."""
+    i, i_end = np.uint64(left.offsets[row]), np.uint64(left.offsets[row + 1])
+    j, j_end = np.uint64(right.offsets[other]), np.uint64(right.offsets[other + 1])
     total = _U0
     while i < i_end and j < j_end:
         a, b = left.hashes[i], right.hashes[j]
@@ -236,7 +237,7 @@ def _count_pairs(
             token, weight = tokens[index], weights[index]
             row = lists.rows[token]
             if row >= 0:
-                _add_minima(lists.dense[row, :doc], weight, shared)
+                add_minima(lists.dense[row, :doc], weight, shared)
                 lists.dense[row, doc] = weight
                 continue
             end = ends[token]
@@ -252,7 +253,7 @@ def _count_pairs(
 
 
 @compiled
-def _add_minima(row: UInt16Array, weight: np.uint16, shared: Int64Array) -> None:
+def add_minima(row: UInt16Array, weight: np.uint16, sums: Int64Array | UInt32Array) -> None:
     """Add the lesser of a weight and each one of a row; a loop that the compiler turns into vector instructions."""
     for other in range(row.size):
-        shared[other] += np.int64(min(weight, row[other]))
+        sums[other] += min(weight, row[other])

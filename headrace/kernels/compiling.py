@@ -18,7 +18,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from importlib.abc import InspectLoader
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,9 +48,10 @@ def sources_digest(module: str) -> str:
     while waiting:
         name = waiting.pop()
         spec = sys.modules[name].__spec__ if name in sys.modules else None
-        if name in sources or spec is None or not isinstance(spec.loader, InspectLoader):
+        read = getattr(spec and spec.loader, "get_source", None)
+        if name in sources or read is None:
             continue
-        sources[name] = (spec.loader.get_source(name) or "").encode()
+        sources[name] = (read(name) or "").encode()
         for package, names, whole in _IMPORT.findall(sources[name].decode()):
             if (package or whole).partition(".")[0] in roots:
                 waiting += [package or whole, *(f"{package}.{one}" for one in re.findall(r"\w+", names))]

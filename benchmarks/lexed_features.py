@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.dedup.bags.token_counting import lex_text
 from spark_jobs.dedup.bags.token_counts import TokenCounts
 from spark_jobs.lexing.lexers import syntax_tables
@@ -46,11 +47,9 @@ def runs_of(hashes: UInt64Array, size: int) -> UInt64Array:
 
 
 def mixed(hashes: UInt64Array) -> UInt64Array:
-    """The finalizer of splitmix64."""
-    z = hashes + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    """What splitmix64 gives at each hash."""
+    found: UInt64Array = mix64(hashes + GOLDEN)
+    return found
 
 
 def counted(features: Sequence[UInt64Array]) -> TokenCounts:

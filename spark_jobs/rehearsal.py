@@ -65,6 +65,7 @@ def _encode() -> None:
 
 
 def _copy_tokens() -> None:
+    from spark_jobs.packing.plan.shuffle_at_rest import permute
     from spark_jobs.packing.windows.token_loops import copy_slices, digest_slices
 
     ids = pa.array([1, 2, 3], pa.int32()).to_numpy()
@@ -72,6 +73,7 @@ def _copy_tokens() -> None:
     for target in (np.uint16, np.int32):
         copy_slices(ids, one, one + 3, np.empty(3, target), one)
     digest_slices(ids, one, one + 3, one)
+    permute(one, 2, 0)
 
 
 def _hash_rows() -> None:

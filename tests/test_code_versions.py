@@ -30,7 +30,8 @@ RECORDED = Path(__file__).with_name("code_versions.json")
 STEPS = step_names()
 
 # Below every step, with tests of their own; a change there is not a change of one step.
-_FOUNDATION = ("spark_jobs.lake", "spark_jobs.lake.declare.step", "spark_jobs.exceptions")
+_FOUNDATION = ("spark_jobs.lake", "spark_jobs.lake.declare.step", "spark_jobs.exceptions", "headrace.kernels.compiling")
+_OWN = ("spark_jobs", "headrace.kernels")
 _DECIDES_NO_ROW = {  # they draw the plots
     "spark_jobs.packing.utilisation",
     "spark_jobs.dedup.pictures",
@@ -96,8 +97,8 @@ def _imports(node: ast.AST) -> Iterator[str]:
         if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
             continue
         if isinstance(child, ast.Import):
-            yield from (name.name for name in child.names if name.name.startswith("spark_jobs"))
-        elif isinstance(child, ast.ImportFrom) and (child.module or "").startswith("spark_jobs"):
+            yield from (name.name for name in child.names if name.name.startswith(_OWN))
+        elif isinstance(child, ast.ImportFrom) and (child.module or "").startswith(_OWN):
             yield from (_module_of(child.module or "", name.name) for name in child.names)
         yield from _imports(child)
 

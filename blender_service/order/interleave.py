@@ -19,10 +19,10 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
+from headrace.kernels.compiling import compiled
 
 MAX_CYCLE_ROWS: Final = 1 << 20
 
@@ -119,7 +119,7 @@ def build_cycle(weights: tuple[int, ...]) -> Cycle:
     return Cycle(weights, source, rank)
 
 
-@njit(cache=True)
+@compiled
 def _earliest_deadline_first(weights: Int64Array) -> NDArray[np.uint8]:
     """Give each slot to the source whose next row is released and has the earliest deadline, ties to the lower one."""
     source_count = weights.size

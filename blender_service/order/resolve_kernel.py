@@ -1,17 +1,15 @@
 """Resolve offsets in one compiled pass: offsets in, (source, epoch, ordinal) out.
 
 An epoch of a source is shuffled by a keyed permutation: a pure function of (key, epoch, position), nothing stored.
-`_permute` is a six-round alternating Feistel network on the smallest domain of at least 8 bits that holds the rows,
-walked until it lands inside, then rotated (a Feistel alone makes even permutations only). `_shuffled` composes it
-twice, so that a reader needs a few blocks at a time and not the whole table::
+`_shuffled` composes that of `headrace.kernels.permutation` twice, so that a reader needs a few blocks at a time and not
+the whole table::
 
     size 10, blocks of 2 rows, groups of 2 blocks:   blocks 0 1 2 3 4
     permute the blocks over the whole source         slots  3 0 | 4 1 | 2        (groups of two slots)
     permute the rows inside each group               ordinals 1 6 0 7 | 9 3 8 2 | 5 4
 
 The last block may be short; in its group it counts as the last slot, so every group is a plain range of positions. The
-round count and the floor of 8 bits were chosen by chi-square over all orders of small tables. The tests have the same
-in NumPy (`plain_permutation`).
+tests have the same in NumPy (`plain_permutation`).
 
 All words are uint64 and wrap: numba turns uint64 mixed with int64 into a float, so constants and casts are explicit.
 """
@@ -23,98 +21,23 @@ from numba import njit
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array, UInt64Array
+from headrace.kernels.compiling import compiled
+from headrace.kernels.permutation import domain_bits, inverted, mix, permuted
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
-SECOND_MULTIPLIER = np.uint64(0x94D049BB133111EB)
-_ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
-_WORD_BITS = np.uint64(64)
-_S27 = np.uint64(27)
-_S30 = np.uint64(30)
-_S31 = np.uint64(31)
-_S32 = np.uint64(32)
 
 
-@njit(cache=True)
-def _mix(word):  # type: ignore[no-untyped-def]
-    word = word + GOLDEN
-    word = (word ^ (word >> _S30)) * FIRST_MULTIPLIER
-    word = (word ^ (word >> _S27)) * SECOND_MULTIPLIER
-    return word ^ (word >> _S31)
-
-
-@njit(cache=True)
-def _domain_bits(size):  # type: ignore[no-untyped-def]
-    bits = 0
-    rest = size - _ONE
-    while rest > _ZERO:
-        bits += 1
-        rest = rest >> _ONE
-    return max(bits, 8)
-
-
-@njit(cache=True)
-def _round(half, word, bits):  # type: ignore[no-untyped-def]
-    mixed = (half ^ word) * FIRST_MULTIPLIER
-    mixed = mixed ^ (mixed >> _S32)
-    return (mixed * SECOND_MULTIPLIER) >> (_WORD_BITS - bits)
-
-
-@njit(cache=True)
-def _permute(position, word, size, bits, rotation):  # type: ignore[no-untyped-def]
-    if size == _ONE:
-        return _ZERO
-    high_bits = np.uint64(bits // 2)
-    low_bits = np.uint64(bits) - high_bits
-    low_mask = (_ONE << low_bits) - _ONE
-    while True:
-        high = position >> low_bits
-        low = position & low_mask
-        round_word = word
-        for _ in range(3):
-            round_word = round_word + GOLDEN
-            high = high ^ _round(low, round_word, high_bits)
-            round_word = round_word + GOLDEN
-            low = low ^ _round(high, round_word, low_bits)
-        position = (high << low_bits) | low
-        if position < size:
-            break
-    position = position + rotation
-    return position - size if position >= size else position
-
-
-@njit(cache=True)
-def _invert(position, word, size, bits, rotation):  # type: ignore[no-untyped-def]
-    if size == _ONE:
-        return _ZERO
-    high_bits = np.uint64(bits // 2)
-    low_bits = np.uint64(bits) - high_bits
-    low_mask = (_ONE << low_bits) - _ONE
-    position = position - rotation if position >= rotation else position + size - rotation
-    while True:
-        high = position >> low_bits
-        low = position & low_mask
-        for pair in range(3):
-            odd_word = word + np.uint64(6 - 2 * pair) * GOLDEN
-            low = low ^ _round(high, odd_word, low_bits)
-            high = high ^ _round(low, odd_word - GOLDEN, high_bits)
-        position = (high << low_bits) | low
-        if position < size:
-            return position
-
-
-@njit(cache=True)
+@compiled
 def _start_epoch(i, word, size, block_rows, group_blocks, words, bounds):  # type: ignore[no-untyped-def]
     """Fill what all rows of one epoch of source i share: words and rotation, blocks, and where the short one is."""
     block_count = (size + block_rows - 1) // block_rows
-    block_bits = _domain_bits(np.uint64(block_count))
-    rotation = _mix(word ^ _ONE) % np.uint64(block_count)
+    block_bits = domain_bits(np.uint64(block_count))
+    rotation = mix(word ^ _ONE) % np.uint64(block_count)
     words[i, 0] = word ^ _ONE
     words[i, 1] = rotation
-    words[i, 2] = _mix(word ^ _TWO)
-    slot = np.int64(_invert(np.uint64(block_count - 1), word ^ _ONE, np.uint64(block_count), block_bits, rotation))
+    words[i, 2] = mix(word ^ _TWO)
+    slot = np.int64(inverted(np.uint64(block_count - 1), word ^ _ONE, np.uint64(block_count), block_bits, rotation))
     group = slot // group_blocks
     slots = min(group_blocks, block_count - group * group_blocks)
     bounds[i, 0] = slot
@@ -125,7 +48,7 @@ def _start_epoch(i, word, size, block_rows, group_blocks, words, bounds):  # typ
     bounds[i, 5] = block_bits
 
 
-@njit(cache=True, inline="always")  # as a call of its own it costs a fifth more per row
+@njit(inline="always")  # as a call of its own it costs a fifth more per row
 def _shuffled(i, position, block_rows, group_blocks, words, bounds, blocks):  # type: ignore[no-untyped-def]
     """Send one position of the epoch of source i to its ordinal."""
     full = block_rows * group_blocks
@@ -144,8 +67,8 @@ def _shuffled(i, position, block_rows, group_blocks, words, bounds, blocks):  # 
     slots = min(group_blocks, block_count - group * group_blocks)
     rows = np.uint64(short_group_rows if group == short_group else slots * block_rows)
     row_word = words[i, 2] + np.uint64(group)
-    permuted = np.int64(_permute(np.uint64(position), row_word, rows, _domain_bits(rows), _mix(row_word) % rows))
-    slot_in_group = permuted // block_rows
+    place = np.int64(permuted(np.uint64(position), row_word, rows, domain_bits(rows), mix(row_word) % rows))
+    slot_in_group = place // block_rows
     slot = group * group_blocks + slot_in_group
     if group == short_group:
         if slot_in_group == slots - 1:
@@ -155,11 +78,11 @@ def _shuffled(i, position, block_rows, group_blocks, words, bounds, blocks):  # 
     kept = slot % group_blocks
     if blocks[i, kept, 0] != slot:
         blocks[i, kept, 0] = slot
-        blocks[i, kept, 1] = _permute(np.uint64(slot), words[i, 0], np.uint64(block_count), bounds[i, 5], words[i, 1])
-    return blocks[i, kept, 1] * block_rows + permuted - slot_in_group * block_rows
+        blocks[i, kept, 1] = permuted(np.uint64(slot), words[i, 0], np.uint64(block_count), bounds[i, 5], words[i, 1])
+    return blocks[i, kept, 1] * block_rows + place - slot_in_group * block_rows
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def resolve_rows(
     distances: Int64Array,
     cycle_source: NDArray[np.uint8],
@@ -213,7 +136,7 @@ def resolve_rows(
             if known[i, 0] != epoch or known[i, 1] != stretch:
                 known[i, 0], known[i, 1] = epoch, stretch
                 blocks[i] = -1
-                word = _mix(_mix(_mix(keys[i]) + np.uint64(epoch)) + np.uint64(base))
+                word = mix(mix(mix(keys[i]) + np.uint64(epoch)) + np.uint64(base))
                 _start_epoch(i, word, size, block_rows, group_blocks, words, bounds)
             position = _shuffled(i, position - epochs_before * size, block_rows, group_blocks, words, bounds, blocks)
         sources[row] = i

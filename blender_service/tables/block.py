@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
+from headrace.kernels.compiling import compiled
 
 
 class BlockKey(NamedTuple):
@@ -86,7 +86,7 @@ class Block:
         return self.input_ids.nbytes + sum(array.nbytes for array in self.segments)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def take_rows(segments: Segments, rows: Int64Array) -> Segments:
     """Copy some rows, in any order.
 

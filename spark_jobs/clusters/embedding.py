@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from pydantic import Field
 
+from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.filters.models.classifier import FeaturesConfig, kernel_arguments
 from spark_jobs.lake.declare.step import ConfigModel
@@ -117,9 +118,6 @@ def count_weights() -> Int32Array:
 def _signs(dimensions: int, seed: int) -> Int8Array:
     """(2^BITS, V) random signs: bits of SplitMix64 (Steele et al. 2014) at bucket, part and seed."""
     parts = np.arange((1 << BITS) * dimensions // 64, dtype=np.uint64) + (np.uint64(seed) << np.uint64(1))
-    mixed = (parts + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
+    mixed = mix64((parts + np.uint64(1)) * GOLDEN)
     bits = np.unpackbits(mixed.astype("<u8").view(np.uint8), bitorder="little")
     return (bits.astype(np.int8) * 2 - 1).reshape(1 << BITS, dimensions)

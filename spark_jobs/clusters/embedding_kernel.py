@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def project(
     starts: Int64Array,
     buckets: Int32Array,

@@ -18,6 +18,8 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at, store
 from spark_jobs.arrays import UInt8Array
 from spark_jobs.lexing.comments_and_strings import (
     APOSTROPHE,
@@ -28,7 +30,6 @@ from spark_jobs.lexing.comments_and_strings import (
     step_in_region,
     string_prefix,
 )
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.language_syntax import (
     REGION_START,
     SPACE,
@@ -41,18 +42,7 @@ from spark_jobs.lexing.language_syntax import (
 )
 from spark_jobs.lexing.lex import begin_text, make_machine
 from spark_jobs.lexing.lexers import FIRST_LANGUAGE, syntax_tables
-from spark_jobs.lexing.machine import (
-    EXTRA,
-    FLAGS,
-    OPERAND,
-    STATE_WORDS,
-    Machine,
-    byte_at,
-    get_state,
-    new_block,
-    put_state,
-    store,
-)
+from spark_jobs.lexing.machine import EXTRA, FLAGS, OPERAND, STATE_WORDS, Machine, get_state, new_block, put_state
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import LONGEST_KEYWORD, hash_bytes, is_keyword
 
@@ -83,8 +73,6 @@ _SYNTAX_OF: Final = {language: syntax for syntax in (*SYNTAXES, *_MORE) for lang
 BLANKED_LANGUAGES: Final = frozenset(_SYNTAX_OF)
 """Languages whose comments and strings are known."""
 
-_COMPILED: Final = "blank comments_and_strings language_syntax lex lexers machine word_characters words"
-_SOURCES: Final = tuple(f"spark_jobs.lexing.{name}" for name in _COMPILED.split())
 _REGEX: Final = int(Prefix.REGEX)
 _C_NUMBERS: Final = int(Prefix.C_NUMBERS)
 _BLANK, _NEWLINE = np.uint8(ord(" ")), ord("\n")
@@ -206,7 +194,7 @@ def _region(m: Machine, i: int, out: int) -> int:
     return i
 
 
-@compiled(*_SOURCES)
+@compiled
 def _blank_into(source: UInt8Array, out: UInt8Array, syntax: SyntaxTables, word_bytes: WordTables) -> None:
     """Blank `out`, a copy of `source`."""
     state = np.zeros(STATE_WORDS, np.int64)

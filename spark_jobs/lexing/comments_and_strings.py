@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.memory import byte_at, eight_bytes_at
 from spark_jobs.lexing.language_syntax import (
     CLOSE,
     FORMAT_START,
@@ -37,8 +38,6 @@ from spark_jobs.lexing.machine import (
     STRING_DEPTH,
     U64,
     Machine,
-    byte_at,
-    eight_bytes_at,
     get_state,
     put_state,
 )

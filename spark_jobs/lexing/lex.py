@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.memory import byte_at
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.lexing.comments_and_strings import (
     APOSTROPHE,
@@ -56,7 +57,6 @@ from spark_jobs.lexing.machine import (
     U64,
     Block,
     Machine,
-    byte_at,
     emit,
     get_state,
     put_state,

@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.kernels.mixing import plain_hash
 from spark_jobs.lexing.language_syntax import (
     KEYWORD_SLOTS,
     SYNTAXES,
@@ -42,8 +43,6 @@ LEXERS: Final = ("prose", "generic", *(syntax.languages[0] for syntax in SYNTAXE
 _BY_LANGUAGE: Final = {
     language: FIRST_LANGUAGE + code for code, syntax in enumerate(SYNTAXES) for language in syntax.languages
 }
-_G: Final = 0x9E3779B97F4A7C15
-_64_BITS: Final = (1 << 64) - 1
 
 
 def lexer_of(kind: str, language: str | None) -> int:
@@ -60,16 +59,14 @@ def lexer_of(kind: str, language: str | None) -> int:
 
 def word_hash(word: bytes) -> int:
     """Hash of a token's bytes, before salt and mixing; equal to that of the compiled lexers (`words.hash_bytes`)."""
-    h = 0
-    for start in range(0, len(word), 8):
-        h = ((h ^ int.from_bytes(word[start : start + 8], "little")) * _G) & _64_BITS
-        h ^= h >> 32
-    return h
+    return plain_hash(int.from_bytes(word[start : start + 8], "little") for start in range(0, len(word), 8))
 
 
 @cache
 def syntax_tables(syntaxes: tuple[Syntax, ...] = SYNTAXES) -> SyntaxTables:
     """The languages as the compiled code reads them, by default those that have a lexer of their own."""
+    from headrace.kernels.hash_tables import key_slot
+
     languages = len(syntaxes)
     keywords = np.zeros((languages, KEYWORD_SLOTS), dtype=np.uint64)
     first_region = np.zeros((languages, 257), dtype=np.int64)
@@ -78,10 +75,7 @@ def syntax_tables(syntaxes: tuple[Syntax, ...] = SYNTAXES) -> SyntaxTables:
     for code, syntax in enumerate(syntaxes):
         for keyword in dict.fromkeys(syntax.keywords.split()):
             h = word_hash(keyword.encode())
-            slot = h >> 64 - (KEYWORD_SLOTS - 1).bit_length()
-            while keywords[code, slot]:
-                slot = (slot + 1) % KEYWORD_SLOTS
-            keywords[code, slot] = h
+            keywords[code, key_slot.py_func(keywords[code], h >> 64 - (KEYWORD_SLOTS - 1).bit_length(), h)] = h
         ordered = sorted(syntax.regions, key=lambda region: (region.opening[0], -len(region.opening)))
         if syntax.begins_in >= 0:
             begins_in[code] = len(regions) + ordered.index(syntax.regions[syntax.begins_in])

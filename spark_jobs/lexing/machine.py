@@ -1,20 +1,13 @@
-"""The memory of the compiled lexers: access to bytes by address, a lexer's state, and the block of tokens it fills.
-
-Functions that run once per token take addresses instead of arrays: Numba counts the references of every array that is
-passed on, which takes five times as long as the token itself (measured).
-
-Functions of this package are compiled without a cache of their own; `spark_jobs.dedup.bags.token_counting` says why.
-"""
+"""The memory of the compiled lexers, by address (`headrace.kernels.memory`): their state, and their tokens."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
+from headrace.kernels.memory import eight_bytes_at, store
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 
 U64 = np.uint64
@@ -96,46 +89,6 @@ def new_block(token_count: int) -> Block:
         np.empty(token_count, np.int64),
         np.empty(token_count, np.uint8),
     )
-
-
-def _loader(bits: int, result: Any) -> Any:
-    """Make a function that reads a little-endian number of 8, 32 or 64 bits at an address, aligned or not."""
-
-    def typed(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            loaded = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
-            loaded.align = 1
-            return loaded if bits == 64 else builder.zext(loaded, ir.IntType(64))
-
-        return result(types.int64), generate
-
-    return intrinsic(typed)
-
-
-byte_at = _loader(8, types.int64)
-four_bytes_at = _loader(32, types.int64)
-eight_bytes_at = _loader(64, types.uint64)
-
-
-@intrinsic
-def store(typing_context: Any, address: Any, number: Any) -> Any:
-    """Write an integer at an address, in as many bytes as its type has."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], builder.inttoptr(arguments[0], arguments[1].type.as_pointer())).align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.int64, number), generate
-
-
-@intrinsic
-def trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Zero bits below the lowest one bit; the number is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint64(types.uint64), generate
 
 
 @njit

@@ -14,25 +14,14 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels import mixing
+from headrace.kernels.hash_tables import key_address
+from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at, trailing_zeros
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.lexing.language_syntax import KEYWORD_SLOTS
-from spark_jobs.lexing.machine import (
-    IN_SCRIPT,
-    TEXT,
-    U64,
-    Machine,
-    byte_at,
-    eight_bytes_at,
-    emit,
-    four_bytes_at,
-    get_state,
-    put_state,
-    trailing_zeros,
-)
+from spark_jobs.lexing.machine import IN_SCRIPT, TEXT, U64, Machine, emit, get_state, put_state
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, WORD
 
-_G: Final = U64(0x9E3779B97F4A7C15)
-_M1: Final = U64(0xBF58476D1CE4E5B9)
-_M2: Final = U64(0x94D049BB133111EB)
 _HIGH: Final = U64(0x8080808080808080)
 _LOW: Final = U64(0x7F7F7F7F7F7F7F7F)
 CASE: Final = U64(0x2020202020202020)
@@ -42,27 +31,19 @@ _FROM_0: Final = U64((0x80 - ord("0")) * 0x0101010101010101)
 _PAST_9: Final = U64((0x7F - ord("9")) * 0x0101010101010101)
 UNDERSCORES: Final = U64(ord("_") * 0x0101010101010101)
 ZERO, ONE, _TWO, _SEVEN, EIGHT, _SIXTY_FOUR = (U64(number) for number in (0, 1, 2, 7, 8, 64))
-_S27, _S30, _S31, S32 = (U64(number) for number in (27, 30, 31, 32))
 _KEYWORD_SHIFT: Final = U64(64 - (KEYWORD_SLOTS - 1).bit_length())
 LONGEST_KEYWORD: Final = 16
 """Bytes above which no word is looked up among keywords: `reinterpret_cast` of C++ is the longest."""
+
+_mix64 = njit(mixing.mix64)
+hash_step = njit(mixing.hash_step)
 
 
 @njit
 def finish(token_hash: np.uint64, salt: np.uint64) -> np.uint64:
     """Salt a hash and mix it, so that its top bits are as good as any (splitmix64); never 0."""
-    z = (token_hash ^ salt) + _G
-    z = (z ^ (z >> _S30)) * _M1
-    z = (z ^ (z >> _S27)) * _M2
-    z ^= z >> _S31
+    z = _mix64((token_hash ^ salt) + GOLDEN)
     return z if z != ZERO else ONE
-
-
-@njit
-def hash_step(h: np.uint64, block: np.uint64) -> np.uint64:
-    """The hash after eight more bytes."""
-    h = (h ^ block) * _G
-    return h ^ (h >> S32)
 
 
 @njit
@@ -101,12 +82,7 @@ def has_digit(data: int, start: int, stop: int, end: int) -> bool:
 @njit
 def is_keyword(keywords: int, h: np.uint64) -> bool:
     """Whether a hash is in the table of KEYWORD_SLOTS hashes at an address (open addressing by the top bits)."""
-    slot = np.int64(h >> _KEYWORD_SHIFT)
-    while True:
-        found = eight_bytes_at(keywords + 8 * slot)
-        if found == ZERO or found == h:  # noqa: PLR1714, SIM109 - compiled to two compares
-            return found == h
-        slot = (slot + 1) & (KEYWORD_SLOTS - 1)
+    return eight_bytes_at(key_address(keywords, 8, U64(KEYWORD_SLOTS - 1), h >> _KEYWORD_SHIFT, h)) == h
 
 
 @njit

@@ -29,9 +29,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN
+from headrace.kernels.utf8 import Integer, code_point, width
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.tokens.pre_tokenization import BYTE_NAMES, splitting_name
-from spark_jobs.tokens.word_ends import MOST_NUMBERS, Integer, character_classes, code_point, width, word_end
+from spark_jobs.tokens.word_ends import MOST_NUMBERS, character_classes, word_end
 
 Key = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
@@ -46,7 +49,6 @@ _LEFT: Final = 1
 _RIGHT: Final = 2
 _NO_RANK: Final = 1 << 24  # above all ranks, which have 24 bits
 _EMPTY: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _ZERO: Final = np.uint64(0)
 
 
@@ -177,7 +179,7 @@ def _power_of_two(least: int) -> int:
     return 1 << max(6, (least - 1).bit_length())
 
 
-@njit(cache=True, _nrt=False)
+@compiled(nogil=False, _nrt=False)
 def _set_joined(spelled: UInt8Array, ends: Int64Array, tables: Tables) -> None:
     """Set the bits of the boundaries that tokens span. Bits that bytes outside UTF-8 set are never read."""
     start = 0
@@ -204,18 +206,15 @@ def _set_joined(spelled: UInt8Array, ends: Int64Array, tables: Tables) -> None:
         start = end
 
 
-@njit(cache=True, _nrt=False)
+@compiled(nogil=False, _nrt=False)
 def _set_pairs(lefts: Int64Array, rights: Int64Array, ranks: Int64Array, tables: Tables) -> None:
     """Enter the merges into `pairs`."""
     for number in range(len(ranks)):
         pair = np.uint64(lefts[number]) << np.uint64(20) | np.uint64(rights[number])
-        slot = _slot(pair, tables.pairs)
-        while tables.pairs[slot] != _EMPTY:
-            slot = (slot + 1) & (len(tables.pairs) - 1)
-        tables.pairs[slot] = pair << np.uint64(24) | np.uint64(ranks[number])
+        tables.pairs[_slot(pair, tables.pairs)] = pair << np.uint64(24) | np.uint64(ranks[number])
 
 
-@njit(cache=True, _nrt=False)
+@compiled(nogil=False, _nrt=False)
 def _set_tokens(
     spelled: UInt8Array,
     padded: UInt64Array,
@@ -253,21 +252,21 @@ def _set_tokens(
     return longest
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _bit(before: int, after: int, joined: UInt8Array) -> Integer:
     """Index of the bit of two characters."""
-    mixed = (np.uint64(before) << np.uint64(22) | np.uint64(after)) * _MIX
+    mixed = (np.uint64(before) << np.uint64(22) | np.uint64(after)) * GOLDEN
     return np.int64(mixed >> np.uint64(32)) & (len(joined) * 8 - 1)
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _has_bit(before: int, after: int, joined: UInt8Array) -> bool:
     """Whether a token may hold two characters side by side."""
     bit = _bit(before, after, joined)
     return bool((joined[bit >> 3] >> (bit & 7)) & 1)
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _is_torn(data: UInt8Array, at: int, before: int, after: int, tables: Tables) -> bool:
     """Whether a token may span the boundary between two characters and begin or end inside one of them."""
     left = tables.parts[data[at - 1]] & _LEFT != 0
@@ -279,7 +278,7 @@ def _is_torn(data: UInt8Array, at: int, before: int, after: int, tables: Tables)
     )
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _piece_end(data: UInt8Array, at: int, end_of_word: int, tables: Tables) -> Integer:
     """End of the piece that begins at a byte; two ASCII characters are never cut apart."""
     end = at + width(data[at])
@@ -297,7 +296,7 @@ def _piece_end(data: UInt8Array, at: int, end_of_word: int, tables: Tables) -> I
     return end
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
     """Write the symbols that the merging of a piece starts from; gives their number."""
     count = 0
@@ -322,23 +321,23 @@ def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
     return count
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _slot(pair: np.uint64, pairs: UInt64Array) -> Integer:
-    """Slot at which the search for a pair begins."""
-    return np.int64((pair * _MIX) >> np.uint64(30)) & (len(pairs) - 1)
-
-
-@njit(cache=True, _nrt=False, inline="always")
-def _rank(left: int, right: int, pairs: UInt64Array) -> np.int32:
-    """Rank of a merge; `_NO_RANK` where there is none."""
-    pair = np.uint64(left) << np.uint64(20) | np.uint64(right)
-    slot = _slot(pair, pairs)
+    """Slot of a pair, or the free one where it would be; the rank lies in the low bits of the entry."""
+    slot = np.int64((pair * GOLDEN) >> np.uint64(30)) & (len(pairs) - 1)
     while pairs[slot] != _EMPTY and pairs[slot] >> np.uint64(24) != pair:
         slot = (slot + 1) & (len(pairs) - 1)
-    return np.int32(_NO_RANK) if pairs[slot] == _EMPTY else np.int32(pairs[slot] & np.uint64(_NO_RANK - 1))
+    return slot
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
+def _rank(left: int, right: int, pairs: UInt64Array) -> np.int32:
+    """Rank of a merge; `_NO_RANK` where there is none."""
+    found = pairs[_slot(np.uint64(left) << np.uint64(20) | np.uint64(right), pairs)]
+    return np.int32(_NO_RANK) if found == _EMPTY else np.int32(found & np.uint64(_NO_RANK - 1))
+
+
+@njit(_nrt=False, inline="always")
 def _merge(count: int, tables: Tables) -> Integer:
     """Merge the first symbols of the tables until no merge is left; gives the number of symbols then."""
     symbols, ranks, pairs = tables.symbols, tables.ranks, tables.pairs
@@ -365,7 +364,7 @@ def _merge(count: int, tables: Tables) -> Integer:
     return count
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _load(padded: UInt64Array, at: int, size: int) -> Integer:
     """Up to 8 bytes from a position on as one number, the first byte lowest; those beyond `size` are 0."""
     shift = np.uint64(8 * (at & 7))
@@ -373,7 +372,7 @@ def _load(padded: UInt64Array, at: int, size: int) -> Integer:
     return found & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)) if size < 8 else found
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _key(padded: UInt64Array, at: int, size: int, is_word: bool) -> Key:
     """Up to 31 bytes, their number, and whether they are a word: a word and a piece of the same bytes may differ."""
     return (
@@ -384,14 +383,14 @@ def _key(padded: UInt64Array, at: int, size: int, is_word: bool) -> Key:
     )
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _hash(key: Key) -> Integer:
     """A number below 2^24 that all bytes of a key decide."""
-    mixed = ((key[0] * _MIX ^ key[1]) * _MIX ^ key[2]) * _MIX ^ key[3]
-    return np.int64(mixed * _MIX >> np.uint64(40))
+    mixed = ((key[0] * GOLDEN ^ key[1]) * GOLDEN ^ key[2]) * GOLDEN ^ key[3]
+    return np.int64(mixed * GOLDEN >> np.uint64(40))
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _is_at(entries: UInt64Array, slot: int, key: Key) -> bool:
     """Whether the entry in a slot has a key."""
     return bool(
@@ -402,7 +401,7 @@ def _is_at(entries: UInt64Array, slot: int, key: Key) -> bool:
     )
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _recall(entries: UInt64Array, slot: int, ids: Int32Array, count: int) -> Integer:
     """Write the ids of an entry from `ids[count]` on; gives their number."""
     first = entries[slot, 4]
@@ -415,7 +414,7 @@ def _recall(entries: UInt64Array, slot: int, ids: Int32Array, count: int) -> Int
     return kept
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _keep(entries: UInt64Array, slot: int, key: Key, ids: Int32Array, count: int) -> None:
     """Write an entry: 31 bytes and their number, the number of ids and up to seven ids."""
     for index in range(4):
@@ -427,7 +426,7 @@ def _keep(entries: UInt64Array, slot: int, key: Key, ids: Int32Array, count: int
         entries[slot, 4 + (index >> 1)] |= np.uint64(ids[index - 1]) << np.uint64(32 * (index & 1))
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _irregular_slot(key: Key, tables: Tables) -> Integer:
     """Slot of a word in `irregular`, or the free slot where it would be."""
     slot = _hash(key) & (len(tables.irregular) - 1)
@@ -436,7 +435,7 @@ def _irregular_slot(key: Key, tables: Tables) -> Integer:
     return slot
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _remembered(
     data: UInt8Array, padded: UInt64Array, at: int, end: int, is_word: bool, tables: Tables, ids: Int32Array, count: int
 ) -> Integer:
@@ -454,7 +453,7 @@ def _remembered(
     return _recall(tables.kept, slot, ids, count) if _is_at(tables.kept, slot, key) else 0
 
 
-@njit(cache=True, _nrt=False, inline="always")
+@njit(_nrt=False, inline="always")
 def _made(
     data: UInt8Array, padded: UInt64Array, at: int, end: int, is_word: bool, tables: Tables, ids: Int32Array, count: int
 ) -> Integer:
@@ -473,7 +472,7 @@ def _made(
     return found
 
 
-@njit(cache=True, _nrt=False)  # keeps the GIL: the tables are working memory, which tasks of Sail share as threads
+@compiled(nogil=False, _nrt=False)  # keeps the GIL: the tables are working memory, which tasks of Sail share as threads
 def _encode(
     data: UInt8Array, padded: UInt64Array, at: int, end_of_word: int, tables: Tables, ids: Int32Array
 ) -> tuple[Integer, Integer, Integer]:

@@ -15,16 +15,15 @@ from __future__ import annotations
 import functools
 import sys
 import unicodedata
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.utf8 import Integer, code_point, width
 from spark_jobs.arrays import UInt8Array
-
-Integer = Any
-"""The integer that a compiled function returns; run by Python it is one of NumPy's."""
 
 OTHER: Final = 0
 LETTER: Final = 1
@@ -47,27 +46,7 @@ def character_classes() -> UInt8Array:
     return found
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
-def width(lead: int) -> Integer:
-    """Bytes of the character that begins with a byte."""
-    return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-
-
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
-def code_point(data: UInt8Array, at: int) -> Integer:
-    """The character that begins at a byte of valid UTF-8."""
-    lead = np.int64(data[at])
-    if lead < 0x80:
-        return lead
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[at + 1] & 0x3F)
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | (np.int64(data[at + 1]) & 0x3F) << 6 | (data[at + 2] & 0x3F)
-    tail = (np.int64(data[at + 2]) & 0x3F) << 6 | (data[at + 3] & 0x3F)
-    return (lead & 0x07) << 18 | (np.int64(data[at + 1]) & 0x3F) << 12 | tail
-
-
-@njit(cache=True, nogil=True, _nrt=False)
+@compiled(_nrt=False)
 def has_any(data: UInt8Array, wanted: npt.NDArray[np.bool_]) -> bool:
     """Whether a text has one of some code points beyond ASCII.
 
@@ -83,13 +62,13 @@ def has_any(data: UInt8Array, wanted: npt.NDArray[np.bool_]) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(_nrt=False)
 def _class_at(data: UInt8Array, at: int, classes: UInt8Array) -> Integer:
     """Class of the character at a byte; -1 at the end of the text."""
     return np.int64(classes[code_point(data, at)]) if at < len(data) else -1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(_nrt=False)
 def _run_end(data: UInt8Array, at: int, classes: UInt8Array, wanted: int, most: int) -> Integer:
     """End of the characters of one class from a byte on, at most so many of them."""
     while most > 0 and at < len(data) and classes[code_point(data, at)] == wanted:
@@ -98,7 +77,7 @@ def _run_end(data: UInt8Array, at: int, classes: UInt8Array, wanted: int, most: 
     return at
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(_nrt=False)
 def _contraction_end(data: UInt8Array, at: int, any_case: bool) -> Integer:
     """End of 's, 't, 're, 've, 'm, 'll or 'd; `at` where there is none."""
     if data[at] != 0x27 or at + 1 == len(data):
@@ -113,7 +92,7 @@ def _contraction_end(data: UInt8Array, at: int, any_case: bool) -> Integer:
     return at
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@compiled(_nrt=False)
 def word_end(data: UInt8Array, at: int, classes: UInt8Array, most_numbers: int) -> Integer:
     """End of the word that begins at a byte.
 
@@ -149,7 +128,7 @@ def word_end(data: UInt8Array, at: int, classes: UInt8Array, most_numbers: int) 
     return _space_end(data, at, classes, is_gpt2)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(_nrt=False)
 def _space_end(data: UInt8Array, at: int, classes: UInt8Array, is_gpt2: bool) -> Integer:
     """End of a word of white space."""
     end = at

@@ -47,11 +47,11 @@ def counted(documents):
 def count(batches):
     from spark_jobs.lexing import blank as blanking
     from spark_jobs.dedup.bags import token_counting
-    from spark_jobs.lexing.compiled_sources import sources_number
+    from headrace.kernels.compiling import sources_digest
 
     for batch in batches:
         texts = batch["content"].to_pylist()
-        sources = f"{sources_number(blanking._SOURCES)} {sources_number(token_counting._SOURCES)}"
+        sources = f"{sources_digest(blanking.__name__)} {sources_digest(token_counting.__name__)}"
         yield pa.RecordBatch.from_pydict(
             {
                 "doc_id": batch["doc_id"],

@@ -16,8 +16,8 @@ where an unindented line begins with `import`, `from`, `def` or `class`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array, UInt8Array
 
 LOADED, INNER, TYPE_ONLY = 0, 1, 2
@@ -40,13 +40,13 @@ _LENGTHS = np.array([len(word) for word in _WORDS])
 _GUARD = np.frombuffer(b"TYPE_CHECKING", dtype=np.uint8).copy()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _is_word_byte(byte: int) -> bool:
     """Letters, digits, underscore and all of non-ASCII UTF-8."""
     return 97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57 or byte == 95 or byte >= 128
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _word_at(text: UInt8Array, place: int) -> int:
     """Which of `_WORDS` stands at a place as a whole word; -1 for another one."""
     end = place
@@ -64,7 +64,7 @@ def _word_at(text: UInt8Array, place: int) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _guards_types(text: UInt8Array, place: int) -> bool:
     """Whether the condition that begins here is TYPE_CHECKING alone, perhaps of a module: `typing.TYPE_CHECKING:`."""
     while place < text.size and text[place] in (_SPACE, _TAB, 40):
@@ -83,7 +83,7 @@ def _guards_types(text: UInt8Array, place: int) -> bool:
     return place < text.size and text[place] == 58
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _string_end(text: UInt8Array, place: int) -> int:
     """First byte after the string that opens here; an unfinished one of a single line ends with the line."""
     quote = text[place]
@@ -112,7 +112,7 @@ def _string_end(text: UInt8Array, place: int) -> int:
     return text.size
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _opens_import(text: UInt8Array, place: int, word: int) -> bool:
     """Whether a word at the beginning of a statement is that of an import."""
     if word not in (_IMPORT, _FROM):
@@ -121,7 +121,7 @@ def _opens_import(text: UInt8Array, place: int, word: int) -> bool:
     return after in (_SPACE, _TAB, _BACKSLASH) or (after == _DOT and word == _FROM)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _opened_block(text: UInt8Array, place: int, word: int) -> int:
     """What a word at the beginning of a statement opens: a function, a block for the type checker, or 0."""
     if word in (_DEF, _ASYNC):
@@ -129,7 +129,7 @@ def _opened_block(text: UInt8Array, place: int, word: int) -> int:
     return _TYPE_CHECKING if word == _IF and _guards_types(text, place + 2) else 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _note(found: Int64Array, count: int, begin: int, end: int, blocks: Int64Array, open_blocks: int) -> int:
     """Write a statement down with the kind that the blocks around it give; returns how many there are."""
     kind = LOADED
@@ -139,7 +139,7 @@ def _note(found: Int64Array, count: int, begin: int, end: int, blocks: Int64Arra
     return count + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _goes_on(text: UInt8Array, place: int, depth: int) -> bool:
     """Whether a logical line goes on in the line that begins here: inside of brackets, unless these were forgotten."""
     if depth == 0:
@@ -147,7 +147,7 @@ def _goes_on(text: UInt8Array, place: int, depth: int) -> bool:
     return place >= text.size or _word_at(text, place) not in (_IMPORT, _FROM, _DEF, _CLASS)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _after_token(text: UInt8Array, place: int) -> int:
     """First byte after the comment, string, escaped line end or single byte that stands here."""
     byte = text[place]
@@ -161,7 +161,7 @@ def _after_token(text: UInt8Array, place: int) -> int:
     return place + 2 if _CLASS_OF[byte] == _ESCAPE else place + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _first_token(text: UInt8Array, place: int) -> tuple[int, int]:
     """Indentation of the line that begins here, in columns, and the place of its first token."""
     indent = 0
@@ -171,7 +171,7 @@ def _first_token(text: UInt8Array, place: int) -> tuple[int, int]:
     return indent, place
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _read_line(
     text: UInt8Array, place: int, indent: int, stack: tuple[Int64Array, Int64Array, int], found: Int64Array, count: int
 ) -> tuple[int, int, int]:
@@ -214,7 +214,7 @@ def _read_line(
     return place, open_blocks, count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def import_statements(text: UInt8Array) -> Int64Array:
     """Find the import statements of a file.
 

@@ -2,17 +2,14 @@
 
 Vertices are 0..V-1. An edge leads from `needs` to `needed`, and an order is good where the needed end comes first.
 Nothing here recurses, since a repository may hold one chain of 200,000 files.
-
-All compiled code of the order is in this one module, because numba's cache notices changes of the file that it
-compiled, but not of other files whose functions it calls.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array
 
 MAX_VERTICES = 1 << 24  # a key of the heap holds a vertex in 24 bits and a difference of weights in 36
@@ -20,7 +17,7 @@ _DELTA_LIMIT = 1 << 35
 _NONE = -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _adjacency(source: Int64Array, target: Int64Array, vertex_count: int) -> tuple[Int64Array, Int64Array]:
     """(V + 1,) where the targets of each vertex start, and (E,) the targets, in the order of the edges."""
     start = np.zeros(vertex_count + 1, dtype=np.int64)
@@ -36,7 +33,7 @@ def _adjacency(source: Int64Array, target: Int64Array, vertex_count: int) -> tup
     return start, targets
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _push(heap: Int64Array, size: int, value: int) -> int:
     """Add to a binary heap, least first; gives its new size."""
     position = size
@@ -50,7 +47,7 @@ def _push(heap: Int64Array, size: int, value: int) -> int:
     return size + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _pop(heap: Int64Array, size: int) -> int:
     """Remove the least value of a binary heap and give it; the caller counts the size down."""
     least: int = heap[0]
@@ -71,7 +68,7 @@ def _pop(heap: Int64Array, size: int) -> int:
     return least
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def strong_components(needs: Int64Array, needed: Int64Array, vertex_count: int) -> Int64Array:
     """Label strongly connected components so that a component comes after all that it needs.
 
@@ -132,7 +129,7 @@ def strong_components(needs: Int64Array, needed: Int64Array, vertex_count: int) 
     return label
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: int) -> Int64Array:
     """Position of each vertex in the post-order of a depth-first search from the least vertex; cycles are cut ready.
 
@@ -172,7 +169,7 @@ def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: i
     return position
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """(V,) which vertices the marked ones need, directly or through others; the marked ones are among them."""
     start, targets = _adjacency(needs, needed, begin.size)
@@ -195,7 +192,7 @@ def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _greedy_key(vertex: int, needs_count: int, users_count: int, delta: int) -> int:
     """Sort key, least first: a vertex that needs nothing, one that nothing needs, else needs less uses; then the id."""
     if needs_count == 0:
@@ -205,7 +202,7 @@ def _greedy_key(vertex: int, needs_count: int, users_count: int, delta: int) -> 
     return (2 << 61) | ((_DELTA_LIMIT - delta) << 24) | vertex
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def greedy_positions(needs: Int64Array, needed: Int64Array, weight: Int64Array, vertex_count: int) -> Int64Array:
     """Order vertices so that edges of little weight are violated: a greedy feedback order, O(E log V).
 
@@ -271,7 +268,7 @@ def greedy_positions(needs: Int64Array, needed: Int64Array, weight: Int64Array, 
     return position
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def topological_positions(needs: Int64Array, needed: Int64Array, priority: Int64Array) -> Int64Array:
     """Order vertices after all that they need; of those that may come next, the one with the least priority does.
 
@@ -313,7 +310,7 @@ def topological_positions(needs: Int64Array, needed: Int64Array, priority: Int64
     return position
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def directory_positions(
     needs: Int64Array, needed: Int64Array, first_directory: Int64Array, last_directory: Int64Array, directory_count: int
 ) -> Int64Array:

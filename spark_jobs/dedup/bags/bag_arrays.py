@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt16Array, UInt64Array
 from spark_jobs.exceptions import TableMismatchError
 
@@ -111,7 +111,7 @@ def _binary_buffer(column: pa.Array, name: str) -> tuple[Int64Array, UInt8Array]
     return ends - ends[0], np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sum_weights(offsets: Int64Array, units: UInt8Array, levels: UInt8Array, totals: Int64Array) -> None:
     for doc in range(totals.size):
         total = 0
@@ -122,7 +122,7 @@ def _sum_weights(offsets: Int64Array, units: UInt8Array, levels: UInt8Array, tot
         totals[doc] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _multiply(units: UInt8Array, levels: UInt8Array, weights: UInt16Array) -> None:
     for token in range(weights.size):  # NumPy would convert both sides to uint16 first, at three times the cost
         weights[token] = np.uint16(units[token]) * np.uint16(levels[token])

@@ -5,10 +5,7 @@ n-grams. They are counted in a hash table with open addressing by the top bits o
 of distinct features of the text. Read from end to end the table is sorted but for neighbours, and an insertion sort
 finishes. Only as many slots are used, and cleared, as the text needs.
 
-`count_texts` and `lex_text` are the only functions that Numba caches; call these, never the kernels below them. Its
-cache compares the file of the cached function only, not those of the functions that it calls: with a cache each, the
-modules of a newer version could go on with machine code of an older one, and split texts differently. So only the
-entries are cached, and a number over all sources is part of their key (`compiled_sources`).
+`count_texts` and `lex_text` are the only functions whose code is cached; call these, never the kernels below them.
 """
 
 from __future__ import annotations
@@ -18,6 +15,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import key_address
+from headrace.kernels.memory import byte_at, eight_bytes_at, store
+from headrace.kernels.mixing import FIRST_MULTIPLIER
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import (
     FIRST_WORDS,
@@ -30,14 +31,12 @@ from spark_jobs.dedup.bags.features import (
     WORD_RUNS,
     WORDS_AND_STRUCTURE,
 )
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.language_syntax import SyntaxTables
 from spark_jobs.lexing.lex import begin_text, lex, make_machine
-from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, byte_at, eight_bytes_at, new_block, store
+from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, new_block
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import (
     ONE,
-    S32,
     ZERO,
     finish,
     has_digit,
@@ -47,17 +46,8 @@ from spark_jobs.lexing.words import (
 _BLOCK_TOKENS: Final = 1024
 _FEWEST_SLOT_BITS: Final = 6
 _SLOT_BITS: Final = 12
-_BASE: Final = U64(0xBF58476D1CE4E5B9)
-_LEAVING: Final = U64(pow(int(_BASE), STRUCTURE_TOKENS, 1 << 64))
+_LEAVING: Final = U64(pow(int(FIRST_MULTIPLIER), STRUCTURE_TOKENS, 1 << 64))
 _STRUCTURE_SALT: Final = U64(0x5354525543545552)
-_SOURCES: Final = (
-    "spark_jobs.dedup.bags.features",
-    "spark_jobs.dedup.bags.token_counting",
-    *(
-        f"spark_jobs.lexing.{name}"
-        for name in ("comments_and_strings", "language_syntax", "lex", "lexers", "machine", "word_characters", "words")
-    ),
-)
 
 
 class Counts(NamedTuple):
@@ -101,16 +91,9 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
     A slot is three words: hash (0: free), start, length << 32 | count. The top bits of a hash are its slot, so the
     slots are nearly sorted. Whether a token is new is unpredictable, so nothing branches on it.
     """
-    slot = h >> U64(64 - slot_bits)
-    mask = (ONE << U64(slot_bits)) - ONE
-    at = slots + 24 * np.int64(slot)
-    found = eight_bytes_at(at)
-    while found != h and found != ZERO:  # noqa: PLR1714 - compiled to two compares
-        slot = (slot + ONE) & mask
-        at = slots + 24 * np.int64(slot)
-        found = eight_bytes_at(at)
+    at = key_address(slots, 24, (ONE << U64(slot_bits)) - ONE, h >> U64(64 - slot_bits), h)
     first, sum_before = np.int64(eight_bytes_at(at + 8)), np.int64(eight_bytes_at(at + 16))
-    known = found == h
+    known = eight_bytes_at(at) == h
     total = sum_before + (length_and_count & 0xFFFFFFFF) if known else length_and_count
     store(at, h)
     store(at + 8, first if known else start)
@@ -199,7 +182,7 @@ def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
     for word in range(0, 3 << slot_bits, 3):
         h, length_and_count = slots[word], slots[word + 2]
         hashes[at], starts[at] = h, np.int64(slots[word + 1])
-        lengths[at], counts[at] = length_and_count >> S32, length_and_count & U64(0xFFFFFFFF)
+        lengths[at], counts[at] = length_and_count >> U64(32), length_and_count & U64(0xFFFFFFFF)
         slots[word] = ZERO
         at += 1 if h != ZERO else 0
     return at
@@ -281,7 +264,7 @@ def _structure(block: Block, n: int, ngrams: Block, held: UInt64Array, seen: int
             continue
         part = block.hashes[k] if kind > TEXT else hash_step(ZERO, U64(kind + 1))
         slot = seen % STRUCTURE_TOKENS
-        polynomial = polynomial * _BASE + part - held[slot] * _LEAVING
+        polynomial = polynomial * FIRST_MULTIPLIER + part - held[slot] * _LEAVING
         held[slot] = part
         seen += 1
         if seen < STRUCTURE_TOKENS:
@@ -303,7 +286,7 @@ def _only_words(block: Block, n: int) -> int:
     return made
 
 
-@compiled(*_SOURCES)
+@compiled
 def count_texts(
     data: UInt8Array,
     offsets: Int64Array,
@@ -371,7 +354,7 @@ def count_texts(
     return bounds, out, total
 
 
-@compiled(*_SOURCES)
+@compiled
 def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
     """Every token of one text in order, as a block that is full; for benchmarks and tests."""
     state = np.empty(STATE_WORDS, np.int64)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import entry_slot, key_slot, slots_for
 from spark_jobs.dedup.bags.token_counts import TokenCounts
 
 _FREE = -1
@@ -102,28 +103,21 @@ def _longer(array: NDArray[Any], size: int) -> NDArray[Any]:
     return made
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _enter(slots, hashes, count):  # type: ignore[no-untyped-def]
     """Put the entries into an empty table of slots."""
-    mask = np.uint64(slots.size - 1)
     for entry in range(count):
-        slot = (hashes[entry] >> _SHIFT) & mask
-        while slots[slot] != _FREE:
-            slot = (slot + np.uint64(1)) & mask
-        slots[slot] = entry
+        slots[entry_slot(slots, hashes, hashes[entry] >> _SHIFT, hashes[entry])] = entry
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count(slots, entries, texts, used, tokens, data, first):  # type: ignore[no-untyped-def]
     """Count tokens from `first` on; the index of the first that did not fit any more, or the number of tokens."""
     hashes, documents, occurrences, kinds, ends = entries
     token_hashes, token_counts, starts, lengths, token_kinds = tokens
-    mask = np.uint64(slots.size - 1)
     for token in range(first, token_hashes.size):
         wanted = token_hashes[token]
-        slot = (wanted >> _SHIFT) & mask
-        while slots[slot] != _FREE and hashes[slots[slot]] != wanted:
-            slot = (slot + np.uint64(1)) & mask
+        slot = entry_slot(slots, hashes, wanted >> _SHIFT, wanted)
         entry = slots[slot]
         if entry == _FREE:
             entry = used[0]
@@ -146,9 +140,7 @@ class UnitTable:
     """Weights of the vocabulary by hash, in open addressing: hashes (0 is none) and weights lie in the slots."""
 
     def __init__(self, hashes: NDArray[np.uint64], units: NDArray[np.uint8]) -> None:
-        size = _LEAST_SLOTS
-        while size < 2 * hashes.size:
-            size *= 2
+        size = max(_LEAST_SLOTS, slots_for.py_func(hashes.size))
         self._hashes, self._units = np.zeros(size, np.uint64), np.zeros(size, np.uint8)
         _enter_units(self._hashes, self._units, hashes, units)
 
@@ -159,23 +151,16 @@ class UnitTable:
         return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _enter_units(slot_hashes, slot_units, hashes, units):  # type: ignore[no-untyped-def]
-    mask = np.uint64(slot_hashes.size - 1)
     for token in range(hashes.size):
-        slot = (hashes[token] >> _SHIFT) & mask
-        while slot_hashes[slot] != 0:
-            slot = (slot + np.uint64(1)) & mask
+        slot = key_slot(slot_hashes, hashes[token] >> _SHIFT, hashes[token])
         slot_hashes[slot], slot_units[slot] = hashes[token], units[token]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _look_up(slot_hashes, slot_units, hashes, found):  # type: ignore[no-untyped-def]
-    mask = np.uint64(slot_hashes.size - 1)
     for token in range(hashes.size):
-        wanted = hashes[token]
-        slot = (wanted >> _SHIFT) & mask
-        while slot_hashes[slot] != wanted and slot_hashes[slot] != 0:
-            slot = (slot + np.uint64(1)) & mask
-        if slot_hashes[slot] == wanted:
+        slot = key_slot(slot_hashes, hashes[token] >> _SHIFT, hashes[token])
+        if slot_hashes[slot] == hashes[token]:
             found[token] = slot_units[slot]

@@ -19,6 +19,7 @@ from collections import Counter
 
 import numpy as np
 
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import UInt64Array
 
 _LEAST_WORDS = 3
@@ -26,7 +27,6 @@ _MOST_WORDS = 64
 _RARER = 16
 _UNPARTED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 _WORDS = re.compile(rf"[^\W{_UNPARTED}]+|[{_UNPARTED}]|[^\w\s]")
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def shared_runs(one: str, other: str) -> float:
@@ -59,6 +59,6 @@ def _runs(words: UInt64Array, size: int) -> UInt64Array:
     with np.errstate(over="ignore"):
         hashes = np.zeros(len(words) - size + 1, np.uint64)
         for at in range(size):
-            hashes = (hashes ^ words[at : len(words) - size + 1 + at]) * _FACTOR
+            hashes = (hashes ^ words[at : len(words) - size + 1 + at]) * GOLDEN
             hashes ^= hashes >> np.uint64(29)
     return np.unique(hashes)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int8Array, Int64Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def component_labels(left: Int64Array, right: Int64Array, vertex_count: int) -> Int64Array:
     """Label every vertex with the least vertex of its component.
 
@@ -48,7 +48,7 @@ def component_labels(left: Int64Array, right: Int64Array, vertex_count: int) -> 
 UNDECIDED, KEPT, REMOVED = 0, 1, 2
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def kept_states(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int8Array:
     """Decide which vertices the greedy algorithm keeps when it considers the best first.
 

@@ -29,8 +29,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import Float64Array, Int16Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.near.darts import SIGNATURE_VALUES, mix64
 from spark_jobs.exceptions import ConfigError
@@ -262,7 +263,6 @@ def _agreement_distribution(p: Float64Array) -> Float64Array:
     return result
 
 
-_G: Final = np.uint64(0x9E3779B97F4A7C15)
 _U0: Final = np.uint64(0)
 _U1: Final = np.uint64(1)
 _U8: Final = np.uint64(8)
@@ -271,31 +271,31 @@ _BAND_BITS: Final = np.uint64(BAND_BITS)
 _WORD_VALUES: Final = 8  # values of a band that one mixing takes
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _draw_positions(positions: Int16Array) -> None:
     """Draw each row without repetition by the first steps of a Fisher-Yates shuffle."""
     bands, rows = positions.shape
-    state = np.uint64(bands) * _G + np.uint64(rows)
+    state = np.uint64(bands) * GOLDEN + np.uint64(rows)
     order = np.empty(SIGNATURE_VALUES, dtype=np.int16)
     for band in range(bands):
         for value in range(SIGNATURE_VALUES):
             order[value] = value
         for row in range(rows):
-            state += _G
+            state += GOLDEN
             left = np.uint64(SIGNATURE_VALUES - row)
             chosen = row + np.int64(((mix64(state) >> _U32) * left) >> _U32)
             order[row], order[chosen] = order[chosen], order[row]
             positions[band, row] = order[row]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Array, keys: UInt64Array) -> None:
     """Write the key of every band of every signature to `keys`."""
     bands, rows = positions.shape
     flat = positions.ravel().astype(np.uint8)
     for doc in range(signatures.shape[0]):
         values = signatures[doc]
-        salt = mix64(salts[doc] + _G)
+        salt = mix64(salts[doc] + GOLDEN)
         index = _U0
         for band in range(bands):
             state = salt
@@ -304,8 +304,8 @@ def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Arra
                 word = (word << _U8) | np.uint64(values[flat[index]])
                 index += _U1
                 if row % _WORD_VALUES == _WORD_VALUES - 1:
-                    state = mix64((state ^ word) * _G + np.uint64(band))
+                    state = mix64((state ^ word) * GOLDEN + np.uint64(band))
                     word = _U0
             if rows % _WORD_VALUES:
-                state = mix64((state ^ word) * _G + np.uint64(band))
+                state = mix64((state ^ word) * GOLDEN + np.uint64(band))
             keys[doc, band] = ((state >> _BAND_BITS) << _BAND_BITS) | np.uint64(band)

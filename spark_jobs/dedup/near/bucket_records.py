@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.dedup.near.bands import BAND_BITS
 
@@ -37,7 +37,7 @@ class Buckets:
     earlier: Int64Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def scatter(keys: UInt64Array, places: Int64Array, partition_count: int) -> tuple[Int64Array, UInt64Array, Int64Array]:
     """Order (K,) records by the partition that their key belongs to.
 
@@ -88,7 +88,7 @@ def _offsets(counts: Int64Array) -> Int64Array:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def pairs_within(
     new_offsets: Int64Array,
     new: Int64Array,
@@ -127,7 +127,7 @@ def pairs_within(
     return first, second
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sizes(
     new_offsets: Int64Array,
     earlier_offsets: Int64Array,
@@ -141,7 +141,7 @@ def _sizes(
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count(old: int, fresh: int, leaders: int) -> int:
     count = min(leaders, old) * fresh
     among = min(max(leaders - old, 0), fresh)

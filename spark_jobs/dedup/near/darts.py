@@ -24,6 +24,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels import mixing
+from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import key_slot, slots_for
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import UInt8Array, UInt32Array, UInt64Array
 
 SIGNATURE_VALUES: Final = 256
@@ -90,9 +94,9 @@ def make_darts(
     if hot_hashes is None or hot_units is None:
         hot_hashes, hot_units = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8)
     hot_hashes, hot_units = hot_hashes[hot_units > 0], hot_units[hot_units > 0]
-    slot_count = 1 << (2 * len(hot_hashes) + 1).bit_length()  # at least half of them stay free
+    slot_count = slots_for.py_func(len(hot_hashes))
     empty = Darts(
-        seed=np.uint64(mix64(np.uint64(seed & _MAX_64))),  # numba gives back a plain int
+        seed=mixing.mix64(np.full(1, seed & _MAX_64, np.uint64))[0],  # a scalar would warn of its overflow
         thresholds=thresholds,
         guides=guides,
         cell_bits=cell_bits,
@@ -140,42 +144,31 @@ def _poisson_thresholds(mean: decimal.Decimal) -> list[int]:
     return thresholds
 
 
-_G: Final = np.uint64(0x9E3779B97F4A7C15)
-_M1: Final = np.uint64(0xBF58476D1CE4E5B9)
-_M2: Final = np.uint64(0x94D049BB133111EB)
 _U1: Final = np.uint64(1)
 _U16: Final = np.uint64(16)
-_U27: Final = np.uint64(27)
-_U30: Final = np.uint64(30)
-_U31: Final = np.uint64(31)
 _U32: Final = np.uint64(32)
 _U64: Final = np.uint64(64)
 _SLOT_AND_VALUE: Final = np.uint64(0xFFFF)
 _GUIDE_SHIFT: Final = np.uint64(64 - _GUIDE_BITS)
 
 
-@njit(cache=True, inline="always")
-def mix64(value: np.uint64) -> np.uint64:
-    """Mix 64 bits so that each output bit depends on all input bits (finaliser of splitmix64, Steele et al. 2014)."""
-    z = (value ^ (value >> _U30)) * _M1
-    z = (z ^ (z >> _U27)) * _M2
-    return z ^ (z >> _U31)
+mix64 = njit(inline="always")(mixing.mix64)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def strip_key(token_hash: np.uint64, strip: int, seed: np.uint64) -> np.uint64:
     """The key that the streams of a strip's cells derive from; a cell uses the low 32 bits of the multiplier of G."""
-    return token_hash + seed + _G * (np.uint64(strip) << _U32)
+    return token_hash + seed + GOLDEN * (np.uint64(strip) << _U32)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def cell_stream(key: np.uint64, cell: np.uint64) -> np.uint64:
     """The random bits of a cell, which decide its number of darts and seed their hashes."""
-    stream: np.uint64 = mix64(key + _G * cell)
+    stream: np.uint64 = mix64(key + GOLDEN * cell)
     return stream
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def cell_count(stream: np.uint64, unit: np.uint64, thresholds: UInt64Array, guides: UInt8Array) -> np.uint64:
     """Number of darts in a cell: the least n with stream <= thresholds[unit, n]."""
     count = np.uint64(guides[unit, stream >> _GUIDE_SHIFT])
@@ -184,25 +177,22 @@ def cell_count(stream: np.uint64, unit: np.uint64, thresholds: UInt64Array, guid
     return count
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def cell_dart(stream: np.uint64, number: np.uint64, cell: np.uint64, bits: np.uint64) -> np.uint64:
     """Dart `number`, from 0, of a cell of 2^bits ranks: rank << 16 | slot << 8 | value."""
-    z = mix64(stream + _G * (number + _U1))
+    z = mix64(stream + GOLDEN * (number + _U1))
     dart: np.uint64 = (((cell << bits) + (z >> (_U64 - bits))) << _U16) | (z & _SLOT_AND_VALUE)
     return dart
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def find_token(token_hash: np.uint64, darts: Darts) -> np.uint64:
     """The slot of a hot token; of any other token a free slot."""
-    mask = np.uint64(darts.slots.size - 1)
-    slot = token_hash & mask
-    while darts.rows[slot, 0] != 0 and darts.slots[slot] != token_hash:
-        slot = (slot + _U1) & mask
+    slot: np.uint64 = key_slot(darts.slots, token_hash, token_hash)
     return slot
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _enter_tokens(hashes: UInt64Array, units: UInt8Array, darts: Darts) -> None:
     """Give each hot token a slot."""
     for token in range(hashes.size):
@@ -211,7 +201,7 @@ def _enter_tokens(hashes: UInt64Array, units: UInt8Array, darts: Darts) -> None:
         darts.rows[slot, 0] = units[token]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _lay_out_strips(hashes: UInt64Array, darts: Darts) -> int:
     """Give each strip of each hot token its position in the table; the size that the table must have."""
     end = READ_DARTS  # readers look at the dart before a strip, so something must be there before the first
@@ -228,7 +218,7 @@ def _lay_out_strips(hashes: UInt64Array, darts: Darts) -> int:
     return end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _draw_table(hashes: UInt64Array, darts: Darts) -> None:
     """Draw the darts of hot tokens and sort each strip by insertion; cells ascend, so a dart moves within its cell."""
     table = darts.table

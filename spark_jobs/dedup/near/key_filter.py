@@ -12,8 +12,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import BoolArray, UInt8Array, UInt64Array
 from spark_jobs.spark_sql import DataFrame
 
@@ -70,27 +71,27 @@ def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBa
     yield pa.RecordBatch.from_arrays([pa.array([united.tobytes()], pa.binary())], names=["filled"])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def put_keys(keys: UInt64Array, filled: UInt8Array) -> None:
     """Put (K,) keys into a filter of (B,) bytes, B a power of two."""
     mask = np.uint64(filled.size * 8 - 1)
     for key in keys:
         probe = key  # bits below 10 are no hash: keys of bands have the band's number there
-        step = (key >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
+        step = (key >> np.uint64(32)) * GOLDEN | np.uint64(1)
         for _ in range(_PROBES):
             bit = (probe >> np.uint64(10)) & mask
             filled[bit >> np.uint64(3)] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
             probe += step
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def has_keys(keys: UInt64Array, filled: UInt8Array) -> BoolArray:
     """(K,) whether each key was put in; a few others pass too (fewer than 3 in 1,000 at 16 bits a key)."""
     mask = np.uint64(filled.size * 8 - 1)
     found = np.zeros(keys.size, np.bool_)
     for index in range(keys.size):
         probe = keys[index]
-        step = (probe >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
+        step = (probe >> np.uint64(32)) * GOLDEN | np.uint64(1)
         here = True
         for _ in range(_PROBES):
             bit = (probe >> np.uint64(10)) & mask

@@ -23,8 +23,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 
@@ -139,12 +139,12 @@ def threshold_terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _counter(token: np.uint64) -> np.int64:
     return np.int64(token >> np.uint64(64 - _COUNTER_BITS))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def lowest_group(groups: np.int32) -> int:
     """Number of the lowest of the groups, at least one, that the bits of a number stand for."""
     group = 0
@@ -153,13 +153,13 @@ def lowest_group(groups: np.int32) -> int:
     return group
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count(hashes: UInt64Array, counters: UInt32Array) -> None:
     for token in hashes:
         counters[_counter(token)] += np.uint32(1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _prefixes(
     offsets: Int64Array,
     hashes: UInt64Array,
@@ -196,7 +196,7 @@ def _prefixes(
     return documents[:filled], tokens[:filled], suffixes[:filled]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _can_reach(members: Members, one: int, other: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether two members of a list can be as similar as the lowest threshold at which both are compared."""
     common = members.groups[one] & members.groups[other]
@@ -208,7 +208,7 @@ def _can_reach(members: Members, one: int, other: int, numerators: Int64Array, d
     return bool(suffix * (numerators[group] + denominators[group]) >= needed)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _is_heavy(members: Members, one: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether a member has enough weight ahead to be similar to one that is no lighter."""
     group = lowest_group(members.groups[one])
@@ -216,7 +216,7 @@ def _is_heavy(members: Members, one: int, numerators: Int64Array, denominators: 
     return bool(ahead >= 2 * numerators[group] * members.totals[one])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _all_pairs(
     lists: _Heads, members: Members, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
@@ -245,7 +245,7 @@ def _all_pairs(
     return first[:filled], second[:filled]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _leader_pairs(
     lists: _Heads, members: Members, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
@@ -266,7 +266,7 @@ def _leader_pairs(
     return first[:filled], second[:filled]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _twice(values: Int64Array) -> Int64Array:
     """A copy of an array with room for as many values more."""
     larger = np.empty(2 * values.size, np.int64)

@@ -27,12 +27,13 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
 from spark_jobs.dedup.near.prefix_join import lowest_group, threshold_terms
+from spark_jobs.dedup.near.similarity import add_minima, share_row
 
 _COMMON: Final = 1 / 16  # of the sample: from here on a token has a row of weights, at most 32 bytes a token in all
 _FEWEST_COMMON: Final = 8  # documents
@@ -182,7 +183,7 @@ class _Documents(NamedTuple):
     groups: Int32Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _prefixes(
     documents: _Documents, ranks: Int64Array, first: Int64Array, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
@@ -231,7 +232,7 @@ class _Known(NamedTuple):
     ranks: Int64Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _look_up(
     documents: _Documents, known: _Known, index: SampleIndex, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
@@ -247,7 +248,9 @@ def _look_up(
         all_share = _sum_all(documents, known, index, doc, sums) if at_once else np.int64(0)
         for at in range(count):
             sampled = candidates[at]
-            shared = all_share + np.int64(sums[sampled]) if at_once else _shared(documents, doc, index, sampled)
+            shared = (
+                all_share + np.int64(sums[sampled]) if at_once else np.int64(share_row(documents, doc, index, sampled))
+            )
             group = lowest_group(documents.groups[doc] & index.groups[sampled])
             both = documents.totals[doc] + index.totals[sampled]
             if shared * denominators[group] >= (both - shared) * numerators[group]:
@@ -261,7 +264,7 @@ def _look_up(
     return found[0, :filled], found[1, :filled], found[2, :filled], found[3, :filled]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _candidates(
     documents: _Documents,
     known: _Known,
@@ -304,7 +307,7 @@ def _candidates(
     return count, steps
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
     """Additions that it takes to sum the weights that a document shares with all of the sample."""
     cost = index.totals.size
@@ -317,7 +320,7 @@ def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
     return cost
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> np.int64:
     """Put what a document shares with each sampled one into `sums`; what it shares with all of them alike."""
     sums[:] = 0
@@ -328,33 +331,8 @@ def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int,
             all_share += np.int64(min(weight, index.constants[rank]))
             continue
         if index.rows[rank] >= 0:
-            _add_minima(index.dense[index.rows[rank]], weight, sums)
+            add_minima(index.dense[index.rows[rank]], weight, sums)
             continue
         for entry in range(index.list_starts[rank], index.list_starts[rank + 1]):
             sums[index.list_documents[entry]] += np.uint32(min(weight, index.list_weights[entry]))
     return all_share
-
-
-@njit(cache=True, nogil=True)
-def _add_minima(row: UInt16Array, weight: np.uint16, sums: UInt32Array) -> None:
-    """Add the lesser of a weight and each one of a row; a loop that the compiler turns into vector instructions."""
-    for other in range(row.size):
-        sums[other] += np.uint32(min(weight, row[other]))
-
-
-@njit(cache=True, nogil=True)
-def _shared(documents: _Documents, doc: int, index: SampleIndex, sampled: int) -> np.int64:
-    """Sum of the lesser weights of a document and a sampled one."""
-    i, i_end = documents.offsets[doc], documents.offsets[doc + 1]
-    j, j_end = index.offsets[sampled], index.offsets[sampled + 1]
-    total = np.int64(0)
-    while i < i_end and j < j_end:
-        if documents.hashes[i] == index.hashes[j]:
-            total += np.int64(min(documents.weights[i], index.weights[j]))
-            i += 1
-            j += 1
-        elif documents.hashes[i] < index.hashes[j]:
-            i += 1
-        else:
-            j += 1
-    return total

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from spark_jobs.arrays import Int16Array, Int64Array, UInt8Array, UInt16Array, UInt64Array
+from headrace.kernels.compiling import compiled
+from spark_jobs.arrays import Int16Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.near.darts import SIGNATURE_VALUES
 from spark_jobs.exceptions import InputError
@@ -116,7 +116,7 @@ def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
     return counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_agreements(left: UInt8Array, right: UInt8Array, counts: Int16Array) -> None:
     for row in range(left.shape[0]):
         equal = 0
@@ -133,7 +133,7 @@ class _Columns(NamedTuple):
     weights: UInt16Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
     """Sum the minima of every row, by merging.
 
@@ -168,12 +168,12 @@ def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
             other_row, other_total = other_row + 1, _U0
             k, k_end, m, m_end = _bounds(left, right, other_row, shared.size)
     for rest in range(row, half):  # a row that was begun above is summed again from its start
-        shared[rest] = _share_row(left, right, rest)
+        shared[rest] = share_row(left, rest, right, rest)
     for rest in range(other_row, shared.size):
-        shared[rest] = _share_row(left, right, rest)
+        shared[rest] = share_row(left, rest, right, rest)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _bounds(
     left: _Columns, right: _Columns, row: int, row_end: int
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
@@ -188,10 +188,11 @@ def _bounds(
     )
 
 
-@njit(cache=True, nogil=True)
-def _share_row(left: _Columns, right: _Columns, row: int) -> np.uint64:
-    """Sum of the minima of one row."""
-    i, i_end, j, j_end = _bounds(left, right, row, row + 1)
+@compiled
+def share_row(left: Any, row: int, right: Any, other: int) -> np.uint64:
+    """Sum of the minima of a row of one side and a row of the other; sides have the fields of `_Columns`, or more."""
+    i, i_end = np.uint64(left.offsets[row]), np.uint64(left.offsets[row + 1])
+    j, j_end = np.uint64(right.offsets[other]), np.uint64(right.offsets[other + 1])
     total = _U0
     while i < i_end and j < j_end:
         a, b = left.hashes[i], right.hashes[j]
@@ -215,7 +216,7 @@ class _Lists(NamedTuple):
     starts: Int64Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_pairs(
     offsets: Int64Array,
     tokens: Int64Array,
@@ -236,7 +237,7 @@ def _count_pairs(
             token, weight = tokens[index], weights[index]
             row = lists.rows[token]
             if row >= 0:
-                _add_minima(lists.dense[row, :doc], weight, shared)
+                add_minima(lists.dense[row, :doc], weight, shared)
                 lists.dense[row, doc] = weight
                 continue
             end = ends[token]
@@ -251,8 +252,8 @@ def _count_pairs(
             counts[common * bin_count // united if united > 0 else 0] += 1
 
 
-@njit(cache=True, nogil=True)
-def _add_minima(row: UInt16Array, weight: np.uint16, shared: Int64Array) -> None:
+@compiled
+def add_minima(row: UInt16Array, weight: np.uint16, sums: Int64Array | UInt32Array) -> None:
     """Add the lesser of a weight and each one of a row; a loop that the compiler turns into vector instructions."""
     for other in range(row.size):
-        shared[other] += np.int64(min(weight, row[other]))
+        sums[other] += min(weight, row[other])

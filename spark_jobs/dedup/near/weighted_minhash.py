@@ -24,8 +24,8 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, total_weights
 from spark_jobs.dedup.near.darts import (
@@ -104,7 +104,7 @@ class _Strips(NamedTuple):
     cell: UInt64Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sketch(
     offsets: Int64Array,
     hashes: UInt64Array,
@@ -142,7 +142,7 @@ def _sketch(
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _empty_strips(size: int) -> _Strips:
     """Uninitialised arrays for the strips of the largest document."""
     return _Strips(
@@ -153,7 +153,7 @@ def _empty_strips(size: int) -> _Strips:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _list_strips(
     hashes: UInt64Array, units: UInt8Array, levels: UInt8Array, darts: Darts, hot: _Strips, cold: _Strips
 ) -> tuple[int, int]:
@@ -180,7 +180,7 @@ def _list_strips(
     return hot_count, cold_count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _merge_rows(
     reach: np.uint64, strips: int, positions: UInt64Array, table: UInt64Array, first: bool, best: UInt64Array
 ) -> None:
@@ -198,7 +198,7 @@ def _merge_rows(
         positions[strip] = position
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _merge_cells(reach: np.uint64, strips: int, listed: _Strips, darts: Darts, best: UInt64Array) -> None:
     """Draw the cells of strips up to rank `reach` that have not been drawn, and merge their darts into the best."""
     thresholds, guides, cell_bits = darts.thresholds, darts.guides, darts.cell_bits

@@ -14,8 +14,8 @@ bridge into the next one and win all ties there:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array
 
 _MOST_COMPARED = 1024  # neighbours, which bounds the work on an edge between two hubs
@@ -49,7 +49,7 @@ def communities(
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array) -> Int64Array:
     """Weights times (1 + number of neighbours that both ends share, among the first 1,024 of each)."""
     result = np.empty_like(weights)
@@ -68,7 +68,7 @@ def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Arr
     return result
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _propagate(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array, max_rounds: int) -> Int64Array:
     """The label of every vertex after the last round."""
     count = offsets.size - 1

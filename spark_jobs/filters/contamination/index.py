@@ -140,11 +140,12 @@ def index_of(eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = 
 
 def _words(texts: list[str], config: ContaminationConfig) -> _Texts:
     """Fold texts and find their n-grams."""
+    from headrace.kernels.utf8 import code_points_at
     from spark_jobs.filters.contamination.kernel import fold_items
 
     letters, starts, text_words = fold_items(*utf8_arrays(pa.array(texts, type=pa.large_string())), fold_tables())
     word_count = len(starts) - 1
-    weights = np.concatenate([[0], np.cumsum(word_weights(_first_points(letters, starts[:-1])))])
+    weights = np.concatenate([[0], np.cumsum(word_weights(code_points_at(letters, starts[:-1])))])
     digits = (letters >= ord("0")) & (letters <= ord("9"))
     letter_counts = np.concatenate([[0], np.cumsum(~digits)])[starts]
     ends = _run_ends(weights, letter_counts, config.ngram_words)
@@ -168,16 +169,6 @@ def _run_ends(weights: Int64Array, letter_counts: Int64Array, word_count: int) -
     by_words = np.searchsorted(weights, weights[:-1] + WORD * word_count)
     by_letters = np.searchsorted(letter_counts, letter_counts[:-1] + _LETTERS_OF_A_WORD * word_count)
     return np.maximum(by_words, by_letters)
-
-
-def _first_points(letters: UInt8Array, starts: Int64Array) -> Int64Array:
-    """(W,) code points with which words begin."""
-    padded = np.concatenate([letters, np.zeros(4, dtype=np.uint8)]).astype(np.int64)
-    lead, second, third, fourth = (padded[starts + k] for k in range(4))
-    second, third, fourth = second & 0x3F, third & 0x3F, fourth & 0x3F
-    two, three = (lead & 0x1F) << 6 | second, (lead & 0x0F) << 12 | second << 6 | third
-    four = (lead & 0x07) << 18 | second << 12 | third << 6 | fourth
-    return np.select([lead < 0x80, lead < 0xE0, lead < 0xF0], [lead, two, three], four)
 
 
 def _index(

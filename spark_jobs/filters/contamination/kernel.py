@@ -15,8 +15,6 @@ a candidate for *near*: the window of the document is found whose words have the
 
 Offsets of documents are bytes of the source, and of letters are bytes of the fold. Marks, one for about every
 `_BLOCK` bytes of the source, lead from one to the other.
-
-Functions that Numba caches call nothing outside this file: it sees changes of the file that holds them, of no other.
 """
 
 from __future__ import annotations
@@ -26,6 +24,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import entry_slot
+from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN
+from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.filters.contamination.folding import FoldTables
 
@@ -39,8 +41,7 @@ ROW_FIELDS: Final = 9
 """Of a row of findings: document, text, kind, first and last byte, first and last word of the item that is covered; of
 NEAR the weights whose quotient is the similarity, else 0."""
 
-_BASE: Final = np.uint64(0xBF58476D1CE4E5B9)
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+_BASE: Final = FIRST_MULTIPLIER
 _LEAVING: Final = np.uint64(pow(int(_BASE), SEED_LETTERS, 1 << 64))
 _BLOCK: Final = 1024
 _MOST_LETTERS: Final = 12  # bytes of a fold for a byte of the source: U+FDFA, a phrase of eighteen letters
@@ -167,7 +168,8 @@ def _fold(
             elif fold == 1:
                 i = _after_escape(data, i, end)
             else:
-                point, i = _code_point(data, i)
+                point = code_point(data, i)
+                i += width(data[i])
                 for k in range(tables.starts[point], tables.starts[point + 1]):
                     letters[count] = tables.pool[k]
                     count += tables.pool[k] != _SPACE
@@ -179,18 +181,6 @@ def _after_escape(data: UInt8Array, i: int, end: int) -> int:
     """Where the text goes on after a backslash, which takes an n, r or t along."""
     i += 1
     return i + 1 if i < end and (data[i] == 110 or data[i] == 114 or data[i] == 116) else i
-
-
-@njit
-def _code_point(data: UInt8Array, i: int) -> tuple[int, int]:
-    """The code point of more than one byte at `i`, and where the next begins."""
-    lead = np.int64(data[i])
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), i + 2
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | (data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), i + 3
-    high = (lead & 0x07) << 18 | (data[i + 1] & 0x3F) << 12
-    return high | (data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), i + 4
 
 
 @njit
@@ -207,13 +197,8 @@ def _trace(data: UInt8Array, begin: int, end: int, tables: FoldTables, at_start:
     firsts, lasts = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     i, count, separated = begin, 0, at_start
     while i < end:
-        first, point = i, np.int64(data[i])
-        if point == 92:
-            i = _after_escape(data, i, end)
-        elif point < 0x80:
-            i += 1
-        else:
-            point, i = _code_point(data, i)
+        first, point = i, code_point(data, i)
+        i = _after_escape(data, i, end) if point == 92 else i + width(data[i])
         for k in range(tables.starts[point], tables.starts[point + 1]):
             if tables.pool[k] == _SPACE:
                 separated = True
@@ -224,7 +209,7 @@ def _trace(data: UInt8Array, begin: int, end: int, tables: FoldTables, at_start:
     return letters, firsts, lasts, fresh
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tuple[UInt8Array, Int64Array, Int64Array]:
     """Fold texts to letters and words.
 
@@ -252,7 +237,7 @@ def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tup
     return letters[:count].copy(), starts[: words + 1].copy(), text_words
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UInt64Array:
     """(N,) polynomial hashes of runs of letters; that of a seed is the one that rolls over documents."""
     hashes = np.empty(starts.size, dtype=np.uint64)
@@ -264,16 +249,13 @@ def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UIn
     return hashes
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_to_filter(bloom: UInt64Array, slots: Int32Array, hashes: UInt64Array) -> None:
     """Enter the seeds into the filter and the hash table."""
     for seed in range(hashes.size):
-        mixed = hashes[seed] * _MIX
+        mixed = hashes[seed] * GOLDEN
         bloom[(mixed >> _S32) & np.uint64(bloom.size - 1)] |= _bits(mixed)
-        slot = np.int64((mixed >> _S12) & np.uint64(slots.size - 1))
-        while slots[slot] >= 0:
-            slot = (slot + 1) & (slots.size - 1)
-        slots[slot] = seed
+        slots[entry_slot(slots, hashes, mixed >> _S12, hashes[seed])] = seed
 
 
 @njit
@@ -286,13 +268,7 @@ def _bits(mixed: np.uint64) -> np.uint64:
 @njit
 def _seed_of(index: Index, value: np.uint64, mixed: np.uint64) -> int:
     """The seed with a hash, or -1."""
-    slot = np.int64((mixed >> _S12) & np.uint64(index.slots.size - 1))
-    while index.slots[slot] >= 0:
-        seed = index.slots[slot]
-        if index.seed_hashes[seed] == value:
-            return seed
-        slot = (slot + 1) & (index.slots.size - 1)
-    return -1
+    return index.slots[entry_slot(index.slots, index.seed_hashes, mixed >> _S12, value)]
 
 
 @njit
@@ -464,7 +440,7 @@ def _leave(seen: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
     return weight if seen[rank] < counts[rank] else 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index, settings: Settings) -> Int64Array:
     """Find the items of an index in texts.
 
@@ -497,7 +473,7 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
             value = value * _BASE + letters[k]
             if k >= SEED_LETTERS:
                 value -= leaving[letters[k - SEED_LETTERS]]
-            mixed = value * _MIX
+            mixed = value * GOLDEN
             bits = _bits(mixed)
             if index.bloom[(mixed >> _S32) & bloom_mask] & bits != bits or k < SEED_LETTERS - 1:
                 continue
@@ -515,7 +491,7 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
                 place = k + 1 - SEED_LETTERS
                 if k >= state[text, _REACH] or state[text, _ROWS] < MOST_ROWS + place // MOST_ROWS:
                     shift = place - index.word_starts[word]
-                    run = np.int64((np.uint64(text) * _MIX + np.uint64(shift)) & np.uint64(_RUNS - 1))
+                    run = np.int64((np.uint64(text) * GOLDEN + np.uint64(shift)) & np.uint64(_RUNS - 1))
                     if runs[run, 0] != doc or runs[run, 1] != text or runs[run, 2] != shift or runs[run, 3] <= place:
                         rows = _with_room(rows, made)
                         made = _follow(document, word, place, state[text], runs[run], rows, made)

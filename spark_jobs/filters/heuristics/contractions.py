@@ -13,9 +13,13 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels import mixing
+from headrace.kernels.hash_tables import key_address, key_slot
+from headrace.kernels.memory import eight_bytes_at, four_bytes_at
+from headrace.kernels.mixing import GOLDEN, plain_hash
 from spark_jobs.arrays import Int32Array, UInt64Array
 from spark_jobs.filters.heuristics.made_once import made_once
-from spark_jobs.lexing.machine import U64, eight_bytes_at, four_bytes_at
+from spark_jobs.lexing.machine import U64
 
 STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
 """The stop words of Gopher (Rae et al. 2021, section A1.1)."""
@@ -23,8 +27,6 @@ LONGEST: Final = 12
 """Characters of the longest rule."""
 SLOT_BITS: Final = 13
 UNIT_SEED: Final = U64(0x756E6974)
-_G: Final = U64(0x9E3779B97F4A7C15)
-_S32: Final = U64(32)
 
 _ENDINGS: Final = (
     ("i", "'m 'm|a"),
@@ -90,11 +92,7 @@ def _contractions() -> Iterator[tuple[str, ...]]:
             yield (first[0] + first[1:].title() if first[0] == "'" else first[0].upper() + first[1:], *others)
 
 
-@njit
-def hash_step(h: np.uint64, point: int) -> np.uint64:
-    """The hash after one more character."""
-    h = (h ^ U64(point)) * _G
-    return h ^ (h >> _S32)
+hash_step = njit(mixing.hash_step)
 
 
 @njit
@@ -108,14 +106,8 @@ def hash_points(points: int, start: int, stop: int, h: np.uint64) -> np.uint64:
 @njit
 def look_up(table: int, h: np.uint64) -> np.int64:
     """What the table holds of a hash; 0 for nothing."""
-    slot = np.int64((h * _G) >> U64(64 - SLOT_BITS))
-    while True:
-        found = eight_bytes_at(table + 16 * slot)
-        if found == h:
-            return np.int64(eight_bytes_at(table + 16 * slot + 8))
-        if found == U64(0):
-            return np.int64(0)
-        slot = (slot + 1) & ((1 << SLOT_BITS) - 1)
+    at = key_address(table, 16, U64((1 << SLOT_BITS) - 1), (h * GOLDEN) >> U64(64 - SLOT_BITS), h)
+    return np.int64(eight_bytes_at(at + 8))
 
 
 @made_once
@@ -143,24 +135,16 @@ def rule_table() -> UInt64Array:
     """
     entries: dict[int, int] = {}
     for text, lengths in rules().items():
-        entries[plain_hash(text)] = len(lengths) | lengths[0] << 8 | (lengths[1] if len(lengths) > 1 else 0) << 16
+        entries[plain_hash(map(ord, text))] = (
+            len(lengths) | lengths[0] << 8 | (lengths[1] if len(lengths) > 1 else 0) << 16
+        )
     for index, word in enumerate(STOP_WORDS):
-        entries[plain_hash(word)] = 1 | len(word) << 8 | index + 1 << 24
+        entries[plain_hash(map(ord, word))] = 1 | len(word) << 8 | index + 1 << 24
     for unit in _UNITS.split():
-        entries[plain_hash(unit, int(UNIT_SEED))] = 1
+        entries[plain_hash(map(ord, unit), int(UNIT_SEED))] = 1
     table = np.zeros((1 << SLOT_BITS, 2), dtype=np.uint64)
     for h, value in entries.items():
-        slot = (h * int(_G) & 0xFFFFFFFFFFFFFFFF) >> 64 - SLOT_BITS
-        while table[slot, 0]:
-            slot = (slot + 1) % len(table)
-        table[slot] = h, value
+        first = (h * int(GOLDEN) & 0xFFFFFFFFFFFFFFFF) >> 64 - SLOT_BITS
+        table[key_slot.py_func(table[:, 0], first, h)] = h, value
     table.flags.writeable = False
     return table
-
-
-def plain_hash(text: str, h: int = 0) -> int:
-    """What `hash_points` says, in plain Python: the table is made without compiled code."""
-    for character in text:
-        h = (h ^ ord(character)) * int(_G) & 0xFFFFFFFFFFFFFFFF
-        h ^= h >> 32
-    return h

@@ -14,10 +14,12 @@ from typing import Final
 
 from numba import njit
 
+from headrace.kernels.memory import byte_at, four_bytes_at
+from headrace.kernels.mixing import plain_hash
 from spark_jobs.arrays import Int32Array, Int64Array, UInt64Array
 from spark_jobs.filters.heuristics import character_flags as flag
 from spark_jobs.filters.heuristics import phrases
-from spark_jobs.filters.heuristics.contractions import hash_points, hash_step, plain_hash
+from spark_jobs.filters.heuristics.contractions import hash_points, hash_step
 from spark_jobs.filters.heuristics.words import (
     AT,
     FIRST_OUTPUT,
@@ -32,7 +34,7 @@ from spark_jobs.filters.heuristics.words import (
     held,
     point_at,
 )
-from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
+from spark_jobs.lexing.machine import U64
 
 _LONG_WORD: Final = 1000
 _SHORT_LINE: Final = 30
@@ -317,8 +319,8 @@ def _is_call(r: Reader, first: int, last: int) -> bool:
     return bool(point_at(r, last - 1) == 0x29 and flags_at(r, last - 2) & flag.DIGIT)
 
 
-_EDIT: Final = U64(plain_hash("edit"))
-_CITATION_NEEDED: Final = U64(plain_hash("citation needed"))
+_EDIT: Final = U64(plain_hash(map(ord, "edit")))
+_CITATION_NEEDED: Final = U64(plain_hash(map(ord, "citation needed")))
 
 
 @njit

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import slots_for
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import character_flags
 from spark_jobs.filters.heuristics.contractions import rule_shapes, rule_table
@@ -28,10 +30,8 @@ from spark_jobs.filters.heuristics.repetition import (
     compressed_size,
     duplicates,
     ngram_characters,
-    slots_for,
 )
 from spark_jobs.filters.heuristics.words import AT, FOLDS, RUN_POINTS, WORD_COUNTS, Reader, find_words
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.text.characters import code_points
 from spark_jobs.text.text_columns import utf8_buffer
 
@@ -44,14 +44,6 @@ NGRAM_FRACTIONS: Final = (
 )
 ALL_COUNTS: Final = (*AT._fields, *(f"ngram_{k}" for k in range(NGRAM_MEASURES)))
 _NGRAMS_AT: Final = len(AT)
-_FOLDER: Final = "spark_jobs.filters.heuristics"
-_SOURCES: Final = (
-    *(
-        f"{_FOLDER}.{name}"
-        for name in ("character_flags", "contractions", "lines", "measure", "phrases", "repetition", "words")
-    ),
-    "spark_jobs.lexing.machine",
-)
 
 
 class Memory(NamedTuple):
@@ -175,7 +167,7 @@ def _memory(size: int) -> Memory:
     return memory
 
 
-@compiled(*_SOURCES)
+@compiled
 def _measure_texts(r: Reader, memory: Memory, points: UInt32Array, starts: Int64Array, counts: Int64Array) -> None:
     for text in range(len(starts) - 1):
         _measure_text(r, memory, points, starts[text], starts[text + 1], counts[text])

@@ -21,28 +21,20 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.hash_tables import slots_for
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 
 FIRST_DUPLICATE_N: Final = 5
 LAST_N: Final = 10
 NGRAM_MEASURES: Final = 9
 """Characters of the most frequent 2-, 3- and 4-gram, then of duplicated 5- to 10-grams."""
-_G: Final = np.uint64(0x9E3779B97F4A7C15)
 _S32: Final = np.uint64(32)
 _SLOT_BITS: Final = np.uint64(21)
 _COUNT_BITS: Final = np.uint64(22)
 _COUNT_MASK: Final = np.uint64((1 << 22) - 1)
 MOST_WORDS: Final = 1 << 20
 """Words of a text whose n-grams are counted, about 6 MB of prose, and as many lines: as many as an entry can number."""
-
-
-@njit
-def slots_for(count: int) -> int:
-    """Slots of a hash table that is at most half full."""
-    slots = 16
-    while slots < 2 * count:
-        slots *= 2
-    return slots
 
 
 @njit
@@ -55,7 +47,7 @@ def _fill(numbers: UInt64Array | Int32Array, count: int, number: int) -> None:
 @njit
 def _number(keys: UInt64Array, numbers: Int32Array, slots: int, key: np.uint64, next_number: int) -> int:
     """The number of a key; a new one gets `next_number`."""
-    mixed = key * _G
+    mixed = key * GOLDEN
     slot = np.int64((mixed ^ mixed >> _S32) & np.uint64(slots - 1))
     while numbers[slot] >= 0:
         if keys[slot] == key:
@@ -144,7 +136,7 @@ def ngram_characters(
         for p in range(left):
             k = places[p]
             key = np.uint64(grams[k]) << _SLOT_BITS | np.uint64(words[k + n - 1])
-            grams[k] = _count(table, slots, key, key * _G >> _S32)
+            grams[k] = _count(table, slots, key, key * GOLDEN >> _S32)
         best, place, characters, free, going, left = np.uint64(1), 0, 0, 0, left, 0
         for p in range(going):
             k = places[p]
@@ -195,7 +187,7 @@ def compressed_size(points: UInt8Array, start: int, end: int, places: Int32Array
     while i + 4 <= end:
         key = np.uint64(points[i]) ^ np.uint64(points[i + 1]) << np.uint64(16) ^ np.uint64(points[i + 2]) << _S32
         key ^= np.uint64(points[i + 3]) << np.uint64(43)
-        slot = np.int64(key * _G >> np.uint64(52))
+        slot = np.int64(key * GOLDEN >> np.uint64(52))
         back = places[slot]
         places[slot] = i
         if back >= 0 and i - back < 65536:

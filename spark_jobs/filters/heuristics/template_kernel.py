@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at, four_bytes_at
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import SPACE
 from spark_jobs.filters.heuristics.contractions import hash_points
@@ -23,15 +25,10 @@ from spark_jobs.filters.heuristics.lines import is_list, is_table, link_span
 from spark_jobs.filters.heuristics.measure import addresses_of, chunks, reader
 from spark_jobs.filters.heuristics.phrases import LINK
 from spark_jobs.filters.heuristics.words import FIRST_OUTPUT, FOLDS, MOVES, OUTPUTS, Reader, flags_at, held, point_at
-from spark_jobs.lexing.compiled_sources import compiled
-from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
+from spark_jobs.lexing.machine import U64
 
 LINE_COUNTS: Final = pa.schema([("line_hash", pa.int64()), ("document_count", pa.int64())])
 MIN_CHARACTERS: Final = 8
-_SOURCES: Final = (
-    *(f"spark_jobs.filters.heuristics.{name}" for name in ("template_kernel", "lines", "words", "contractions")),
-    "spark_jobs.lexing.machine",
-)
 
 
 def count_lines(content: pa.Array, min_characters: int = MIN_CHARACTERS) -> pa.Table:
@@ -139,7 +136,7 @@ def _lines(
     return hashes[:count], lengths, clean, texts, firsts
 
 
-@compiled(*_SOURCES)
+@compiled
 def _find_lines(r: Reader, starts: Int64Array, hashes: UInt64Array, numbers: Int32Array) -> int:
     """Write what `_lines` returns; the number of lines."""
     lengths, clean, texts, firsts = numbers[0], numbers[1], numbers[2], numbers[3]

@@ -22,9 +22,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at, store
 from spark_jobs.filters.heuristics import character_flags as flag
 from spark_jobs.filters.heuristics.contractions import LONGEST, UNIT_SEED, hash_points, hash_step, look_up
-from spark_jobs.lexing.machine import U64, byte_at, eight_bytes_at, four_bytes_at, store
+from spark_jobs.lexing.machine import U64
 
 RUN_POINTS: Final = 1024
 """A longer run is cut into parts of so many characters, so that a text without spaces takes no more memory."""
@@ -47,7 +48,7 @@ _SEAM: Final = U64(0xD6E8FEB86659FD93)
 
 
 class Reader(NamedTuple):
-    """What the kernels read and write, as addresses (`spark_jobs.lexing.machine` says why): few enough for registers.
+    """What the kernels read and write, as addresses (`headrace.kernels.memory` says why): few enough for registers.
 
     Attributes:
         points: uint32 code points of all texts of a chunk.

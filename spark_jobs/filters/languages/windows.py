@@ -17,17 +17,17 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.filters.languages.scripts import HAN, KANA, NO_LETTER
 from spark_jobs.filters.models.fasttext_kernel import Tables, best_label, embed, label_scores, new_scratch
-from spark_jobs.lexing.compiled_sources import compiled
 
 _SCRIPT_COUNT: Final = 64
 _LF, _SPACE, _TILDE, _BACKTICK, _COLON, _SLASH, _DOT, _W = 10, 32, 126, 96, 58, 47, 46, 119
 _STOPS: Final = np.isin(np.arange(256), [_LF, _COLON, _W])
 _IN_WORD: Final = np.array([chr(byte).isalnum() or byte > 127 for byte in range(256)])
 _ENDS_ADDRESS: Final = np.isin(np.arange(256), [*range(33), *b'")<>]'])
-_SOURCES: Final = ("spark_jobs.filters.languages.windows", "spark_jobs.filters.models.fasttext_kernel")
 
 
 @njit
@@ -98,15 +98,8 @@ def count_scripts(prose: UInt8Array, start: int, end: int, classes: UInt8Array, 
     letters = 0
     i = start
     while i < end:
-        point = np.int64(prose[i])
-        i += 1
-        if point >= 0x80:
-            more = 1 if point < 0xE0 else 2 if point < 0xF0 else 3
-            point &= 0x3F >> more
-            for k in range(more):
-                point = point << 6 | (np.int64(prose[i + k]) & 0x3F)
-            i += more
-        script = classes[point]
+        script = classes[code_point(prose, i)]
+        i += width(prose[i])
         counts[script] += 1
         letters += script != NO_LETTER
     return letters
@@ -120,7 +113,7 @@ def _main_script(counts: Int64Array) -> int:
     return 1 + int(np.argmax(counts[1:]))
 
 
-@compiled(*_SOURCES)
+@compiled
 def identify(  # noqa: PLR0913, PLR0917 (arrays in, arrays out)
     t: Tables,
     classes: UInt8Array,

@@ -20,18 +20,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME, GOLDEN
+from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR
 
 _U64: Final = np.uint64
-_PRIME: Final = _U64(0x100000001B3)
-_MIX: Final = _U64(0x9E3779B97F4A7C15)
-_WORD_BASIS: Final = _U64(0xCBF29CE484222325)
 _CHARACTER_BASIS: Final = _U64(0x84222325CBF29CE4)
 _S32: Final = _U64(32)
 _OPEN, _CLOSE = 0x110000, 0x110001  # before and after a word: no characters
-_SOURCES: Final = ("spark_jobs.filters.models.classifier_kernel", "spark_jobs.lexing.word_characters")
 
 
 class FeatureSettings(NamedTuple):
@@ -70,7 +68,7 @@ class Counter(NamedTuple):
 
 @njit(inline="always")
 def _count(h: Any, shift: Any, counts: Int32Array, touched: Int32Array, used: int) -> int:
-    bucket = np.int64(((h ^ (h >> _S32)) * _MIX) >> shift)
+    bucket = np.int64(((h ^ (h >> _S32)) * GOLDEN) >> shift)
     count = counts[bucket]
     touched[used] = bucket
     counts[bucket] = count + 1
@@ -85,7 +83,7 @@ def _count_characters(
     for i in range(length):
         h = _CHARACTER_BASIS
         for j in range(i, min(i + high, length)):
-            h = (h ^ _U64(word[j])) * _PRIME
+            h = (h ^ _U64(word[j])) * FNV_PRIME
             if j - i + 1 >= low:
                 used = _count(h, shift, counts, touched, used)
     return used
@@ -107,15 +105,9 @@ def _count_features(
     i = start
     while i < end:
         length = 1
-        h = _WORD_BASIS
+        h = FNV_BASIS
         while True:
-            point = np.int64(data[i])
-            size = 1
-            if point >= 0x80:
-                size = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
-                point &= 0x7F >> size
-                for k in range(1, size):
-                    point = point << 6 | (np.int64(data[i + k]) & 0x3F)
+            point, size = code_point(data, i), width(data[i])
             is_separator = classes[point] == SEPARATOR
             if is_separator and length > 1:
                 break
@@ -126,7 +118,7 @@ def _count_features(
                 point = np.int64(lower[point])
             if 48 <= point <= 57:
                 point = np.int64(48)
-            h = (h ^ _U64(point)) * _PRIME
+            h = (h ^ _U64(point)) * FNV_PRIME
             word[length] = np.uint32(point)
             length += 1
             if is_separator or i >= end:
@@ -135,7 +127,7 @@ def _count_features(
             continue
         used = _count(h, shift, counts, touched, used)
         for k in range(live):
-            recent[k] = (recent[k] * _MIX) ^ h
+            recent[k] = (recent[k] * GOLDEN) ^ h
             used = _count(recent[k], shift, counts, touched, used)
         live = min(live + 1, ngrams - 1)
         for k in range(live - 1, 0, -1):
@@ -166,7 +158,7 @@ def _longest(offsets: Int64Array) -> int:
     return longest
 
 
-@compiled(*_SOURCES)
+@compiled
 def count_texts(
     f: FeatureSettings, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Int64Array, Int32Array, Int32Array]:
@@ -190,7 +182,7 @@ def count_texts(
     return starts, buckets[:total].copy(), counts[:total].copy()
 
 
-@compiled(*_SOURCES)
+@compiled
 def score_texts(
     f: FeatureSettings,
     classes: UInt8Array,

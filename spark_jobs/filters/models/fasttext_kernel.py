@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.compiled_sources import compiled
 
 HIERARCHICAL, NEGATIVE, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # the file's numbers
 _END: Final = np.frombuffer(b"</s>", np.uint8)
@@ -36,7 +36,6 @@ _WORD_STEP: Final = _U64(116049371)
 _SIGN: Final = _U64(0xFFFFFFFF00000000)
 _ROWS: Final = 1024
 _EPSILON: Final = 1e-5
-_SOURCES: Final = ("spark_jobs.filters.models.fasttext_kernel",)
 
 
 class Tables(NamedTuple):
@@ -356,7 +355,7 @@ def best_label(t: Tables, s: Scratch) -> int:
     return best
 
 
-@compiled(*_SOURCES)
+@compiled
 def score_texts(
     t: Tables,
     data: UInt8Array,

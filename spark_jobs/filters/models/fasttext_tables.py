@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.hash_tables import slots_for
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.filters.models.fasttext_kernel import (
     Tables,
@@ -15,12 +15,9 @@ from spark_jobs.filters.models.fasttext_kernel import (
     is_end_of_line,
     new_scratch,
 )
-from spark_jobs.lexing.compiled_sources import compiled
-
-_SOURCES: Final = tuple(f"spark_jobs.filters.models.{name}" for name in ("fasttext_kernel", "fasttext_tables"))
 
 
-@compiled(*_SOURCES)
+@compiled
 def find_entries(data: UInt8Array, entry_count: int, word_count: int) -> tuple[Int64Array, UInt8Array, Int64Array, int]:
     """Read entries: a string that ends with NUL, its count in 8 bytes, its kind in 1 (0 a word, 1 a label).
 
@@ -51,12 +48,10 @@ def find_entries(data: UInt8Array, entry_count: int, word_count: int) -> tuple[I
     return starts, strings, counts, at
 
 
-@compiled(*_SOURCES)
+@compiled
 def fill_slots(entry_bytes: UInt8Array, starts: Int64Array) -> Int32Array:
     """Open addressing by hash, at most half full; -1 is free."""
-    size = 16
-    while size < 2 * starts.size:
-        size *= 2
+    size = slots_for(starts.size)
     slots = np.full(size, -1, np.int32)
     for entry in range(starts.size - 1):
         slot = np.int64(hash_entry(entry_bytes, starts[entry], starts[entry + 1])) & (size - 1)
@@ -66,7 +61,7 @@ def fill_slots(entry_bytes: UInt8Array, starts: Int64Array) -> Int32Array:
     return slots
 
 
-@compiled(*_SOURCES)
+@compiled
 def sum_words(t: Tables) -> tuple[Float32Array, Int32Array]:
     """Sum of the rows of each word and of its subwords, and their number, so that a known word costs one row."""
     sums = np.empty((t.word_count, t.rows.shape[1]), np.float32)

@@ -26,24 +26,20 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FIRST_MULTIPLIER, FNV_BASIS, FNV_PRIME, GOLDEN, SECOND_MULTIPLIER
+from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, LAST_CASED, SEPARATOR
 
 MAX_ORDER: Final = 5
 FOLDED, WHITE_SPACE, LETTERS = 0, 1, 2
 EMPTY: Final = np.uint64(0x9AE16A3B2F90404F)
 _U64: Final = np.uint64
-_PRIME: Final = _U64(0x100000001B3)
-_BASIS: Final = _U64(0xCBF29CE484222325)
-_ODD: Final = _U64(0x9E3779B97F4A7C15)
-_MIX_1: Final = _U64(0xBF58476D1CE4E5B9)
-_MIX_2: Final = _U64(0x94D049BB133111EB)
 _S32: Final = _U64(32)
 _S29: Final = _U64(29)
 _FREE: Final = _U64(0xFFFFFFFFFFFFFFFF)  # the hash of a row without an n-gram: larger than all others
 END, WORD, LINE = 0, 1, 2  # what comes next in a text
-_SOURCES: Final = ("spark_jobs.filters.models.ngram_kernel", "spark_jobs.lexing.word_characters")
 
 
 class NgramTable(NamedTuple):
@@ -94,15 +90,15 @@ def ngram_table(hashes: UInt64Array, eight_bytes: UInt64Array) -> NgramTable:
 
 @njit(inline="always")
 def _mix(h: Any) -> Any:
-    h = (h ^ (h >> _S32)) * _MIX_1
-    h = (h ^ (h >> _S29)) * _MIX_2
+    h = (h ^ (h >> _S32)) * FIRST_MULTIPLIER
+    h = (h ^ (h >> _S29)) * SECOND_MULTIPLIER
     return h ^ (h >> _S32)
 
 
 @njit(inline="always")
 def joined(prefix: Any, word: Any) -> Any:
     """The hash of an n-gram with a word behind it."""
-    return _mix(prefix * _ODD + word)
+    return _mix(prefix * GOLDEN + word)
 
 
 @njit(inline="always")
@@ -127,16 +123,10 @@ def next_word(
     how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, i: int, end: int
 ) -> tuple[int, Any, int]:
     """What comes next: WORD with its hash, LINE for the end of a line or END; and the position behind it."""
-    h = _BASIS
+    h = FNV_BASIS
     begun = False
     while i < end:
-        point = np.int64(data[i])
-        size = 1
-        if point >= 0x80:
-            size = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
-            point &= 0x7F >> size
-            for k in range(1, size):
-                point = point << 6 | (np.int64(data[i + k]) & 0x3F)
+        point, size = code_point(data, i), width(data[i])
         if how == WHITE_SPACE:
             blank, alone, left_out = point == 32 or 9 <= point <= 13, False, False
         else:
@@ -158,18 +148,18 @@ def next_word(
             continue
         if left_out:
             continue
-        h = (h ^ _U64(point)) * _PRIME
+        h = (h ^ _U64(point)) * FNV_PRIME
         begun = True
         if alone:
             break
     return (WORD if begun else END), _mix(h), i
 
 
-@njit(cache=True, nogil=True)  # as the next one, it calls nothing of another file, whose changes Numba would not see
+@compiled
 def _hash_of(points: UInt32Array) -> Any:
-    h = _BASIS
+    h = FNV_BASIS
     for point in points:
-        h = (h ^ _U64(point)) * _PRIME
+        h = (h ^ _U64(point)) * FNV_PRIME
     return _mix(h)
 
 
@@ -178,7 +168,7 @@ _BEGIN_WORD, _END_WORD, _UNKNOWN_WORD = (
 )
 
 
-@compiled(*_SOURCES)
+@compiled
 def score_texts(
     words: Words, t: NgramTable, order: int, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Float64Array, Int64Array, Int64Array]:
@@ -233,7 +223,7 @@ def score_texts(
     return sums, word_counts, line_counts
 
 
-@compiled(*_SOURCES)
+@compiled
 def list_ngrams(
     words: Words,
     order: int,
@@ -278,7 +268,7 @@ def list_ngrams(
     return count
 
 
-@compiled(*_SOURCES)
+@compiled
 def look_up(t: NgramTable, hashes: UInt64Array) -> Int64Array:
     """(H,) what stands beside each n-gram; -1 without one."""
     found = np.empty(hashes.size, np.int64)
@@ -296,6 +286,6 @@ def hash_ngram(words: list[str]) -> int:
     return int(h)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _joined_word(prefix: Any, points: UInt32Array) -> Any:
     return joined(prefix, _hash_of(points))

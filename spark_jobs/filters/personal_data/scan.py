@@ -19,8 +19,11 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at
+from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array
-from spark_jobs.filters.personal_data import rules, scan_words
+from spark_jobs.filters.personal_data import rules
 from spark_jobs.filters.personal_data.scan_words import (
     ALNUM,
     DIGIT,
@@ -30,8 +33,6 @@ from spark_jobs.filters.personal_data.scan_words import (
     LETTER,
     LOCAL,
     LOWER,
-    PRIME,
-    SEED,
     TRIGGERS,
     U64,
     UPPER,
@@ -46,8 +47,6 @@ from spark_jobs.filters.personal_data.scan_words import (
     slot_of,
     words_in,
 )
-from spark_jobs.lexing.compiled_sources import compiled
-from spark_jobs.lexing.machine import byte_at
 
 TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT = range(6)
 """Columns of a candidate: row of the text, byte span in the buffer, index into `RULES`, whether a word of the rule
@@ -209,12 +208,12 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
 @njit
 def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
     """Candidates of all rules with shapes, for every window of runs that begins at s."""
-    h, i, words, has_words = SEED, s, np.int64(0), False
+    h, i, words, has_words = FNV_BASIS, s, np.int64(0), False
     mark, size = 0, 0
     last = min(high, s + _LONGEST_SHAPE)
     while i < last:
         while i < last and is_class(data, i, ALNUM):
-            h = (h ^ U64(68 if is_class(data, i, DIGIT) else 76)) * PRIME
+            h = (h ^ U64(68 if is_class(data, i, DIGIT) else 76)) * FNV_PRIME
             i += 1
         slot = slot_of(t.keys[1], h)
         if slot >= 0 and ends_well(data, i, low, high):
@@ -233,7 +232,7 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
             mark, size = mark_at(data, i, high)
             if mark == 0:
                 break
-            h = (h ^ U64(mark)) * PRIME
+            h = (h ^ U64(mark)) * FNV_PRIME
             i += size
             marks += 1
         if marks == 0 or i == last or not is_class(data, i, ALNUM):
@@ -472,9 +471,9 @@ def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
             return -1
         if s - 1 > low and byte_at(data + s - 1) in (95, 45) and is_class(data, s - 2, ALNUM):
             return -1  # the end of a longer name
-        h = SEED
+        h = FNV_BASIS
         for k in range(s, i):
-            h = (h ^ U64(byte_at(data + k))) * PRIME
+            h = (h ^ U64(byte_at(data + k))) * FNV_PRIME
         slot = slot_of(t.keys[0], h)
         return s if slot >= 0 and t.masks[0, slot] & KEY_PREFIX else -1
     if i + 2 >= high or i == low:
@@ -496,7 +495,7 @@ def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1
 
 
-@compiled(__name__, scan_words.__name__, rules.__name__)
+@compiled
 def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int, i: int, out: Int64Array) -> Any:
     """Scan from byte i of a text on, until all is seen or `out` is nearly full; where to go on, and the count."""
     data = np.int64(source.ctypes.data)

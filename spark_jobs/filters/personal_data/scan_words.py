@@ -11,9 +11,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from headrace.kernels.hash_tables import key_slot
+from headrace.kernels.memory import byte_at
+from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.filters.personal_data.rules import KEY_PREFIXES, OTHER_WORDS, RULES
-from spark_jobs.lexing.machine import byte_at
 
 KEY_PREFIX: Final = 1 << 62
 """Mask of the words of `KEY_PREFIXES`."""
@@ -23,8 +25,6 @@ _LONGEST_WORD: Final = 40
 _LONGEST_UNSPACED: Final = 7  # characters
 SPACED, UNSPACED = 1, 2
 U64 = np.uint64
-SEED = np.uint64(0xCBF29CE484222325)
-PRIME = np.uint64(0x100000001B3)
 DIGIT, UPPER, LOWER, HIGH, DOMAIN, LOCAL = 1, 2, 4, 8, 16, 32
 ALNUM: Final = DIGIT | UPPER | LOWER
 LETTER: Final = UPPER | LOWER | HIGH
@@ -86,12 +86,10 @@ def scan_tables() -> ScanTables:
     )
     for table, entries in enumerate((list(words), list(shapes))):
         for text in entries:
-            h = int(SEED)
+            h = int(FNV_BASIS)
             for byte in text.encode("utf-8"):
-                h = (h ^ byte) * int(PRIME) & (1 << 64) - 1
-            slot = (h >> 20) % _SLOTS
-            while tables.keys[table, slot]:
-                slot = (slot + 1) % _SLOTS
+                h = (h ^ byte) * int(FNV_PRIME) & (1 << 64) - 1
+            slot = key_slot.py_func(tables.keys[table], h >> 20, h)
             tables.keys[table, slot] = h
             tables.masks[table, slot] = words[text] if table == 0 else shapes[text][1]
             if table == 1:
@@ -102,12 +100,8 @@ def scan_tables() -> ScanTables:
 @njit
 def slot_of(keys: UInt64Array, h: Any) -> int:
     """The slot that holds a hash, or -1."""
-    slot = np.int64((h >> U64(20)) % U64(_SLOTS))
-    while keys[slot] != 0:
-        if keys[slot] == h:
-            return slot
-        slot = (slot + 1) % _SLOTS
-    return -1
+    slot = key_slot(keys, h >> U64(20), h)
+    return np.int64(slot) if keys[slot] == h else -1
 
 
 @njit
@@ -149,20 +143,20 @@ def _hashed(h: Any, data: int, i: int, size: int) -> Any:
     """A hash with the character at i added, in its small form where that is of Latin or Cyrillic."""
     lead = byte_at(data + i)
     if size == 1:  # of ASCII
-        return (h ^ U64(lead | 32 if is_class(data, i, UPPER) else lead)) * PRIME
+        return (h ^ U64(lead | 32 if is_class(data, i, UPPER) else lead)) * FNV_PRIME
     second = byte_at(data + i + 1)
     if size == 2 and ((lead == 0xC3 and 0x80 <= second <= 0x9E) or (lead == 0xD0 and 0x90 <= second <= 0x9F)):
         second += 32
     elif size == 2 and lead == 0xD0 and 0xA0 <= second <= 0xAF:
         lead, second = 0xD1, second - 32
-    h = (((h ^ U64(lead)) * PRIME) ^ U64(second)) * PRIME
-    return (h ^ U64(byte_at(data + i + 2))) * PRIME if size == 3 else h
+    h = (((h ^ U64(lead)) * FNV_PRIME) ^ U64(second)) * FNV_PRIME
+    return (h ^ U64(byte_at(data + i + 2))) * FNV_PRIME if size == 3 else h
 
 
 @njit
 def _unspaced_words(t: ScanTables, data: int, i: int, end: int) -> int:
     """The masks of the known words that begin at i, in a script that writes words one after another."""
-    mask, h, count = np.int64(0), SEED, 0
+    mask, h, count = np.int64(0), FNV_BASIS, 0
     while i < end and count < _LONGEST_UNSPACED:
         size, kind = _character(data, i)
         if kind != UNSPACED or i + size > end:
@@ -197,7 +191,7 @@ def words_in(t: ScanTables, data: int, start: int, end: int) -> int:
                 mask |= _unspaced_words(t, data, i, end) if kind == UNSPACED else 0
                 i += size
                 continue
-        h, first, was_lower = SEED, i, False
+        h, first, was_lower = FNV_BASIS, i, False
         while i < end and is_class(data, i, LETTER) and not (was_lower and is_class(data, i, UPPER)):
             was_lower, size = is_class(data, i, LOWER), 1
             if is_class(data, i, HIGH):

@@ -13,20 +13,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME, GOLDEN
 from spark_jobs.arrays import Float64Array, Int64Array, UInt8Array, UInt64Array
 
 ROWS: Final = 1 << 16
 """Rows of the weights, a power of two."""
 _TEMPLATES: Final = 20
 _U64 = np.uint64
-_SEED = np.uint64(0xCBF29CE484222325)
-_PRIME = np.uint64(0x100000001B3)
 _EDGE = np.uint64(7)  # stands for tokens before the first and after the last
 _HASHES: Final = 5
 _WORD, _SHAPE, _PREFIX, _SUFFIX, _PLACE, LISTS = range(_HASHES + 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tokenize(data: UInt8Array, spans: Int64Array) -> int:
     """Split a text into runs of letters (bytes above 127 among them), runs of digits, and single marks.
 
@@ -71,29 +71,29 @@ def _is_capital(lead: int, second: int) -> bool:
     return (lead == 0xCE and 0x86 <= second < 0xAC) or (lead == 0xD0 and second < 0xB0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def token_hashes(data: UInt8Array, spans: Int64Array) -> UInt64Array:
     """(N, 5) hashes of each token: its word in small letters, shape, beginning, end, and place in its line."""
     out = np.empty((len(spans), _HASHES), np.uint64)
     line_head, blank_lines = _EDGE, 0
     for k in range(len(spans)):
         start, end = spans[k]
-        word, shape, prefix, suffix = _SEED, _SEED, _SEED, _SEED
+        word, shape, prefix, suffix = FNV_BASIS, FNV_BASIS, FNV_BASIS, FNV_BASIS
         last_class = -1
         for i in range(start, end):
             byte = data[i]
             is_upper = 65 <= byte <= 90 or (byte >= 0xC3 and i + 1 < end and _is_capital(byte, data[i + 1]))
             lower = _U64(byte | 32 if 65 <= byte <= 90 else byte)
-            word = (word ^ lower) * _PRIME
+            word = (word ^ lower) * FNV_PRIME
             char_class = 1 if is_upper else (2 if _kind(byte) == 1 else (3 if _kind(byte) == 2 else int(byte)))
             # Runs of one class count as two of it at most, except digits, whose number tells years from postcodes.
             if char_class != last_class or char_class == 3 or i == start + 1:
-                shape = (shape ^ _U64(char_class)) * _PRIME
+                shape = (shape ^ _U64(char_class)) * FNV_PRIME
             last_class = char_class
             if i < start + 3:
-                prefix = (prefix ^ lower) * _PRIME
+                prefix = (prefix ^ lower) * FNV_PRIME
             if i >= end - 3:
-                suffix = (suffix ^ lower) * _PRIME
+                suffix = (suffix ^ lower) * FNV_PRIME
         lines = 0
         for i in range(spans[k - 1, 1] if k else 0, start):
             lines += data[i] == 10
@@ -101,7 +101,7 @@ def token_hashes(data: UInt8Array, spans: Int64Array) -> UInt64Array:
         if is_head:
             line_head, blank_lines = word, min(lines, 2)
         out[k, 0], out[k, 1], out[k, 2], out[k, 3] = word, shape, prefix, suffix
-        out[k, 4] = (line_head ^ _U64(is_head)) * _PRIME + _U64(blank_lines)
+        out[k, 4] = (line_head ^ _U64(is_head)) * FNV_PRIME + _U64(blank_lines)
     return out
 
 
@@ -122,32 +122,32 @@ def _features(hashes: UInt64Array, k: int, out: Int64Array) -> None:
         _at(hashes, k - 2, W),
         _at(hashes, k + 2, W),
         _at(hashes, k, S),
-        _at(hashes, k - 1, S) * _PRIME ^ _at(hashes, k, S),
-        _at(hashes, k, S) * _PRIME ^ _at(hashes, k + 1, S),
-        (_at(hashes, k - 1, S) * _PRIME ^ _at(hashes, k, S)) * _PRIME ^ _at(hashes, k + 1, S),
+        _at(hashes, k - 1, S) * FNV_PRIME ^ _at(hashes, k, S),
+        _at(hashes, k, S) * FNV_PRIME ^ _at(hashes, k + 1, S),
+        (_at(hashes, k - 1, S) * FNV_PRIME ^ _at(hashes, k, S)) * FNV_PRIME ^ _at(hashes, k + 1, S),
         _at(hashes, k, _PREFIX),
         _at(hashes, k, _SUFFIX),
-        _at(hashes, k - 1, W) * _PRIME ^ _at(hashes, k, W),
-        _at(hashes, k, W) * _PRIME ^ _at(hashes, k + 1, W),
-        _at(hashes, k - 1, W) * _PRIME ^ _at(hashes, k, S),
-        _at(hashes, k, S) * _PRIME ^ _at(hashes, k + 1, W),
-        (_at(hashes, k - 2, W) * _PRIME ^ _at(hashes, k - 1, W)) * _PRIME ^ _at(hashes, k, S),
-        (_at(hashes, k + 1, W) * _PRIME ^ _at(hashes, k + 2, W)) * _PRIME ^ _at(hashes, k, S),
-        _at(hashes, k, _PLACE) * _PRIME ^ _at(hashes, k, S),
-        _at(hashes, k - 1, _SUFFIX) * _PRIME ^ _at(hashes, k, S),
-        _SEED,
+        _at(hashes, k - 1, W) * FNV_PRIME ^ _at(hashes, k, W),
+        _at(hashes, k, W) * FNV_PRIME ^ _at(hashes, k + 1, W),
+        _at(hashes, k - 1, W) * FNV_PRIME ^ _at(hashes, k, S),
+        _at(hashes, k, S) * FNV_PRIME ^ _at(hashes, k + 1, W),
+        (_at(hashes, k - 2, W) * FNV_PRIME ^ _at(hashes, k - 1, W)) * FNV_PRIME ^ _at(hashes, k, S),
+        (_at(hashes, k + 1, W) * FNV_PRIME ^ _at(hashes, k + 2, W)) * FNV_PRIME ^ _at(hashes, k, S),
+        _at(hashes, k, _PLACE) * FNV_PRIME ^ _at(hashes, k, S),
+        _at(hashes, k - 1, _SUFFIX) * FNV_PRIME ^ _at(hashes, k, S),
+        FNV_BASIS,
     )
     for template, h in enumerate(found):
         out[template] = _row(h, template)
     if hashes.shape[1] > LISTS:
         out[_TEMPLATES] = _row(hashes[k, LISTS], _TEMPLATES)
-        out[_TEMPLATES + 1] = _row(hashes[k, LISTS] * _PRIME ^ hashes[k, S], _TEMPLATES + 1)
+        out[_TEMPLATES + 1] = _row(hashes[k, LISTS] * FNV_PRIME ^ hashes[k, S], _TEMPLATES + 1)
 
 
 @njit
 def _row(h: Any, template: int) -> int:
     """The row of the weights of a feature."""
-    mixed = (h ^ _U64(template + 1) * _U64(0x9E3779B97F4A7C15)) * _U64(0xFF51AFD7ED558CCD)
+    mixed = (h ^ _U64(template + 1) * GOLDEN) * _U64(0xFF51AFD7ED558CCD)
     return np.int64((mixed >> _U64(33)) % _U64(ROWS))
 
 
@@ -157,7 +157,7 @@ def _room(hashes: UInt64Array) -> Int64Array:
     return np.empty(_TEMPLATES + (2 if hashes.shape[1] > LISTS else 0), np.int64)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def best_labels(
     hashes: UInt64Array, weights: NDArray[np.float32], moves: NDArray[np.float32], allowed: NDArray[np.bool_]
 ) -> tuple[Int64Array, Float64Array]:
@@ -205,7 +205,7 @@ def best_labels(
     return labels, lead
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_differences(
     hashes: UInt64Array,
     truth: Int64Array,

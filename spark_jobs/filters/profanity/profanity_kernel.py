@@ -12,11 +12,12 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.filters.models.ngram_kernel import (
     EMPTY,
@@ -30,7 +31,6 @@ from spark_jobs.filters.models.ngram_kernel import (
     next_word,
     ngram_table,
 )
-from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, word_tables
 from spark_jobs.lexing.word_characters import WORD as LETTER
 from spark_jobs.text.text_columns import utf8_arrays
@@ -38,10 +38,6 @@ from spark_jobs.text.text_columns import utf8_arrays
 _BEGINS, _WHOLE = 1, 2
 _BEGINS_BIT, _WHOLE_BIT = np.uint64(_BEGINS), np.uint64(_WHOLE)
 _COVERED, _JOINED = np.uint8(1), np.uint8(2)
-_SOURCES: Final = tuple(
-    f"spark_jobs.{name}"
-    for name in ("filters.profanity.profanity_kernel", "filters.models.ngram_kernel", "lexing.word_characters")
-)
 
 
 @cache
@@ -98,7 +94,7 @@ def score(content: pa.Array, phrases: Phrases) -> dict[str, pa.Array]:
     return {"profanity_count": pa.array(runs), "profanity_density": pa.array(densities, from_pandas=True)}
 
 
-@compiled(*_SOURCES)
+@compiled
 def _beginnings(
     how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
 ) -> UInt64Array:
@@ -114,7 +110,7 @@ def _beginnings(
     return hashes[:count]
 
 
-@compiled(*_SOURCES)
+@compiled
 def _count_phrases(
     folding: Words, phrases: Phrases, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:

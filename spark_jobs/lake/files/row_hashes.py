@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at
 from spark_jobs.arrays import UInt64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -107,12 +108,12 @@ def _escaped(values: pa.Array) -> pa.Array:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _rotated(value: np.uint64, bits: np.uint64) -> np.uint64:
     return (value << bits) | (value >> (_BITS - bits))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _finished(value: np.uint64) -> np.uint64:
     value ^= value >> np.uint64(33)
     value *= _P2
@@ -121,7 +122,7 @@ def _finished(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _of_int(value: np.int32, seed: np.uint64) -> np.uint64:
     found = seed + _P5 + np.uint64(4)
     found ^= np.uint64(np.uint32(value)) * _P1
@@ -129,7 +130,7 @@ def _of_int(value: np.int32, seed: np.uint64) -> np.uint64:
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _of_long(value: np.int64, seed: np.uint64) -> np.uint64:
     found = seed + _P5 + np.uint64(8)
     found ^= _rotated(np.uint64(value) * _P2, np.uint64(31)) * _P1
@@ -137,26 +138,17 @@ def _of_long(value: np.int64, seed: np.uint64) -> np.uint64:
     return hashed
 
 
-@njit(cache=True, nogil=True)
-def _word(data: npt.NDArray[np.uint8], start: int, size: int) -> np.uint64:
-    """Little-endian number of some bytes."""
-    found = np.uint64(0)
-    for i in range(size):
-        found |= np.uint64(data[start + i]) << np.uint64(8 * i)
-    return found
-
-
-@njit(cache=True, nogil=True)
-def _of_bytes(data: npt.NDArray[np.uint8], start: int, end: int, seed: np.uint64) -> np.uint64:
-    """XXH64 of some bytes."""
+@compiled
+def _of_bytes(start: int, end: int, seed: np.uint64) -> np.uint64:
+    """XXH64 of the bytes from one address to another."""
     length = end - start
     if length >= 32:
         v1, v2, v3, v4 = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
         while start <= end - 32:
-            v1 = _rotated(v1 + _word(data, start, 8) * _P2, np.uint64(31)) * _P1
-            v2 = _rotated(v2 + _word(data, start + 8, 8) * _P2, np.uint64(31)) * _P1
-            v3 = _rotated(v3 + _word(data, start + 16, 8) * _P2, np.uint64(31)) * _P1
-            v4 = _rotated(v4 + _word(data, start + 24, 8) * _P2, np.uint64(31)) * _P1
+            v1 = _rotated(v1 + eight_bytes_at(start) * _P2, np.uint64(31)) * _P1
+            v2 = _rotated(v2 + eight_bytes_at(start + 8) * _P2, np.uint64(31)) * _P1
+            v3 = _rotated(v3 + eight_bytes_at(start + 16) * _P2, np.uint64(31)) * _P1
+            v4 = _rotated(v4 + eight_bytes_at(start + 24) * _P2, np.uint64(31)) * _P1
             start += 32
         found = _rotated(v1, np.uint64(1)) + _rotated(v2, np.uint64(7))
         found += _rotated(v3, np.uint64(12)) + _rotated(v4, np.uint64(18))
@@ -166,51 +158,52 @@ def _of_bytes(data: npt.NDArray[np.uint8], start: int, end: int, seed: np.uint64
         found = seed + _P5
     found += np.uint64(length)
     while start <= end - 8:
-        found ^= _rotated(_word(data, start, 8) * _P2, np.uint64(31)) * _P1
+        found ^= _rotated(eight_bytes_at(start) * _P2, np.uint64(31)) * _P1
         found = _rotated(found, np.uint64(27)) * _P1 + _P4
         start += 8
     if start <= end - 4:
-        found ^= _word(data, start, 4) * _P1
+        found ^= np.uint64(four_bytes_at(start)) * _P1
         found = _rotated(found, np.uint64(23)) * _P2 + _P3
         start += 4
     while start < end:
-        found ^= np.uint64(data[start]) * _P5
+        found ^= np.uint64(byte_at(start)) * _P5
         found = _rotated(found, np.uint64(11)) * _P1
         start += 1
     hashed: np.uint64 = _finished(found)
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_ints(state: UInt64Array, values: npt.NDArray[np.int32], missing: npt.NDArray[np.bool_]) -> None:
     for row in range(len(state)):
         if not missing[row]:
             state[row] = _of_int(values[row], state[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_longs(state: UInt64Array, values: npt.NDArray[np.int64], missing: npt.NDArray[np.bool_]) -> None:
     for row in range(len(state)):
         if not missing[row]:
             state[row] = _of_long(values[row], state[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_bytes(
     state: UInt64Array, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32], missing: npt.NDArray[np.bool_]
 ) -> None:
+    address = np.int64(data.ctypes.data)
     for row in range(len(state)):
         if not missing[row]:
-            state[row] = _of_bytes(data, offsets[row], offsets[row + 1], state[row])
+            state[row] = _of_bytes(address + offsets[row], address + offsets[row + 1], state[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _of_number(value: np.int64, seed: np.uint64, is_long: bool) -> np.uint64:
     hashed: np.uint64 = _of_long(value, seed) if is_long else _of_int(np.int32(value), seed)
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_lists(
     state: UInt64Array,
     values: npt.NDArray[np.int32] | npt.NDArray[np.int64],

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int64Array
-from spark_jobs.packing.plan.shuffle_at_rest import mix
 from spark_jobs.packing.windows.assemble import WindowFacts, stream_starts
 
 DIGESTS_SCHEMA = pa.schema(
@@ -80,7 +80,8 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) ->
 
 def _token(positions: Int64Array, token: int) -> Int64Array:
     """(N,) one token mixed with each of N positions, as `digest_slices` does."""
-    found: Int64Array = mix((positions.astype(np.uint64) << np.uint64(32)) | np.uint64(token)).view(np.int64)
+    pairs = (positions.astype(np.uint64) << np.uint64(32)) | np.uint64(token)
+    found: Int64Array = mix64(pairs + GOLDEN).view(np.int64)
     return found
 
 

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int64Array
-from spark_jobs.packing.plan.shuffle_at_rest import mix
 
-_mix = njit(mix)
+_mix64 = njit(mix64)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def copy_slices(
     source: npt.NDArray[Any], starts: Int64Array, counts: Int64Array, target: npt.NDArray[Any], targets: Int64Array
 ) -> None:
@@ -37,7 +38,7 @@ def copy_slices(
             target[to + i] = source[start + i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def digest_slices(
     ids: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, positions: Int64Array
 ) -> Int64Array:
@@ -55,6 +56,6 @@ def digest_slices(
         digest = np.uint64(0)
         for i in range(counts[number]):
             pair = (np.uint64(position + i) << np.uint64(32)) | np.uint64(np.uint32(ids[start + i]))
-            digest ^= _mix(pair)
+            digest ^= _mix64(pair + GOLDEN)
         found[number] = np.int64(digest)
     return found

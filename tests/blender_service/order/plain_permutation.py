@@ -1,7 +1,7 @@
 """The keyed permutation in NumPy: the readable form that the compiled one must equal bit for bit.
 
-`permute` is a six-round alternating Feistel network, see `blender_service.order.resolve_kernel`; `shuffle` composes it
-twice, first blocks over the whole source, then rows inside each group of blocks.
+`permute` is a six-round alternating Feistel network, see `headrace.kernels.permutation`; `shuffle` composes it twice,
+first blocks over the whole source, then rows inside each group of blocks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from blender_service.arrays import Int64Array, UInt64Array
 from blender_service.order.epochs import stretch_of
 from blender_service.order.resolve import BlendOrder, ResolvedRows
-from blender_service.order.resolve_kernel import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER
 from blender_service.order.segments import Segment
+from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER
 
 ROUNDS: Final = 6
 MIN_DOMAIN_BITS: Final = 8

@@ -25,9 +25,13 @@ def test_what_is_sent_is_the_code_from_outside_of_site_packages(
     importlib.import_module("own_namespace.words")
     importlib.import_module("dagster_project.table_asset")
     sent = own_code()
-    assert {ROOT / "spark_jobs", ROOT / "dagster_project", tmp_path / "own_rules.py", tmp_path / "own_namespace"} <= {
-        *sent
-    }
+    assert {
+        ROOT / "spark_jobs",
+        ROOT / "dagster_project",
+        ROOT / "headrace",
+        tmp_path / "own_rules.py",
+        tmp_path / "own_namespace",
+    } <= {*sent}
     assert not [path for path in sent if "site-packages" in path.parts or path.name in ("json", "numpy", "pytest")]
 
 

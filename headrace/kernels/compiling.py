@@ -1,0 +1,87 @@
+"""`njit` with a cache of machine code that never serves that of other sources.
+
+Numba's own cache compares the file of the cached function alone, not those of the functions that it calls, nor of the
+constants compiled into it. Here machine code lies in a folder that is named by a digest of the function's module and of
+all that it imports at its top from the same package and from `headrace`::
+
+    spark_jobs/lexing/__pycache__/blank-6f0c../blank._blank_into-183.py311.nbi
+
+What Python calls is `compiled`; a function that only others call is a plain `njit` and becomes a part of their code.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import llvmlite
+import numba
+from numba import njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+
+_IMPORT: Final = re.compile(r"^from ([\w.]+) import (\([^)]*\)|.*)|^import ([\w.]+)", re.MULTILINE)
+_KEPT_SECONDS: Final = 7 * 24 * 3600.0  # a process that began with older sources may still add to their folder
+
+
+def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Compile a function when it is first called, without the GIL, and cache its code; `options` as of `njit`."""
+    if function is None:
+        return functools.partial(compiled, **options)
+    made = njit(**{"nogil": True, **options})(function)
+    made._cache = _Cache(function)  # as `njit(cache=True)` does with Numba's own class
+    return made
+
+
+@functools.cache
+def sources_digest(module: str) -> str:
+    """16 hexadecimal digits over the sources of a loaded module and of those that it imports, and Numba's version."""
+    roots = {module.partition(".")[0], __name__.partition(".")[0]}
+    sources: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        spec = sys.modules[name].__spec__ if name in sys.modules else None
+        read = getattr(spec and spec.loader, "get_source", None)
+        if name in sources or read is None:
+            continue
+        sources[name] = (read(name) or "").encode()
+        for package, names, whole in _IMPORT.findall(sources[name].decode()):
+            if (package or whole).partition(".")[0] in roots:
+                waiting += [package or whole, *(f"{package}.{one}" for one in re.findall(r"\w+", names))]
+    versions = numba.__version__.encode(), llvmlite.__version__.encode()
+    parts = [*versions, *(part for name in sorted(sources) for part in (name.encode(), sources[name]))]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+class _CacheFolder(CompileResultCacheImpl):  # type: ignore[misc]
+    """Where a function's code lies: in a folder of the sources' digest, below the one that Numba chooses."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        chosen = Path(self.locator.get_cache_path())
+        stem = function.__module__.rpartition(".")[2]
+        folder = chosen / f"{stem}-{sources_digest(function.__module__)}"
+        if not folder.is_dir():
+            _remove_old(chosen, stem)
+        self.locator._cache_path = str(folder)  # Numba makes it before it writes
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _CacheFolder
+
+
+def _remove_old(chosen: Path, stem: str) -> None:
+    """Remove the folders of other sources of a module to which nothing was added for a week."""
+    for folder in chosen.glob(f"{stem}-{'[0-9a-f]' * 16}"):
+        try:
+            if time.time() - folder.stat().st_mtime > _KEPT_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+        except FileNotFoundError:  # another process removed it
+            continue

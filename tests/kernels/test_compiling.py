@@ -1,0 +1,73 @@
+"""Cached machine code is that of all sources that it was made of."""
+
+import importlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.kernels.compiling import sources_digest
+
+PACKAGE = {
+    "__init__.py": "",
+    "caller.py": """
+from headrace.kernels.compiling import compiled
+from made.callee import (  # by name, on lines of their own
+    twice,
+)
+from made import numbers as n
+@compiled
+def call(x):
+    return twice(x) + n.ADDED
+""",
+    "callee.py": "from numba import njit\n@njit\ndef twice(x):\n    return 2 * x\n",
+    "numbers.py": "ADDED = 1\n",
+    "other.py": "UNUSED = 1\n",
+}
+
+
+def fresh(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The caller as a new process has it."""
+    monkeypatch.syspath_prepend(root)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "made"]:
+        monkeypatch.delitem(sys.modules, name)
+    importlib.invalidate_caches()
+    sources_digest.cache_clear()
+    return importlib.import_module("made.caller").call
+
+
+def test_a_change_of_what_is_called_reaches_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callee and a constant of other modules; what the caller does not import leaves its code cached."""
+    made = tmp_path / "made"
+    made.mkdir()
+    for name, text in PACKAGE.items():
+        (made / name).write_text(text)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files change within a second, with their size
+
+    def value_and_hits() -> tuple[int, int]:
+        call = fresh(tmp_path, monkeypatch)
+        folders.append(Path(call.stats.cache_path))
+        return call(5), sum(call.stats.cache_hits.values())
+
+    folders: list[Path] = []
+    assert value_and_hits() == (11, 0)
+    assert [file.suffix for file in sorted(folders[0].iterdir())] == [".nbc", ".nbi"]
+    (made / "other.py").write_text("UNUSED = 2\n")
+    assert value_and_hits() == (11, 1)
+    (made / "callee.py").write_text(PACKAGE["callee.py"].replace("2 * x", "3 * x"))
+    assert value_and_hits() == (16, 0)
+    week = time.time() - 8 * 24 * 3600
+    os.utime(folders[0], (week, week))
+    (made / "numbers.py").write_text("ADDED = 2\n")
+    assert value_and_hits() == (17, 0)
+    assert [folder.is_dir() for folder in folders] == [False, False, True, True]  # a week old: removed
+
+
+def test_every_kernel_is_cached_by_its_sources() -> None:
+    """Numba's own cache, which looks at one file alone, is used nowhere."""
+    root = Path(__file__).parents[2]
+    files = [file for package in ("spark_jobs", "blender_service") for file in (root / package).rglob("*.py")]
+    assert [file for file in files if "cache=True" in file.read_text()] == []

@@ -85,6 +85,8 @@ def own_code() -> list[Path]:
     They are headrace's packages, with the tables that users declare in them, and whatever else was loaded from outside
     of site-packages and of Python itself.
     """
+    import headrace.kernels  # noqa: F401 - a driver need not have loaded what kernels of its executors import
+
     own: dict[Path, None] = {}
     for name in sorted({name.partition(".")[0] for name in list(sys.modules)} - sys.stdlib_module_names - _SPARKS):
         module = sys.modules.get(name)

@@ -62,24 +62,34 @@ def requests_for(source: GeneratedSource, count: int, words: int = 120) -> list[
 
 @contextmanager
 def served(stand_in: StandIn) -> Iterator[str]:
-    """The address of a stand-in in a thread of its own."""
-    loop, started, port = asyncio.new_event_loop(), threading.Event(), list[int]()
+    """The address of a stand-in in a thread of its own; what it still does at the end is cancelled."""
+    loop, started, stopped, port = asyncio.new_event_loop(), threading.Event(), asyncio.Event(), list[int]()
 
     async def serve() -> None:
-        runner = web.AppRunner(application(stand_in))
+        runner = web.AppRunner(application(stand_in), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port.append(runner.addresses[0][1])
         started.set()
+        await stopped.wait()
+        await runner.cleanup()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     def run() -> None:
         loop.run_until_complete(serve())
-        loop.run_forever()
+        loop.close()
 
-    threading.Thread(target=run, daemon=True).start()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
     started.wait()
-    yield f"http://127.0.0.1:{port[0]}/v1"
-    loop.call_soon_threadsafe(loop.stop)
+    try:
+        yield f"http://127.0.0.1:{port[0]}/v1"
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join()
 
 
 def ask(source: GeneratedSource, store: AnswerStore, asked: list[Request], wanted: int | None = None) -> Asked:
@@ -283,6 +293,7 @@ asyncio.run(Asker(source, store).ask(one for one in asked if one.key not in know
 """
 
 
+@pytest.mark.nightly
 def test_a_killed_run_pays_again_for_what_was_in_flight_alone(tmp_path: Path) -> None:
     """Killed a few times in the middle: every request has one answer, and at most 8 a kill were asked twice."""
     stand_in = StandIn(seconds=0.05)

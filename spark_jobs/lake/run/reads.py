@@ -25,11 +25,12 @@ from spark_jobs.lake.declare.quarantined import (
     quarantine_that_holds,
 )
 from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import path_rows, table_exists, table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.history import Facts, History, facts_of
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, spark_identifier
 from spark_jobs.lake.session.shuffle_partitions import Size
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
@@ -367,10 +368,7 @@ def _dressed(spark: SparkSession, read: Read, frame: DataFrame) -> DataFrame:
     if read.predicate is not None:
         frame = frame.where(read.predicate)
     if read.left_out is not None:
-        list_, snapshot_id, table = read.left_out
-        named = F.col("table").isNull() | (F.col("table") == table)
-        gone = table_rows(spark, list_, snapshot_id).where(named).select("doc_id")
-        frame = frame.join(F.broadcast(gone), "doc_id", "left_anti").select(*frame.columns)
+        frame = _without(spark, read.left_out, frame)
     if read.increments is not None:
         frame = frame.where(F.col("increment").isin(*read.increments)) if read.increments else frame.where("false")
     if read.labelled:
@@ -380,6 +378,18 @@ def _dressed(spark: SparkSession, read: Read, frame: DataFrame) -> DataFrame:
     if read.increments is not None and any(theirs != ours for theirs, ours in read.increments.items()):
         frame = frame.withColumn("increment", _renumbered(read.increments))
     return frame
+
+
+def _without(spark: SparkSession, left_out: LeftOut, frame: DataFrame) -> DataFrame:
+    """The rows whose documents a list does not name; on Spark by a condition, since rows of a join have no place."""
+    if not is_embedded(spark):
+        return frame.where(
+            f"doc_id NOT IN (SELECT doc_id FROM {spark_identifier(left_out.listed)} "
+            f"VERSION AS OF {left_out.snapshot_id} WHERE `table` IS NULL OR `table` = '{left_out.table}')"
+        )
+    named = F.col("table").isNull() | (F.col("table") == left_out.table)
+    gone = table_rows(spark, left_out.listed, left_out.snapshot_id).where(named).select("doc_id")
+    return frame.join(F.broadcast(gone), "doc_id", "left_anti").select(*frame.columns)
 
 
 def _renumbered(increments: Mapping[int, int]) -> Column:

@@ -273,15 +273,11 @@ def _upkeep(declared: CorpusDeclaration, identifier: str, evals: PresentEvals) -
     before = functools.partial(reinstate, identifier=identifier)
     threshold = declared.deduplication.apply if "near" in declared.deduplication.levels else None
 
-    pending = functools.partial(is_pending, identifier=identifier)
-
     def excise(lake: Lake) -> bool:
-        return (
-            pending(lake.catalogue)
-            and excise_superseded(lake, identifier, threshold).excised.new_snapshot_id is not None
-        )
+        return excise_superseded(lake, identifier, threshold).excised.new_snapshot_id is not None
 
     excises = "excise" in (declared.superseded, declared.on_delete)
+    pending = functools.partial(is_pending, identifier=identifier)
     around = Upkeep(before, excise, pending=pending) if excises else Upkeep(before)
     off = declared.decontaminate == OFF
     return upkeep_of_packed(declared.name, identifier, evals, off=off, around=around)

@@ -220,7 +220,7 @@ def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Itera
 
 
 def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int, keeps_parent: bool) -> Succeeded:
-    """Give a served snapshot a successor without some documents; or one beside it, which it stays served besides."""
+    """Write a served snapshot anew without some documents, as its successor unless it goes on being served."""
     started = time.monotonic()
     head = holding.head
     table = lake.catalogue.load_table(identifier)

@@ -75,7 +75,7 @@ def excise_superseded(
     """
     corpus = identifier.split(".")[0]
     listed = excised_documents(lake.catalogue, identifier)
-    candidates = _candidates(lake.catalogue, identifier, listed, standing)
+    candidates = _undecided(lake.catalogue, identifier, listed, standing)
     if not candidates:
         return Superseded(Excised(identifier))
     leaving, staying = _decided(lake, corpus, candidates, listed, threshold, standing)
@@ -88,28 +88,33 @@ def excise_superseded(
 
 def is_pending(catalogue: Catalog, identifier: str) -> bool:
     """Whether members leave the corpus by its policies of which it was not decided yet whether windows lose them."""
-    corpus = identifier.split(".")[0]
-    table = load_table(catalogue, identifier)
-    if table is None or table.properties.get(DECIDED_PROPERTY) == _read(catalogue, corpus):
-        return False
-    if load_table(catalogue, f"{corpus}.revisions") is None:  # a lake of an earlier version; this run makes it
+    try:
+        return bool(_undecided(catalogue, identifier, excised_documents(catalogue, identifier)))
+    except InputError:  # a lake of an earlier version, whose next run makes the revisions
         return True
-    return bool(_candidates(catalogue, identifier, excised_documents(catalogue, identifier)))
 
 
-def _candidates(
+def _undecided(
     catalogue: Catalog, identifier: str, listed: Collection[str], standing: Collection[str] = ()
 ) -> list[str]:
-    """Members that may leave a packed table: by the policies or of some standings, and not listed as excised."""
+    """Members that may leave a packed table: by the policies, or whatever was decided, of some standings.
+
+    Those that are listed as excised are left out, and so are all where the corpus is as it was decided about last.
+
+    Raises:
+        InputError: the corpus has no table `revisions`.
+    """
+    corpus = identifier.split(".")[0]
     table = load_table(catalogue, identifier)
     if table is None or table.current_snapshot() is None:
+        return []
+    if not standing and table.properties.get(DECIDED_PROPERTY) == _read(catalogue, corpus):
         return []
     leaving = EqualTo("leaves", True)
     condition = And(
         EqualTo("dataset", packed_facts(identifier, table).dataset),
         Or(leaving, In("standing", set(standing))) if standing else leaving,
     )
-    corpus = identifier.split(".")[0]
     found = read_columns(catalogue, f"{corpus}.revisions", ("doc_id",), condition)
     if found is None:
         raise InputError(

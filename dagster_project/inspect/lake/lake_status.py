@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import And, EqualTo
 
 from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.exceptions import DefinitionError
@@ -354,10 +354,7 @@ def _refused(catalogue: Catalog, name: str, numbers: list[int]) -> dict[str, Any
         return {}
     counts: Counter[tuple[str, str | None]] = Counter()
     newest = EqualTo("increment", numbers[-1])
-    of_records = False
-    for batch in table.scan(newest, selected_fields=("status", "reason", "location")).to_arrow_batch_reader():
-        refused_at = batch.filter(pc.equal(batch["status"], "rejected"))["location"]
-        of_records = of_records or bool(pc.any(pc.match_substring(refused_at, "#")).as_py())
+    for batch in table.scan(newest, selected_fields=("status", "reason")).to_arrow_batch_reader():
         groups = pa.Table.from_batches([batch]).group_by(["status", "reason"]).aggregate([([], "count_all")])
         for row in groups.to_pylist():
             counts[row["status"], row["reason"]] += row["count_all"]
@@ -365,7 +362,9 @@ def _refused(catalogue: Catalog, name: str, numbers: list[int]) -> dict[str, Any
     refused = {reason: count for (status, reason), count in counts.items() if status == "rejected"}
     left_out = sum(count for reason, count in refused.items() if reason in LEFT_OUT)
     faults = sum(refused.values()) - left_out
-    documents = load_table(catalogue, f"{name}.documents") if of_records else None
+    rejected = And(newest, EqualTo("status", "rejected"))
+    places = table.scan(rejected, selected_fields=("location",)).to_arrow()["location"].to_pylist() if faults else []
+    documents = load_table(catalogue, f"{name}.documents") if any("#" in place for place in places) else None
     snapshot = documents.current_snapshot() if documents is not None else None
     if snapshot is not None and snapshot.summary is not None:
         landed += int(snapshot.summary.additional_properties.get("total-records", 0))

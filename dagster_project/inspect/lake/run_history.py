@@ -4,7 +4,7 @@ Each row of the ledger names its run: a Dagster run, or a command that changed r
 What a run changed is told from the ledger's row counts before and after it, so it is as quick for a large lake.
 
     notes: +3 ~1 -1 files; 47 -> 87 documents
-    main: 40 -> 71 documents kept; 8 -> 13 windows of 2048 tokens; 2 left the windows (1 replaced, 1 gone)
+    main: 40 -> 71 documents kept; 8 -> 13 windows of 2048 tokens; 2 left the windows (1 gone, 1 replaced)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyiceberg.expressions import In, LessThan
 
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import LEDGER
-from spark_jobs.lake.run.excisions import SUPERSEDE_PREFIX
+from spark_jobs.lake.run.excisions import EXCISIONS, SUPERSEDE_PREFIX
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -113,7 +113,8 @@ def changes(catalogue: Catalog, run_ids: Collection[str]) -> list[str]:
     rows = [row for row in rows if row["table"] in tables and row["recorded_at"] <= last]
     before = _standing(row for row in rows if row["run_id"] not in run_ids and row["recorded_at"] <= first)
     after = _standing(rows)
-    return [line for space in spaces if (line := _changed(catalogue, space, before, after, own))]
+    out = _taken_out(catalogue, run_ids)
+    return [line for space in spaces if (line := _changed(catalogue, space, before, after, own, out))]
 
 
 def _ledger(catalogue: Catalog) -> list[dict[str, Any]]:
@@ -134,9 +135,14 @@ def _standing(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 
 def _changed(
-    catalogue: Catalog, space: str, before: dict[str, int], after: dict[str, int], own: list[dict[str, Any]]
+    catalogue: Catalog,
+    space: str,
+    before: dict[str, int],
+    after: dict[str, int],
+    own: list[dict[str, Any]],
+    out: dict[str, set[str]],
 ) -> str:
-    """What changed in a dataset or corpus, in a line; empty where other tables than those told of were computed."""
+    """What changed in a dataset or corpus, in a line; empty where no table that it counts was computed."""
     said = []
     landed = {int(row["place"]) for row in own if row["table"] == f"{space}.arrivals" and row["place"].isdigit()}
     if landed:
@@ -153,23 +159,38 @@ def _changed(
     said += [f"{old:,} -> {new:,} windows of {length} tokens" for length, (old, new) in sorted(windows.items())]
     revised = {int(row["place"]) for row in own if row["table"] == f"{space}.revisions" and row["place"].isdigit()}
     if windows and revised:
-        said += _revised(catalogue, space, revised)
+        said += _revised(catalogue, space, revised, out[space])
     return f"{space}: {'; '.join(said)}" if said else ""
 
 
-def _revised(catalogue: Catalog, corpus: str, increments: Collection[int]) -> Iterator[str]:
-    """What became of packed documents that were replaced or went at their source in some increments of a corpus.
+def _taken_out(catalogue: Catalog, run_ids: Collection[str]) -> dict[str, set[str]]:
+    """Documents that some runs took out of packed tables since a revision replaced them or they went, by corpus."""
+    of_them = In("run_id", {f"{SUPERSEDE_PREFIX}{one}" for one in run_ids})
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in read_rows(catalogue, EXCISIONS, ("doc_id", "table"), of_them):
+        found[row["table"].partition(".")[0]].add(row["doc_id"])
+    return found
 
-    One whose text only it holds stays, and the command `doc excise --superseded` says which.
+
+def _revised(catalogue: Catalog, corpus: str, increments: Collection[int], out: Collection[str]) -> Iterator[str]:
+    """What became of packed documents that were replaced or went at their source.
+
+    Args:
+        catalogue: the lake's.
+        corpus: its name.
+        increments: of its revisions, that the run computed.
+        out: documents that the run took out.
     """
-    columns = ("standing", "leaves")
+    columns = ("doc_id", "standing", "leaves")
     rows = read_rows(catalogue, f"{corpus}.revisions", columns, In("increment", set(increments)))
-    counts = Counter((row["standing"], row["leaves"]) for row in rows if row["standing"] in _WENT)
-    for leaves, where in ((True, "left the windows"), (False, "stay in windows")):
-        parts = [f"{counts[standing, leaves]:,} {word}" for standing, word in _WENT.items() if counts[standing, leaves]]
-        if parts:
-            keep = "" if leaves else "; superseded, on_delete: keep"
-            yield f"{sum(counts[one, leaves] for one in _WENT):,} {where} ({', '.join(parts)}{keep})"
+    went = [row for row in rows if row["standing"] in _WENT]
+    for where, some in (
+        ("left the windows", [row for row in went if row["doc_id"] in out]),
+        ("stay in windows, superseded or on_delete: keep", [row for row in went if not row["leaves"]]),
+    ):
+        counts = Counter(_WENT[row["standing"]] for row in some)
+        if counts:
+            yield f"{len(some):,} {where} ({', '.join(f'{count:,} {word}' for word, count in sorted(counts.items()))})"
 
 
 def _files(catalogue: Catalog, dataset: str, increments: Collection[int]) -> dict[str, int]:

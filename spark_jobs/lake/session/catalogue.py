@@ -25,10 +25,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate, TableRequirement, TableUpdate
-from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import Engine, MetaData, event
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
-from spark_jobs.exceptions import CatalogueError, LeaseError, TableMismatchError
+from spark_jobs.exceptions import CatalogueError, InputError, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.quarantined import QUARANTINE_PROPERTY, is_quarantine
 from spark_jobs.lake.declare.tables import Table, type_text
 from spark_jobs.lake.session.identity import ensure_namespace, guard, require_lake, require_own
@@ -295,6 +295,28 @@ def _partitions(schema: Schema, spec: PartitionSpec) -> list[str]:
         column = schema.find_column_name(field.source_id) or ""
         found.append(column if str(field.transform) == "identity" else f"{field.transform}({column})")
     return found
+
+
+def database_of(catalogue: Catalog, what: str, tables: MetaData) -> Engine:
+    """The catalogue's database, with some tables made in it.
+
+    Args:
+        catalogue: of the lake.
+        what: is kept there, for the message.
+        tables: the tables.
+
+    Raises:
+        InputError: the catalogue has none.
+    """
+    if not isinstance(catalogue, SqlCatalog):
+        raise InputError(
+            f"{what} are kept in the catalogue's database, and a REST catalogue has none; use one of type sql"
+        )
+    try:
+        tables.create_all(catalogue.engine)
+    except (OperationalError, ProgrammingError, IntegrityError):  # another process made them after the look
+        tables.create_all(catalogue.engine)
+    return catalogue.engine
 
 
 def commit(

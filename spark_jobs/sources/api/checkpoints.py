@@ -17,10 +17,8 @@ from typing import Any
 
 import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-from spark_jobs.exceptions import InputError
+from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.refusals import Reason, Refusal
 
 
@@ -133,18 +131,9 @@ class Checkpoints:
     """
 
     def __init__(self, catalogue: Catalog, dataset: str) -> None:
-        if not isinstance(catalogue, SqlCatalog):
-            raise InputError(
-                f"dataset {dataset}: pages of an API are kept in the catalogue's database, and a REST catalogue has "
-                "none; use one of type sql"
-            )
-        self._engine: sa.Engine = catalogue.engine
+        self._engine = database_of(catalogue, f"dataset {dataset}: pages of an API", _METADATA)
         self._dataset = dataset
         self._adding = threading.Lock()  # a new row's number is read and written; pages and refusals come side by side
-        try:
-            _METADATA.create_all(self._engine)
-        except (OperationalError, ProgrammingError, IntegrityError):  # another process made them after the look
-            _METADATA.create_all(self._engine)
 
     def reading(self, endpoint: str, request: str) -> Reading | None:
         """The latest reading of an endpoint by a request; None before the first."""

@@ -113,6 +113,12 @@ class Budget(_Model):
             raise ValueError("budget: money needs price_in and price_out, of a million tokens each")
         return self
 
+    def price(self, tokens_in: float, tokens_out: float) -> float | None:
+        """What tokens cost by the prices; None without prices."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
+
 
 class Asking(_Model):
     """How hard the endpoint is asked."""

@@ -14,9 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-from spark_jobs.exceptions import InputError
+from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.generated.answers import NOTHING, Answer
 from spark_jobs.sources.generated.requests import Request
 
@@ -105,17 +104,8 @@ class AnswerStore:
     """
 
     def __init__(self, catalogue: Catalog, dataset: str) -> None:
-        if not isinstance(catalogue, SqlCatalog):
-            raise InputError(
-                f"dataset {dataset}: answers are kept in the catalogue's database, and a REST catalogue has none; use "
-                "one of type sql"
-            )
-        self._engine: sa.Engine = catalogue.engine
+        self._engine = database_of(catalogue, f"dataset {dataset}: answers", _METADATA)
         self._dataset = dataset
-        try:
-            _METADATA.create_all(self._engine)
-        except (OperationalError, ProgrammingError, IntegrityError):  # another process made them after the look
-            _METADATA.create_all(self._engine)
 
     def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed]) -> None:
         """Note attempts and answers, together."""

@@ -9,11 +9,10 @@ from spark_jobs.sources.generated.answers import Answer
 from spark_jobs.sources.generated.requests import Request
 
 _FIRST_GUESS: Final = 0.5  # tokens of a prompt for each of its bytes, until an answer says
-_MILLION: Final = 1e6
 
 
 class Spending:
-    """What was spent and is reserved. A request is reserved at the most that it can cost by what was seen so far."""
+    """The tokens spent and reserved. A reservation is the most that a request can cost, by the answers so far."""
 
     def __init__(self, budget: Budget, tokens_in: int, tokens_out: int) -> None:
         """Begin with what earlier runs spent."""
@@ -25,13 +24,13 @@ class Spending:
 
     def reserve(self, request: Request) -> bool:
         """Whether a request fits; then its cost is reserved until it is settled."""
-        size = sum(len(message["content"].encode(errors="replace")) for message in request.body["messages"])
-        wanted = (size * self._tokens_a_byte, float(request.body["max_tokens"]))
+        wanted = (_prompt_bytes(request) * self._tokens_a_byte, float(request.body["max_tokens"]))
         tokens_in = self._tokens_in + self._held_in + wanted[0]
         tokens_out = self._tokens_out + self._held_out + wanted[1]
         if self._budget.tokens is not None and tokens_in + tokens_out > self._budget.tokens:
             return False
-        if self._budget.money is not None and self._price(tokens_in, tokens_out) > self._budget.money:
+        price = self._budget.price(tokens_in, tokens_out)
+        if self._budget.money is not None and price is not None and price > self._budget.money:
             return False
         self._held[request.key] = wanted
         self._held_in, self._held_out = self._held_in + wanted[0], self._held_out + wanted[1]
@@ -44,12 +43,13 @@ class Spending:
         if answer is None:
             return
         if answer.tokens_in is not None:
-            size = sum(len(message["content"].encode(errors="replace")) for message in request.body["messages"])
-            ratio = answer.tokens_in / max(size, 1)
+            ratio = answer.tokens_in / max(_prompt_bytes(request), 1)
             self._tokens_a_byte = max(ratio, self._tokens_a_byte if self._seen else 0.0)
             self._seen = True
         self._tokens_in += held_in if answer.tokens_in is None else answer.tokens_in
         self._tokens_out += held_out if answer.tokens_out is None else answer.tokens_out
 
-    def _price(self, tokens_in: float, tokens_out: float) -> float:
-        return (tokens_in * (self._budget.price_in or 0) + tokens_out * (self._budget.price_out or 0)) / _MILLION
+
+def _prompt_bytes(request: Request) -> int:
+    """Size of what is sent, as UTF-8."""
+    return sum(len(message["content"].encode(errors="replace")) for message in request.body["messages"])

@@ -1,4 +1,4 @@
-"""Ask what was not asked yet, and seal accepted answers as pages, which land as those of an API do.
+"""Ask the open questions of a dataset, and seal accepted answers as pages, which land like pages of an API.
 
 Parents are asked about in the order of a hash, in rounds, so that a dataset that has enough after some of them has a
 sample of the whole. A cut or refused answer counts as asked; it has a row with its reason and is not asked for again.
@@ -51,12 +51,10 @@ def fetch_answers(
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         seal(store, pages, objects)  # what a killed run left
         total = Asked()
-        parents = ranked_parents(catalogue, source.parents, source.seed)
+        parents = [] if 0 in _open(source, store) else ranked_parents(catalogue, source.parents, source.seed)
         for first in range(0, len(parents), _ROUND):
-            before = store.outcomes()
-            lacking = None if source.accepted is None else source.accepted - before.get("", 0)
-            left = None if source.asked_at_most is None else source.asked_at_most - sum(before.values())
-            if (lacking is not None and lacking <= 0) or (left is not None and left <= 0) or total.stopped:
+            lacking, left = _open(source, store)
+            if 0 in (lacking, left) or total.stopped:
                 break
             wanted = _requests(catalogue, source, store, parents[first : first + _ROUND])
             done = asyncio.run(Asker(source, store).ask(itertools.islice(wanted, left), lacking))
@@ -68,6 +66,14 @@ def fetch_answers(
             seal(store, pages, objects)
     _tell(dataset, source, store, total)
     return total
+
+
+def _open(source: GeneratedSource, store: AnswerStore) -> tuple[int | None, int | None]:
+    """How many answers are still wanted, and how many requests may still be made; None without a bound."""
+    before = store.outcomes()
+    lacking = None if source.accepted is None else max(0, source.accepted - before.get("", 0))
+    left = None if source.asked_at_most is None else max(0, source.asked_at_most - sum(before.values()))
+    return lacking, left
 
 
 def _requests(
@@ -112,7 +118,7 @@ def seal(store: AnswerStore, pages: Checkpoints, objects: ObjectFolder) -> int:
 
 
 def _record(row: Any) -> dict[str, Any]:
-    """An answer as a record of a page; what is no column of documents becomes metadata."""
+    """An answer as a record of a page; the fields beside key and text become metadata."""
     record = {
         "key": row["key"],
         "text": row["text"],
@@ -132,9 +138,8 @@ def _tell(dataset: str, source: GeneratedSource, store: AnswerStore, done: Asked
         refused = ", ".join(f"{reason} {count:,}" for reason, count in sorted(done.refused.items()))
         tokens_in, tokens_out, unknown = store.spent()
         cost = f"{tokens_in:,} + {tokens_out:,} tokens in all runs"
-        prices = source.budget.price_in, source.budget.price_out
-        if prices[0] is not None and prices[1] is not None:
-            cost += f", {(tokens_in * prices[0] + tokens_out * prices[1]) / 1e6:,.2f} by the prices"
+        price = source.budget.price(tokens_in, tokens_out)
+        cost += f", {price:,.2f} by the prices" if price is not None else ""
         cost += f"; the usage of {unknown:,} answers is not known" if unknown else ""
         _log.warning(
             "%s: %s requests sent, %s answers accepted%s; %s",

@@ -17,9 +17,11 @@ from dagster_project.inspect.documents.document_windows import decoded_window
 from dagster_project.inspect.documents.search import search
 from dagster_project.inspect.documents.shown_text import edited_lines
 from dagster_project.inspect.lake.run_history import changes, past_runs
+from spark_jobs.dedup.membership.revisions import REVISIONS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.verdicts import VERDICTS
+from spark_jobs.lake.run.excisions import SUPERSEDE_PREFIX, record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings, settings_at
 from spark_jobs.packing.packed import packed_step
@@ -76,6 +78,23 @@ def test_a_search_reads_until_it_has_enough(tmp_path: Path) -> None:
     few = search(catalogue, "notes", "mill", 1)
     assert len(few.hits) == 1 and few.searched < few.total
     assert search(catalogue, "none", "mill", 1).hits == []
+
+
+def test_a_run_counts_what_it_took_out_and_what_stays(tmp_path: Path) -> None:
+    """Not what an earlier run took out, nor what leaves by its policy and stays as the only copy of a text."""
+    catalogue = open_catalogue(settings_at(tmp_path))
+    standings = {"edited": "superseded", "deleted": "gone", "only copy": "superseded", "before": "gone"}
+    rows = [{"doc_id": one, "standing": how, "leaves": True} for one, how in standings.items()]
+    rows += [{"doc_id": "kept", "standing": "gone", "leaves": False}, {"doc_id": "new", "standing": "latest"}]
+    put(catalogue, "main", REVISIONS, 0, rows, run_id="two")
+    packed = replace(packed_step("notes", 8).table, properties={})
+    put(catalogue, "main", packed, 0, [{"ordinal": 0}], run_id="two")
+    record_excisions(catalogue, "main.packed_notes_8", {"before"}, f"{SUPERSEDE_PREFIX}one")
+    record_excisions(catalogue, "main.packed_notes_8", {"edited", "deleted"}, f"{SUPERSEDE_PREFIX}two")
+    record_excisions(catalogue, "other.packed_notes_8", {"only copy"}, f"{SUPERSEDE_PREFIX}two")
+    (line,) = changes(catalogue, ["two"])
+    assert "2 left the windows (1 gone, 1 replaced)" in line
+    assert line.endswith("1 stay in windows, superseded or on_delete: keep (1 gone)")
 
 
 def test_a_window_is_decoded_document_by_document(tmp_path: Path) -> None:

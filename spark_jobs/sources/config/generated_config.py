@@ -129,6 +129,8 @@ class Asking(_Model):
     attempts: int = Field(5, ge=1, description="attempts at a request; waits that the endpoint asks for are none")
     backoff_seconds: float = Field(1, gt=0, description="longest wait after the first fault; twice that after the next")
     silence_seconds: float = Field(300, gt=0, description="without a success; then the run stops with the reason")
+    run_minutes: float = Field(math.inf, gt=0, description="of a run; what came by then lands, the next run goes on")
+    priority: int = Field(0, description="workers of several datasets take tasks of a higher one first")
 
 
 class GeneratedSource(PagedSource):

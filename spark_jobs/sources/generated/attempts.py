@@ -1,28 +1,33 @@
 """What was asked and answered, as rows of the catalogue's database, written as it comes.
 
 A request has one row once it was answered for good, an attempt at it one each. A row without a page is an answer that
-has not landed yet; `fetch` seals those into pages. A key that has a row is never asked for again.
+has not landed yet; `fetch` seals those into pages. A key that has a row is never asked for again. A row of totals for
+each dataset is changed by every write, so that writes to a dataset come one after the other, from any machine.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import random
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.generated.answers import NOTHING, Answer
 from spark_jobs.sources.generated.requests import Request
 
-_METADATA = sa.MetaData()
+METADATA = sa.MetaData()
 _ANSWERS = sa.Table(
     "headrace_answers",
-    _METADATA,
+    METADATA,
     sa.Column("dataset", sa.String(64), primary_key=True),
     sa.Column("key", sa.String(64), primary_key=True),
     sa.Column("template", sa.String(64), nullable=False),
@@ -44,7 +49,7 @@ _ANSWERS = sa.Table(
 )
 _ATTEMPTS = sa.Table(
     "headrace_attempts",
-    _METADATA,
+    METADATA,
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("dataset", sa.String(64), nullable=False, index=True),
     sa.Column("key", sa.String(64), nullable=False),
@@ -55,7 +60,60 @@ _ATTEMPTS = sa.Table(
     sa.Column("tokens_in", sa.Integer),
     sa.Column("tokens_out", sa.Integer),
 )
+TOTALS = sa.Table(
+    "headrace_asked",
+    METADATA,
+    sa.Column("dataset", sa.String(64), primary_key=True),
+    sa.Column("accepted", sa.BigInteger, nullable=False),
+    sa.Column("refused", sa.BigInteger, nullable=False),
+    sa.Column("tokens_in", sa.BigInteger, nullable=False),  # those that count in a budget
+    sa.Column("tokens_out", sa.BigInteger, nullable=False),
+)
+TASKS = sa.Table(
+    "headrace_tasks",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("dataset", sa.String(64), nullable=False, index=True),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("requests", sa.Integer, nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("token", sa.String(32)),  # of who has it; null while it waits
+    sa.Column("host", sa.String(255)),
+    sa.Column("scope", sa.String(255)),
+    sa.Column("pid", sa.Integer),
+    sa.Column("started", sa.BigInteger),
+    sa.Column("expires", sa.BigInteger),  # in milliseconds since 1970, by the database's clock
+    sa.Column("held_in", sa.BigInteger, nullable=False),  # tokens that its requests can cost at most, while it is taken
+    sa.Column("held_out", sa.BigInteger, nullable=False),
+)
 _KEYS_AT_ONCE = 500
+_LOCKED_SECONDS = 60.0  # that a write waits for others; SQLite itself gives up after five
+_Result = TypeVar("_Result")
+_Parameters = ParamSpec("_Parameters")
+
+
+def until_unlocked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """A function of one transaction, repeated while others hold the lock of an SQLite file."""
+
+    @functools.wraps(function)
+    def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
+        end = time.monotonic() + _LOCKED_SECONDS
+        while True:
+            try:
+                return function(*arguments, **named)
+            except OperationalError as error:
+                if "locked" not in str(error.orig) or time.monotonic() > end:
+                    raise
+                time.sleep(random.uniform(0.01, 0.1))
+
+    return called
+
+
+class Hold(NamedTuple):
+    """A task that a worker has: its number, and the token of this acquisition."""
+
+    number: int
+    token: str
 
 
 @dataclass(frozen=True)
@@ -68,6 +126,7 @@ class Attempt:
         outcome: answered, waited (the endpoint asked for it), broken, rejected.
         detail: what the endpoint or the connection said.
         answer: what came back, whose usage is paid for.
+        most: tokens of prompt and answer that count where the endpoint does not say what it used.
     """
 
     key: str
@@ -75,6 +134,7 @@ class Attempt:
     outcome: str
     detail: str = ""
     answer: Answer = NOTHING
+    most: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -87,6 +147,7 @@ class Landed:
         text: of the document; empty where there is none.
         reason: why there is none, else empty.
         detail: the reason in the endpoint's words.
+        hold: the task that it is of; it is written only while that is held.
     """
 
     request: Request
@@ -94,6 +155,16 @@ class Landed:
     text: str
     reason: str
     detail: str = ""
+    hold: Hold | None = None
+
+
+class Totals(NamedTuple):
+    """Answers of all runs of a dataset, and the tokens that count in its budget."""
+
+    accepted: int
+    refused: int
+    tokens_in: int
+    tokens_out: int
 
 
 class AnswerStore:
@@ -104,11 +175,16 @@ class AnswerStore:
     """
 
     def __init__(self, catalogue: Catalog, dataset: str) -> None:
-        self._engine = database_of(catalogue, f"dataset {dataset}: answers", _METADATA)
+        self._engine = database_of(catalogue, f"dataset {dataset}: answers", METADATA)
         self._dataset = dataset
+        self._make_totals()
 
-    def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed]) -> None:
-        """Note attempts and answers, together."""
+    @until_unlocked
+    def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed]) -> set[Hold]:
+        """Note attempts and answers, together; gives the holds that are lost, whose answers were left out.
+
+        Of those the attempts stay: they were paid for.
+        """
         now = time.time_ns() // 1000
         tried = [
             {
@@ -123,12 +199,56 @@ class AnswerStore:
             }
             for one in attempts
         ]
-        given = [self._row(one) for one in answers]
+        paid = [one for one in attempts if one.outcome == "answered"]
         with self._engine.begin() as connection:
+            self.lock(connection)
+            held = {one.hold for one in answers if one.hold is not None}
+            lost = held - holds_of(connection, held)
+            given = [self._row(one) for one in answers if one.hold not in lost]
             if tried:
                 connection.execute(sa.insert(_ATTEMPTS), tried)
             if given:
                 connection.execute(sa.insert(_ANSWERS), given)
+            accepted = sum(row["reason"] == "" for row in given)
+            more = {
+                "accepted": TOTALS.c.accepted + accepted,
+                "refused": TOTALS.c.refused + len(given) - accepted,
+                "tokens_in": TOTALS.c.tokens_in + sum(_or(one.answer.tokens_in, one.most[0]) for one in paid),
+                "tokens_out": TOTALS.c.tokens_out + sum(_or(one.answer.tokens_out, one.most[1]) for one in paid),
+            }
+            connection.execute(sa.update(TOTALS).where(self._totals).values(more))
+        return lost
+
+    def lock(self, connection: sa.Connection) -> None:
+        """Let no other transaction write to the dataset until this one ends; its first statement."""
+        connection.execute(sa.update(TOTALS).where(self._totals).values(dataset=self._dataset))
+
+    def totals(self) -> Totals:
+        """What came of all runs so far."""
+        with self._engine.connect() as connection:
+            return self.totals_in(connection)
+
+    def totals_in(self, connection: sa.Connection) -> Totals:
+        """The same, in a transaction."""
+        columns = (TOTALS.c[name] for name in Totals._fields)
+        return Totals(*map(int, connection.execute(sa.select(*columns).where(self._totals)).one()))
+
+    def _make_totals(self) -> None:
+        """Make the row of totals where there is none, of the answers that earlier versions noted."""
+        with self._engine.connect() as connection:
+            if connection.execute(sa.select(TOTALS.c.dataset).where(self._totals)).first() is not None:
+                return
+        outcomes, spent = self.outcomes(), self.spent()
+        accepted = outcomes.get("", 0)
+        row = {
+            "dataset": self._dataset,
+            "accepted": accepted,
+            "refused": sum(outcomes.values()) - accepted,
+            "tokens_in": spent[0],
+            "tokens_out": spent[1],
+        }
+        with contextlib.suppress(IntegrityError), self._engine.begin() as connection:  # another process made it
+            connection.execute(sa.insert(TOTALS), row)
 
     def _row(self, one: Landed) -> dict[str, Any]:
         parent, answer = one.request.parent, one.answer
@@ -154,12 +274,8 @@ class AnswerStore:
 
     def answered(self, keys: Iterable[str]) -> set[str]:
         """Those of some keys that have an answer."""
-        wanted, found = list(keys), set[str]()
         with self._engine.connect() as connection:
-            for at in range(0, len(wanted), _KEYS_AT_ONCE):
-                some = _ANSWERS.c.key.in_(wanted[at : at + _KEYS_AT_ONCE])
-                found |= {key for (key,) in connection.execute(sa.select(_ANSWERS.c.key).where(self._own, some))}
-        return found
+            return answered(connection, self._dataset, keys)
 
     def outcomes(self) -> dict[str, int]:
         """Answers by reason, the accepted ones under ``."""
@@ -180,11 +296,18 @@ class AnswerStore:
             row = connection.execute(wanted).one()
             return int(row[0]), int(row[1]), int(row[2])
 
-    def to_land(self, count: int) -> list[Mapping[str, Any]]:
-        """Accepted answers that have not landed, by template and key."""
+    def unlanded(self) -> dict[tuple[str, str], int]:
+        """Accepted answers that have not landed, by the model and fingerprint that the server named."""
+        served = (_ANSWERS.c.model, _ANSWERS.c.fingerprint)
+        counted = sa.select(*served, sa.func.count()).where(self._own, self._unlanded).group_by(*served)
+        with self._engine.connect() as connection:
+            return {(row[0], row[1]): int(row[2]) for row in connection.execute(counted)}
+
+    def to_land(self, count: int, served: tuple[str, str]) -> list[Mapping[str, Any]]:
+        """Accepted answers of a model and fingerprint that have not landed, by template and key."""
         wanted = (
             sa.select(_ANSWERS)
-            .where(self._own, _ANSWERS.c.landed.is_(False), _ANSWERS.c.reason == "")
+            .where(self._own, self._unlanded, _ANSWERS.c.model == served[0], _ANSWERS.c.fingerprint == served[1])
             .order_by(_ANSWERS.c.template, _ANSWERS.c.key)
             .limit(count)
         )
@@ -201,12 +324,43 @@ class AnswerStore:
     def forget(self) -> None:
         """Forget all that was asked for the dataset."""
         with self._engine.begin() as connection:
-            for table in (_ANSWERS, _ATTEMPTS):
+            for table in (_ANSWERS, _ATTEMPTS, TASKS, TOTALS):
                 connection.execute(sa.delete(table).where(table.c.dataset == self._dataset))
 
     @property
     def _own(self) -> sa.ColumnElement[bool]:
         return _ANSWERS.c.dataset == self._dataset
+
+    @property
+    def _totals(self) -> sa.ColumnElement[bool]:
+        return TOTALS.c.dataset == self._dataset
+
+    @property
+    def _unlanded(self) -> sa.ColumnElement[bool]:
+        return sa.and_(_ANSWERS.c.landed.is_(False), _ANSWERS.c.reason == "")
+
+
+def answered(connection: sa.Connection, dataset: str, keys: Iterable[str]) -> set[str]:
+    """Those of some keys that have an answer."""
+    wanted, found = list(keys), set[str]()
+    for at in range(0, len(wanted), _KEYS_AT_ONCE):
+        some = sa.and_(_ANSWERS.c.dataset == dataset, _ANSWERS.c.key.in_(wanted[at : at + _KEYS_AT_ONCE]))
+        found |= {key for (key,) in connection.execute(sa.select(_ANSWERS.c.key).where(some))}
+    return found
+
+
+def holds_of(connection: sa.Connection, holds: Collection[Hold]) -> set[Hold]:
+    """Those of some holds that are still held: nobody else took the task, or gave it back."""
+    some = TASKS.c.number.in_([one.number for one in holds])
+    found = connection.execute(sa.select(TASKS.c.number, TASKS.c.token).where(some)) if holds else ()
+    return {Hold(number, token) for number, token in found} & set(holds)
+
+
+def database_time(dialect: str) -> sa.ColumnElement[int]:
+    """The moment by the database's clock, in milliseconds since 1970; machines need not agree on theirs."""
+    if dialect == "sqlite":
+        return sa.cast((sa.func.julianday("now") - 2440587.5) * 86_400_000, sa.BigInteger)
+    return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
 
 
 def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, str, str]]:
@@ -225,3 +379,8 @@ def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, st
 def _clean(text: str) -> str:
     """A text as every database takes it: no null characters (Postgres), no lone surrogates."""
     return text.replace("\0", " ").encode(errors="replace").decode()
+
+
+def _or(known: int | None, most: int) -> int:
+    """What an endpoint said that it used, else the most that it can have been."""
+    return most if known is None else known

@@ -11,7 +11,8 @@ import io
 import itertools
 import json
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -20,16 +21,21 @@ from pyiceberg.catalog import Catalog
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.progress import tell
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
-from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
+from spark_jobs.sources.config.generated_config import GeneratedSource, Template, template_of
 from spark_jobs.sources.generated.asking import Asked, Asker
 from spark_jobs.sources.generated.attempts import AnswerStore
 from spark_jobs.sources.generated.parents import ranked_parents, texts_of
 from spark_jobs.sources.generated.requests import Request, parts_of, request_of
+from spark_jobs.sources.generated.tasks import TaskQueue
 
 _ROUND: Final = 1000  # parents whose texts are held at a time
 _LOOKED_UP: Final = 100  # parents whose keys are looked up at a time
 _PAGE_RECORDS: Final = 1000
+_AHEAD: Final = 1000  # requests in the queue: enough for workers that come, few enough for the catalogue's database
+_LOOK_SECONDS: Final = 0.1
+_TELL_SECONDS: Final = 10.0
 _REQUEST: Final = "generated"  # what pages are kept under: all requests of a dataset have one list
 
 _log = logging.getLogger(__name__)
@@ -47,33 +53,72 @@ def fetch_answers(
     """
     if missing := [name for name in ("aiohttp", "jsonschema") if find_spec(name) is None]:
         raise InputError(f"{dataset}: {missing[0]} is not installed; run: pip install 'headrace[generate]'")
-    store, pages = AnswerStore(catalogue, dataset), Checkpoints(catalogue, dataset)
+    store, tasks = AnswerStore(catalogue, dataset), TaskQueue(catalogue, dataset, source)
+    sealed = AnswerPages(store, Checkpoints(catalogue, dataset), objects)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
-        seal(store, pages, objects)  # what a killed run left
-        total = Asked()
-        parents = [] if 0 in _open(source, store) else ranked_parents(catalogue, source.parents, source.seed)
-        for first in range(0, len(parents), _ROUND):
-            lacking, left = _open(source, store)
-            if 0 in (lacking, left) or total.stopped:
-                break
-            wanted = _requests(catalogue, source, store, parents[first : first + _ROUND])
-            done = asyncio.run(Asker(source, store).ask(itertools.islice(wanted, left), lacking))
-            total.accepted += done.accepted
-            total.attempts += done.attempts
-            total.stopped = done.stopped
-            for reason, count in done.refused.items():
-                total.refused[reason] = total.refused.get(reason, 0) + count
-            seal(store, pages, objects)
-    _tell(dataset, source, store, total)
-    return total
+        sealed.seal()  # what a killed run left
+        taken = tasks.clear()
+        lacking, left = _open(source, store, 0)
+        parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
+        wanted = (one for one in _requests(catalogue, source, store, parents) if one.key not in taken)
+        done = asyncio.run(ask(source, store, tasks, wanted, sealed))
+        sealed.seal()
+        tasks.clear()
+    _tell(dataset, source, store, done)
+    return done
 
 
-def _open(source: GeneratedSource, store: AnswerStore) -> tuple[int | None, int | None]:
-    """How many answers are still wanted, and how many requests may still be made; None without a bound."""
-    before = store.outcomes()
-    lacking = None if source.accepted is None else max(0, source.accepted - before.get("", 0))
-    left = None if source.asked_at_most is None else max(0, source.asked_at_most - sum(before.values()))
+async def ask(
+    source: GeneratedSource, store: AnswerStore, tasks: TaskQueue, wanted: Iterator[Request], sealed: AnswerPages
+) -> Asked:
+    """Put requests into the queue as workers take them, this process being one, and seal what comes."""
+    asker, ahead = Asker(source, store, tasks), max(_AHEAD, 4 * source.asking.at_once)
+    more, exhausted = True, False
+    end, told = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
+    working = asyncio.create_task(asker.work(lambda: more))
+    try:
+        while not working.done():
+            waiting, _ = await asyncio.to_thread(tasks.counts)
+            lacking, left = await asyncio.to_thread(_open, source, store, waiting)
+            room = min(one for one in (ahead - waiting, lacking, left) if one is not None)
+            if room > 0 and not exhausted:
+                some = await asyncio.to_thread(lambda count: list(itertools.islice(wanted, count)), room)
+                await asyncio.to_thread(tasks.put, some)
+                exhausted = len(some) < room
+            elif not waiting:
+                more = False
+            await asyncio.to_thread(sealed.seal, _PAGE_RECORDS)
+            if sealed.other:
+                asker.stop(f"{sealed.other}; what came before lands, the next run goes on with it")
+            if time.monotonic() > end:
+                asker.stop(f"source.asking.run_minutes is {source.asking.run_minutes:g}; the next run goes on")
+            if time.monotonic() - told > _TELL_SECONDS:
+                told = time.monotonic()
+                await asyncio.to_thread(_tell_progress, store, tasks)
+            await asyncio.wait([working], timeout=_LOOK_SECONDS)
+    finally:
+        if not working.done():
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+    return working.result()
+
+
+def _open(source: GeneratedSource, store: AnswerStore, waiting: int) -> tuple[int | None, int | None]:
+    """How many answers are still wanted, and how many requests may still be made; None without a bound.
+
+    Requests in the queue count as accepted and as made, so that never too many are.
+    """
+    before = store.totals()
+    lacking = None if source.accepted is None else max(0, source.accepted - before.accepted - waiting)
+    asked = before.accepted + before.refused
+    left = None if source.asked_at_most is None else max(0, source.asked_at_most - asked - waiting)
     return lacking, left
+
+
+def _tell_progress(store: AnswerStore, tasks: TaskQueue) -> None:
+    """Say how far all workers came."""
+    totals, waiting, workers = store.totals(), tasks.counts()[0], len(tasks.workers())
+    tell(f"{totals.accepted:,} answers accepted, {totals.refused:,} refused; {waiting:,} wait, {workers} workers")
 
 
 def _requests(
@@ -81,6 +126,14 @@ def _requests(
 ) -> Iterator[Request]:
     """The requests about some parents that were not answered yet, in the order of the parents."""
     templates = [template_of(one) for one in source.templates]
+    for first in range(0, len(parents), _ROUND):
+        yield from _requests_of(catalogue, source, store, templates, parents[first : first + _ROUND])
+
+
+def _requests_of(
+    catalogue: Catalog, source: GeneratedSource, store: AnswerStore, templates: list[Template],
+    parents: list[tuple[str, str]],
+) -> Iterator[Request]:  # fmt: skip
     texts = {(dataset, doc_id): text for dataset, doc_id, text in texts_of(catalogue, parents)}
     for at in range(0, len(parents), _LOOKED_UP):
         made = [
@@ -95,14 +148,40 @@ def _requests(
         yield from (one for one in made if one.key not in known)
 
 
-def seal(store: AnswerStore, pages: Checkpoints, objects: ObjectFolder) -> int:
-    """Make pages of accepted answers that have not landed; after a kill a record may be in two, and lands once."""
-    count = 0
-    while rows := store.to_land(_PAGE_RECORDS):
-        template = rows[0]["template"]
-        rows = [row for row in rows if row["template"] == template]
+class AnswerPages:
+    """The pages of a run, which are of one model: what another one wrote lands with the next run.
+
+    Attributes:
+        other: in words, that another model or fingerprint was served after the first; else empty.
+    """
+
+    def __init__(self, store: AnswerStore, pages: Checkpoints, objects: ObjectFolder) -> None:
+        self._store, self._pages, self._objects = store, pages, objects
+        self._served: tuple[str, str] | None = None
+        self.other = ""
+
+    def seal(self, least: int = 1) -> int:
+        """Make pages of accepted answers that have not landed, where there are enough of them; gives how many.
+
+        After a kill an answer may be in two pages, and lands once.
+        """
+        unlanded, count = self._store.unlanded(), 0
+        self._served = self._served or min(unlanded, default=None)
+        if self._served is None:
+            return 0
+        if others := [served for served in unlanded if served != self._served]:
+            before, now = ("/".join(filter(None, one)) for one in (self._served, others[0]))
+            self.other = f"the endpoint served {before}, now {now}"
+        while unlanded.get(self._served, 0) - count >= least:
+            rows = self._store.to_land(_PAGE_RECORDS, self._served)
+            rows = [row for row in rows if row["template"] == rows[0]["template"]]
+            self._save(rows)
+            count += len(rows)
+        return count
+
+    def _save(self, rows: list[Mapping[str, Any]]) -> None:
         data = json.dumps([_record(row) for row in rows], ensure_ascii=False).encode()
-        kept = objects.keep(io.BytesIO(data))
+        kept = self._objects.keep(io.BytesIO(data))
         page = StoredPage(
             cursor=rows[0]["key"],
             place=0,
@@ -111,13 +190,11 @@ def seal(store: AnswerStore, pages: Checkpoints, objects: ObjectFolder) -> int:
             record_count=len(rows),
             digest=kept.sha256,
         )
-        pages.save(template, _REQUEST, page)
-        store.mark_landed([row["key"] for row in rows])
-        count += len(rows)
-    return count
+        self._pages.save(rows[0]["template"], _REQUEST, page)
+        self._store.mark_landed([row["key"] for row in rows])
 
 
-def _record(row: Any) -> dict[str, Any]:
+def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     """An answer as a record of a page; the fields beside key and text become metadata."""
     record = {
         "key": row["key"],

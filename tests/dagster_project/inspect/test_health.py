@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from spark_jobs.lake.session.settings import LakeSettings, settings_at
 
 
 @pytest.fixture(autouse=True)
-def no_engine_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine where nothing was set."""
+def roomy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where nothing was set, with room on its disk, whatever other tests left there."""
     monkeypatch.delenv("HEADRACE_ENGINE", raising=False)
+    free = shutil.disk_usage(Path.cwd())._replace(free=100 << 30)
+    monkeypatch.setattr(health.shutil, "disk_usage", lambda _: free)
 
 
 def findings(settings: LakeSettings) -> dict[str, tuple[str, str]]:

@@ -31,12 +31,13 @@ from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.sources.generated.answers import Answer, answer_of, copied_share, judged
-from spark_jobs.sources.generated.asking import Asked, Asker
+from spark_jobs.sources.generated.asking import Asked
 from spark_jobs.sources.generated.attempts import AnswerStore, Landed
 from spark_jobs.sources.generated.families import descendants
-from spark_jobs.sources.generated.fetch import seal
+from spark_jobs.sources.generated.fetch import AnswerPages, ask
 from spark_jobs.sources.generated.requests import Parent, Request, parts_of, request_of
 from spark_jobs.sources.generated.stand_in import FAULTS, StandIn, application
+from spark_jobs.sources.generated.tasks import TaskQueue
 from tests.dagster_project.inspect.test_lake_status import put
 
 VOCABULARY = ["".join(letters) for letters in zip("bdfgklmnprstvz" * 2, "aeiou" * 6, "xyzklmnrstbdf" * 3, strict=False)]
@@ -92,16 +93,46 @@ def served(stand_in: StandIn) -> Iterator[str]:
         thread.join()
 
 
-def ask(source: GeneratedSource, store: AnswerStore, asked: list[Request], wanted: int | None = None) -> Asked:
-    """Ask what has no answer yet."""
-    known = store.answered(one.key for one in asked)
-    return asyncio.run(Asker(source, store, seed=1).ask(iter([one for one in asked if one.key not in known]), wanted))
+class Twin:
+    """A dataset that a model writes, in a lake of its own."""
+
+    def __init__(self, root: Path) -> None:
+        """Open the lake."""
+        self.catalogue = open_catalogue(settings_at(root))
+        self.store = AnswerStore(self.catalogue, "twin")
+        self.checkpoints = Checkpoints(self.catalogue, "twin")
+        self.objects = ObjectFolder.of(self.catalogue, "twin")
+
+    def tasks(self, source: GeneratedSource, lease_seconds: float = 60.0) -> TaskQueue:
+        """Its queue."""
+        return TaskQueue(self.catalogue, "twin", source, lease_seconds)
+
+    def ask(self, source: GeneratedSource, asked: list[Request]) -> Asked:
+        """Ask what has no answer yet, as a run does."""
+        known = self.store.answered(one.key for one in asked)
+        pages = AnswerPages(self.store, self.checkpoints, self.objects)
+        wanted = iter([one for one in asked if one.key not in known])
+        try:
+            return asyncio.run(ask(source, self.store, self.tasks(source), wanted, pages))
+        finally:
+            pages.seal()
+            self.tasks(source).clear()
+
+    def records(self) -> list[dict[str, Any]]:
+        """What lies in its pages."""
+        found = []
+        for pages in self.checkpoints.all_pages().values():
+            for page in pages:
+                assert page.object is not None
+                with self.objects.open(page.object) as file:
+                    found += json.loads(bytes(file.read()))
+        return found
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> AnswerStore:
-    """Answers of a dataset in a lake of its own."""
-    return AnswerStore(open_catalogue(settings_at(tmp_path)), "twin")
+def twin(tmp_path: Path) -> Twin:
+    """A dataset in a lake of its own."""
+    return Twin(tmp_path)
 
 
 def test_a_key_is_all_that_is_sent() -> None:
@@ -162,18 +193,21 @@ def test_answers_are_judged_by_kind() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_endpoint_that_misbehaves_costs_its_own_requests_alone(fault: str, store: AnswerStore) -> None:
+def test_an_endpoint_that_misbehaves_costs_its_own_requests_alone(fault: str, twin: Twin) -> None:
     """A third of the attempts meet the fault; each request ends once, with an answer or a reason."""
     stand_in = StandIn({fault: 0.3}, seed=5)
     with served(stand_in) as url:
         source = declared(url, asking={"at_once": 8, "attempts": 20, "answer_seconds": 0.5})
         asked = requests_for(source, 40)
-        done = ask(source, store, asked)
-        outcomes = store.outcomes()
+        done = twin.ask(source, asked)
+        outcomes = twin.store.outcomes()
         passing = {"throttle", "hang", "trickle", "broken", "error_200", "unavailable", "not_json", "no_usage"}
         if fault == "other_model":
-            assert "now m-2" in done.stopped and 0 < sum(outcomes.values()) < 40
-            assert ask(source, store, asked).attempts > 0
+            assert "now m-2" in done.stopped
+            models = {one["model"] for one in twin.records()}
+            assert models == {"m"}, "an increment is of one model"
+            twin.ask(source, asked)
+            assert len(twin.records()) == 40 == twin.store.outcomes()[""]
             return
         assert not done.stopped and sum(outcomes.values()) == 40
         assert (outcomes == {"": 40}) == (fault in passing) and stand_in.counts[fault] > 0
@@ -182,82 +216,76 @@ def test_an_endpoint_that_misbehaves_costs_its_own_requests_alone(fault: str, st
             == len(stand_in.bodies)
             == 40 + (stand_in.counts[fault] if fault in passing - {"no_usage"} else 0)
         )
-        assert (store.spent()[2] > 0) == (fault == "no_usage")
+        assert (twin.store.spent()[2] > 0) == (fault == "no_usage")
         reasons = {"null": "empty", "white_space": "cut", "reasoning": "reasoning_only", "copy": "copied"}
         if fault not in passing:
             assert set(outcomes) == {"", reasons.get(fault, fault)}
-        assert ask(source, store, asked).attempts == 0, "a key that was answered is never asked again"
+        assert twin.ask(source, asked).attempts == 0, "a key that was answered is never asked again"
 
 
-def test_a_cut_answer_is_asked_for_once_more_with_twice_the_limit(store: AnswerStore) -> None:
+def test_a_cut_answer_is_asked_for_once_more_with_twice_the_limit(twin: Twin) -> None:
     """Never unchanged; where that is cut too, it stays so, also in the next run."""
     stand_in = StandIn({"cut": 1.0})
     with served(stand_in) as url:
         source = declared(url, on_cut="raise_limit_once", endpoint={"answer_tokens": 30})
         asked = requests_for(source, 5)
-        ask(source, store, asked)
+        twin.ask(source, asked)
         assert sorted(body["max_tokens"] for body in stand_in.bodies) == [30] * 5 + [60] * 5
-        assert store.outcomes() == {"cut": 10} and ask(source, store, asked).attempts == 0
+        assert twin.store.outcomes() == {"cut": 10} and twin.ask(source, asked).attempts == 0
 
 
-def test_a_budget_is_not_overspent_by_requests_in_flight(store: AnswerStore) -> None:
+def test_a_budget_is_not_overspent_by_requests_in_flight(twin: Twin) -> None:
     """64 at a time; it stops before, says so, and goes on once more is allowed."""
     with served(StandIn(seconds=0.02)) as url:
         source = declared(url, budget={"tokens": 20_000}, asking={"at_once": 64}, endpoint={"answer_tokens": 150})
         asked = requests_for(source, 400)
-        done = ask(source, store, asked)
-        spent = sum(store.spent()[:2])
+        done = twin.ask(source, asked)
+        spent = sum(twin.store.spent()[:2])
         assert "budget" in done.stopped and 20_000 - 1000 < spent <= 20_000
         more = source.model_copy(update={"budget": source.budget.model_copy(update={"tokens": 30_000})})
-        ask(more, store, asked)
-        assert 29_000 < sum(store.spent()[:2]) <= 30_000
+        twin.ask(more, asked)
+        assert 29_000 < sum(twin.store.spent()[:2]) <= 30_000
 
 
-def test_no_more_are_accepted_than_wanted(store: AnswerStore) -> None:
+def test_no_more_are_accepted_than_wanted(twin: Twin) -> None:
     """Though a third of them is refused."""
     with served(StandIn({"null": 0.3}, seconds=0.01)) as url:
-        source = declared(url, asking={"at_once": 32})
-        done = ask(source, store, requests_for(source, 400), wanted=50)
-        assert done.accepted == store.outcomes()[""] == 50
+        source = declared(url, asking={"at_once": 32}, accepted=50)
+        done = twin.ask(source, requests_for(source, 400))
+        assert done.accepted == twin.store.outcomes()[""] == 50
 
 
 @pytest.mark.parametrize(("faults", "said"), [({"throttle": 1.0}, "no answer succeeded"), ({"hang": 1.0}, "no answer")])
 def test_an_endpoint_that_never_answers_ends_the_run_with_the_reason(
-    store: AnswerStore, faults: dict[str, float], said: str
+    twin: Twin, faults: dict[str, float], said: str
 ) -> None:
     """Waits that it asks for cost no attempt, and are not waited for without end."""
     with served(StandIn(faults)) as url:
         source = declared(url, asking={"silence_seconds": 1.5, "answer_seconds": 30})
-        done = ask(source, store, requests_for(source, 20))
-        assert said in done.stopped and store.outcomes() == {}
+        done = twin.ask(source, requests_for(source, 20))
+        assert said in done.stopped and twin.store.outcomes() == {}
 
 
-def test_an_address_that_is_wrong_ends_the_run_at_once(store: AnswerStore) -> None:
+def test_an_address_that_is_wrong_ends_the_run_at_once(twin: Twin) -> None:
     """One request is enough to know."""
     with served(StandIn()) as url:
         source = declared(url.replace("/v1", "/v2"), asking={"at_once": 1})
-        done = ask(source, store, requests_for(source, 20))
+        done = twin.ask(source, requests_for(source, 20))
         assert "404" in done.stopped and "correct source.endpoint" in done.stopped and done.attempts == 1
 
 
-def test_accepted_answers_land_once_as_pages(tmp_path: Path) -> None:
+def test_accepted_answers_land_once_as_pages(twin: Twin) -> None:
     """Each with its parent, span, model and usage; what was sealed is not sealed again."""
-    catalogue = open_catalogue(settings_at(tmp_path))
-    store, pages = AnswerStore(catalogue, "twin"), Checkpoints(catalogue, "twin")
-    objects = ObjectFolder.of(catalogue, "twin")
     with served(StandIn({"null": 0.3})) as url:
         source = declared(url)
-        ask(source, store, requests_for(source, 30))
-    count = store.outcomes()[""]
-    assert (seal(store, pages, objects), seal(store, pages, objects)) == (count, 0)
-    ((page,),) = pages.all_pages().values()
-    assert page.object is not None and page.record_count == count
-    with objects.open(page.object) as file:
-        records = json.loads(bytes(file.read()))
-    assert len({one["key"] for one in records}) == count
+        twin.ask(source, requests_for(source, 30))
+    count = twin.store.outcomes()[""]
+    assert AnswerPages(twin.store, twin.checkpoints, twin.objects).seal() == 0
+    records = twin.records()
+    assert len({one["key"] for one in records}) == len(records) == count
     assert all(one["parent_bytes"].startswith("0-") and one["model"] == "m" and one["tokens_out"] for one in records)
-    store.forget()
-    assert store.outcomes() == {}
+    twin.store.forget()
+    assert twin.store.outcomes() == {}
 
 
 def test_a_family_is_all_that_was_written_from_a_document_to_any_depth(tmp_path: Path) -> None:
@@ -279,17 +307,12 @@ def test_a_family_is_all_that_was_written_from_a_document_to_any_depth(tmp_path:
 
 
 _RUN = """
-import asyncio, sys
+import sys
 from pathlib import Path
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
-from tests.spark_jobs.sources.test_generated import AnswerStore, Asker, declared, requests_for
+from tests.spark_jobs.sources.test_generated import Twin, declared, requests_for
 source = declared(sys.argv[1], asking={"at_once": 8})
-store = AnswerStore(open_catalogue(settings_at(Path(sys.argv[2]))), "twin")
-asked = requests_for(source, 150)
-known = store.answered(one.key for one in asked)
 print("asking", flush=True)
-asyncio.run(Asker(source, store).ask(one for one in asked if one.key not in known))
+Twin(Path(sys.argv[2])).ask(source, requests_for(source, 150))
 """
 
 

@@ -1,0 +1,259 @@
+r"""Tasks: bundles of requests that workers on any machine take, as rows of the catalogue's database.
+
+    put -> take, with a fresh token -> answers are written while the token is held -> finish
+                                   \-> give_back, or not renewed in time, or its process is gone: the next one takes it
+
+Each acquisition has a token of its own, and time is the database's. So a worker that was stopped for longer than its
+lease and wakes up can write, renew and give back nothing: by then the task has another token. What a task can cost at
+most is reserved of the budget when it is taken, in the same transaction, so workers do not overspend together.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.ledger.process import Process, this_process
+from spark_jobs.lake.session.catalogue import database_of
+from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
+from spark_jobs.sources.generated.attempts import (
+    METADATA,
+    TASKS,
+    AnswerStore,
+    Hold,
+    Totals,
+    answered,
+    database_time,
+    holds_of,
+    until_unlocked,
+)
+from spark_jobs.sources.generated.requests import Parent, Request, request_of
+
+REQUESTS: Final = 32  # of a task: a lease for each would be what limits an SQLite file
+LEASE_SECONDS: Final = 60.0
+_MARK_TOKENS: Final = 64  # that a chat template puts around messages
+_FREE: Final = dict.fromkeys(("token", "host", "scope", "pid", "started", "expires")) | {"held_in": 0, "held_out": 0}
+
+
+class BudgetError(Exception):
+    """A task waits, and not one of its requests fits into the budget now."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A task that was taken.
+
+    Attributes:
+        hold: what tells that it is still held.
+        requests: those to send, within the budget.
+        rest: those of it that do not fit into the budget now; the task is given back with them.
+    """
+
+    hold: Hold
+    requests: tuple[Request, ...]
+    rest: tuple[Request, ...] = ()
+
+
+class TaskQueue:
+    """The tasks of a dataset.
+
+    Raises:
+        InputError: the catalogue has no database.
+    """
+
+    def __init__(
+        self, catalogue: Catalog, dataset: str, source: GeneratedSource, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
+        self._engine = database_of(catalogue, f"dataset {dataset}: tasks", METADATA)
+        self._store, self._dataset, self._source = AnswerStore(catalogue, dataset), dataset, source
+        self._templates = {one.name: one for one in map(template_of, source.templates)}
+        self.lease_seconds = lease_seconds
+
+    @until_unlocked
+    def put(self, requests: Sequence[Request]) -> None:
+        """Let some requests wait for workers."""
+        rows = [
+            self._content(requests[at : at + REQUESTS])
+            | {"dataset": self._dataset, "priority": self._source.asking.priority}
+            | _FREE
+            for at in range(0, len(requests), REQUESTS)
+        ]
+        if rows:
+            with self._engine.begin() as connection:
+                self._store.lock(connection)
+                connection.execute(sa.insert(TASKS), rows)
+
+    def counts(self) -> tuple[int, int]:
+        """Requests of all tasks, and tasks that are taken."""
+        wanted = sa.select(sa.func.coalesce(sa.func.sum(TASKS.c.requests), 0), sa.func.count(TASKS.c.token))
+        with self._engine.connect() as connection:
+            requests, taken = connection.execute(wanted.where(self._own)).one()
+            return int(requests), int(taken)
+
+    def waiting_priority(self) -> int | None:
+        """The highest priority of the tasks that can be taken; None where there is none."""
+        with self._engine.connect() as connection:
+            return connection.execute(sa.select(sa.func.max(TASKS.c.priority)).where(self._own, self._free)).scalar()
+
+    @until_unlocked
+    def take(self) -> Taken | None:
+        """Take a task, for as long as a lease lasts; None where none waits.
+
+        Raises:
+            BudgetError: one waits, and none of its requests fits.
+            InputError: the task was made by a project that declares the dataset otherwise.
+        """
+        with self._engine.begin() as connection:
+            self._store.lock(connection)
+            columns = sa.select(TASKS.c.number, TASKS.c.payload).where(self._own, self._free)
+            while row := connection.execute(columns.order_by(TASKS.c.priority.desc(), TASKS.c.number).limit(1)).first():
+                number, requests = int(row[0]), self._requests(row[1])
+                known = answered(connection, self._dataset, [one.key for one in requests])
+                requests = [one for one in requests if one.key not in known]
+                if requests:
+                    return self._hold(connection, number, requests)
+                connection.execute(sa.delete(TASKS).where(TASKS.c.number == number))
+        return None
+
+    def _hold(self, connection: sa.Connection, number: int, requests: list[Request]) -> Taken:
+        """Give a task a token, with as many of its requests as fit into the budget."""
+        held = sa.func.coalesce(sa.func.sum(TASKS.c.held_in), 0), sa.func.coalesce(sa.func.sum(TASKS.c.held_out), 0)
+        others_in, others_out = connection.execute(sa.select(*held).where(self._own, TASKS.c.number != number)).one()
+        spent = self._store.totals_in(connection)
+        held_in = held_out = count = 0
+        for request in requests:
+            more_in, more_out = self.most_tokens(request)
+            if not self._fits(spent, int(others_in) + held_in + more_in, int(others_out) + held_out + more_out):
+                break
+            held_in, held_out, count = held_in + more_in, held_out + more_out, count + 1
+        if not count:
+            raise BudgetError
+        me, token = this_process(), uuid.uuid4().hex
+        values: dict[str, Any] = {"host": me.host, "scope": me.scope, "pid": me.pid, "started": me.start}
+        values |= {"token": token, "held_in": held_in, "held_out": held_out, "expires": self._expiry}
+        connection.execute(sa.update(TASKS).where(TASKS.c.number == number).values(values))
+        return Taken(Hold(number, token), tuple(requests[:count]), tuple(requests[count:]))
+
+    def most_tokens(self, request: Request) -> tuple[int, int]:
+        """The most tokens of prompts and answers that a request can cost: a token is a byte or more."""
+        size = sum(len(message["content"].encode(errors="replace")) for message in request.body["messages"])
+        prompt, answer = size + _MARK_TOKENS, int(request.body["max_tokens"])
+        # A cut answer is asked for once more, with twice the limit.
+        return (2 * prompt, 3 * answer) if self._source.on_cut == "raise_limit_once" else (prompt, answer)
+
+    def _fits(self, spent: Totals, held_in: int, held_out: int) -> bool:
+        tokens_in, tokens_out, budget = spent.tokens_in + held_in, spent.tokens_out + held_out, self._source.budget
+        if budget.tokens is not None and tokens_in + tokens_out > budget.tokens:
+            return False
+        price = budget.price(tokens_in, tokens_out)
+        return budget.money is None or price is None or price <= budget.money
+
+    @until_unlocked
+    def renew(self, holds: Collection[Hold]) -> set[Hold]:
+        """Push the ends of leases ahead; gives those that are lost."""
+        with self._engine.begin() as connection:
+            self._store.lock(connection)
+            held = holds_of(connection, holds)
+            some = TASKS.c.number.in_([one.number for one in held])
+            connection.execute(sa.update(TASKS).where(some).values(expires=self._expiry))
+        return set(holds) - held
+
+    @until_unlocked
+    def finish(self, done: Collection[Taken]) -> None:
+        """Remove tasks whose requests all have answers, and let what did not fit into the budget wait again."""
+        with self._engine.begin() as connection:
+            self._store.lock(connection)
+            held = holds_of(connection, {one.hold for one in done})
+            for one in done:
+                if one.hold in held:
+                    self._leave(connection, one.hold, one.rest)
+
+    @until_unlocked
+    def give_back(self, hold: Hold, requests: Sequence[Request]) -> None:
+        """Let what is left of a task wait again, for whoever takes it next."""
+        with self._engine.begin() as connection:
+            self._store.lock(connection)
+            if holds_of(connection, {hold}):
+                self._leave(connection, hold, requests)
+
+    def _leave(self, connection: sa.Connection, hold: Hold, requests: Sequence[Request]) -> None:
+        own = TASKS.c.number == hold.number
+        if requests:
+            connection.execute(sa.update(TASKS).where(own).values(self._content(requests) | _FREE))
+        else:
+            connection.execute(sa.delete(TASKS).where(own))
+
+    @until_unlocked
+    def free_dead(self) -> None:
+        """Let tasks wait again whose process is known to be gone, as after a `kill -9` on this machine."""
+        columns = sa.select(*(TASKS.c[name] for name in ("number", "token", "host", "scope", "pid", "started")))
+        with self._engine.begin() as connection:
+            self._store.lock(connection)
+            for number, token, *process in connection.execute(columns.where(self._own, TASKS.c.token.is_not(None))):
+                if Process(*process).lives() is False:
+                    own = TASKS.c.number == number, TASKS.c.token == token
+                    connection.execute(sa.update(TASKS).where(*own).values(_FREE))
+
+    @until_unlocked
+    def clear(self) -> set[str]:
+        """Remove the tasks that wait; gives the keys of those that are taken."""
+        with self._engine.begin() as connection:
+            self._store.lock(connection)
+            connection.execute(sa.delete(TASKS).where(self._own, self._free))
+            payloads = connection.execute(sa.select(TASKS.c.payload).where(self._own)).scalars().all()
+        return {key for payload in payloads for *_, key in json.loads(payload)["requests"]}
+
+    def workers(self) -> set[tuple[str, int]]:
+        """Host and process of those who have tasks now."""
+        wanted = sa.select(TASKS.c.host, TASKS.c.pid).where(self._own, sa.not_(self._free)).distinct()
+        with self._engine.connect() as connection:
+            return {(row[0], row[1]) for row in connection.execute(wanted)}
+
+    def _content(self, requests: Sequence[Request]) -> dict[str, Any]:
+        """Columns of a task: each parent once, and of requests what makes them of their parents."""
+        parents = list(dict.fromkeys(one.parent for one in requests))
+        numbers = {parent: number for number, parent in enumerate(parents)}
+        payload = {
+            "parents": [(one.dataset, one.doc_id, one.text, one.start, one.end) for one in parents],
+            "requests": [(numbers[one.parent], one.template, one.sample, one.key) for one in requests],
+        }
+        return {"requests": len(requests), "payload": json.dumps(payload)}  # escaped: databases refuse NUL, surrogates
+
+    def _requests(self, payload: str) -> list[Request]:
+        """The requests of a task.
+
+        Raises:
+            InputError: they would be others here.
+        """
+        content = json.loads(payload)
+        parents = [Parent(*fields) for fields in content["parents"]]
+        made = []
+        for number, template, sample, key in content["requests"]:
+            known = self._templates.get(template)
+            one = None if known is None else request_of(parents[number], known, self._source.endpoint, sample)
+            if one is None or one.key != key:
+                raise InputError(
+                    f"{self._dataset}: its run asks by another template {template}, or another model or limit than is "
+                    "declared here; let both have the same project"
+                )
+            made.append(one)
+        return made
+
+    @property
+    def _own(self) -> sa.ColumnElement[bool]:
+        return TASKS.c.dataset == self._dataset
+
+    @property
+    def _free(self) -> sa.ColumnElement[bool]:
+        return sa.or_(TASKS.c.token.is_(None), TASKS.c.expires < database_time(self._engine.dialect.name))
+
+    @property
+    def _expiry(self) -> sa.ColumnElement[int]:
+        return database_time(self._engine.dialect.name) + round(1000 * self.lease_seconds)

@@ -23,7 +23,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.progress import tell
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
-from spark_jobs.sources.config.generated_config import GeneratedSource, Template, template_of
+from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
 from spark_jobs.sources.generated.asking import Asked, Asker
 from spark_jobs.sources.generated.attempts import AnswerStore
 from spark_jobs.sources.generated.parents import ranked_parents, texts_of
@@ -31,7 +31,6 @@ from spark_jobs.sources.generated.requests import Request, parts_of, request_of
 from spark_jobs.sources.generated.tasks import TaskQueue
 
 _ROUND: Final = 1000  # parents whose texts are held at a time
-_LOOKED_UP: Final = 100  # parents whose keys are looked up at a time
 _PAGE_RECORDS: Final = 1000
 _AHEAD: Final = 1000  # requests in the queue: enough for workers that come, few enough for the catalogue's database
 _LOOK_SECONDS: Final = 0.1
@@ -57,13 +56,10 @@ def fetch_answers(
     sealed = AnswerPages(store, Checkpoints(catalogue, dataset), objects)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         sealed.seal()  # what a killed run left
-        taken = tasks.clear()
         lacking, left = _open(source, store, 0)
         parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
-        wanted = (one for one in _requests(catalogue, source, store, parents) if one.key not in taken)
-        done = asyncio.run(ask(source, store, tasks, wanted, sealed))
+        done = asyncio.run(ask(source, store, tasks, _requests(catalogue, source, parents), sealed))
         sealed.seal()
-        tasks.clear()
     _tell(dataset, source, store, done)
     return done
 
@@ -71,9 +67,12 @@ def fetch_answers(
 async def ask(
     source: GeneratedSource, store: AnswerStore, tasks: TaskQueue, wanted: Iterator[Request], sealed: AnswerPages
 ) -> Asked:
-    """Put requests into the queue as workers take them, this process being one, and seal what comes."""
+    """Put requests into the queue as workers take them, this process being one, and seal what comes.
+
+    A key that was answered, or is on its way, is left out: also that of another document with the same text.
+    """
     asker, ahead = Asker(source, store, tasks), max(_AHEAD, 4 * source.asking.at_once)
-    more, exhausted = True, False
+    more, exhausted, on_their_way = True, False, await asyncio.to_thread(tasks.clear)
     end, told = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
     working = asyncio.create_task(asker.work(lambda: more))
     try:
@@ -83,8 +82,15 @@ async def ask(
             room = min(one for one in (ahead - waiting, lacking, left) if one is not None)
             if room > 0 and not exhausted:
                 some = await asyncio.to_thread(lambda count: list(itertools.islice(wanted, count)), room)
-                await asyncio.to_thread(tasks.put, some)
                 exhausted = len(some) < room
+                known = on_their_way | await asyncio.to_thread(store.answered, [one.key for one in some])
+                new = {one.key: one for one in reversed(some) if one.key not in known}  # of equal ones the first stays
+                await asyncio.to_thread(tasks.put, list(reversed(new.values())))
+                on_their_way |= set(new)
+                if len(on_their_way) > 2 * ahead:
+                    on_their_way -= await asyncio.to_thread(store.answered, on_their_way)
+                if some and not new:
+                    continue
             elif not waiting:
                 more = False
             await asyncio.to_thread(sealed.seal, _PAGE_RECORDS)
@@ -100,6 +106,7 @@ async def ask(
         if not working.done():
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
+        await asyncio.to_thread(tasks.clear)
     return working.result()
 
 
@@ -121,31 +128,17 @@ def _tell_progress(store: AnswerStore, tasks: TaskQueue) -> None:
     tell(f"{totals.accepted:,} answers accepted, {totals.refused:,} refused; {waiting:,} wait, {workers} workers")
 
 
-def _requests(
-    catalogue: Catalog, source: GeneratedSource, store: AnswerStore, parents: list[tuple[str, str]]
-) -> Iterator[Request]:
-    """The requests about some parents that were not answered yet, in the order of the parents."""
+def _requests(catalogue: Catalog, source: GeneratedSource, parents: list[tuple[str, str]]) -> Iterator[Request]:
+    """The requests about some parents, in the order of the parents."""
     templates = [template_of(one) for one in source.templates]
     for first in range(0, len(parents), _ROUND):
-        yield from _requests_of(catalogue, source, store, templates, parents[first : first + _ROUND])
-
-
-def _requests_of(
-    catalogue: Catalog, source: GeneratedSource, store: AnswerStore, templates: list[Template],
-    parents: list[tuple[str, str]],
-) -> Iterator[Request]:  # fmt: skip
-    texts = {(dataset, doc_id): text for dataset, doc_id, text in texts_of(catalogue, parents)}
-    for at in range(0, len(parents), _LOOKED_UP):
-        made = [
-            request_of(part, template, source.endpoint, sample)
-            for parent in parents[at : at + _LOOKED_UP]
-            if parent in texts
-            for part in parts_of(*parent, texts[parent], source.endpoint.reads_characters)
-            for template in templates
-            for sample in range(source.samples)
-        ]
-        known = store.answered(one.key for one in made)
-        yield from (one for one in made if one.key not in known)
+        some = parents[first : first + _ROUND]
+        texts = {(dataset, doc_id): text for dataset, doc_id, text in texts_of(catalogue, some)}
+        for parent in some:
+            if parent in texts:
+                for part in parts_of(*parent, texts[parent], source.endpoint.reads_characters):
+                    for template, sample in itertools.product(templates, range(source.samples)):
+                        yield request_of(part, template, source.endpoint, sample)
 
 
 class AnswerPages:

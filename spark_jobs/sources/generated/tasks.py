@@ -193,17 +193,17 @@ class TaskQueue:
     @until_unlocked
     def free_dead(self) -> None:
         """Let tasks wait again whose process is known to be gone, as after a `kill -9` on this machine."""
-        columns = sa.select(*(TASKS.c[name] for name in ("number", "token", "host", "scope", "pid", "started")))
+        columns = sa.select(*(TASKS.c[name] for name in ("number", "host", "scope", "pid", "started")))
         with self._engine.begin() as connection:
             self._store.lock(connection)
-            for number, token, *process in connection.execute(columns.where(self._own, TASKS.c.token.is_not(None))):
+            for number, *process in connection.execute(columns.where(self._own, TASKS.c.token.is_not(None))).all():
                 if Process(*process).lives() is False:
-                    own = TASKS.c.number == number, TASKS.c.token == token
-                    connection.execute(sa.update(TASKS).where(*own).values(_FREE))
+                    connection.execute(sa.update(TASKS).where(TASKS.c.number == number).values(_FREE))
 
     @until_unlocked
     def clear(self) -> set[str]:
         """Remove the tasks that wait; gives the keys of those that are taken."""
+        self.free_dead()
         with self._engine.begin() as connection:
             self._store.lock(connection)
             connection.execute(sa.delete(TASKS).where(self._own, self._free))

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +110,10 @@ class Twin:
 
     def ask(self, source: GeneratedSource, asked: list[Request]) -> Asked:
         """Ask what has no answer yet, as a run does."""
-        known = self.store.answered(one.key for one in asked)
         pages = AnswerPages(self.store, self.checkpoints, self.objects)
-        wanted = iter([one for one in asked if one.key not in known])
-        try:
-            return asyncio.run(ask(source, self.store, self.tasks(source), wanted, pages))
-        finally:
-            pages.seal()
-            self.tasks(source).clear()
+        done = asyncio.run(ask(source, self.store, self.tasks(source), iter(asked), pages))
+        pages.seal()
+        return done
 
     def records(self) -> list[dict[str, Any]]:
         """What lies in its pages."""
@@ -221,6 +218,17 @@ def test_an_endpoint_that_misbehaves_costs_its_own_requests_alone(fault: str, tw
         if fault not in passing:
             assert set(outcomes) == {"", reasons.get(fault, fault)}
         assert twin.ask(source, asked).attempts == 0, "a key that was answered is never asked again"
+
+
+def test_a_text_that_several_documents_have_is_asked_about_once(twin: Twin) -> None:
+    """Whether it is answered, on its way or in the same task; the first of them is the parent."""
+    with served(StandIn(seconds=0.01)) as url:
+        source = declared(url, asking={"at_once": 4})
+        asked = requests_for(source, 50)
+        others = [replace(one, parent=replace(one.parent, doc_id="f" * 32)) for one in asked]
+        done = twin.ask(source, [*asked[:40], *others, *asked])
+        assert done.attempts == done.accepted == 50
+        assert sum(one["parent"] == "f" * 32 for one in twin.records()) == 10
 
 
 def test_a_cut_answer_is_asked_for_once_more_with_twice_the_limit(twin: Twin) -> None:

@@ -30,6 +30,7 @@ _GROUPS = {
     "Run": {
         "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),
         "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
+        "worker": (".worker", "worker", "Answer requests of generated datasets beside their run."),
         "runs": (".runs", "runs", "What ran: when, by whom, what it computed and what failed."),
         "status": (".status", "status", "How datasets and corpora are: backlog, what has moved, what it cost."),
         "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),

@@ -74,7 +74,6 @@ TASKS = sa.Table(
     METADATA,
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("dataset", sa.String(64), nullable=False, index=True),
-    sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("requests", sa.Integer, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
     sa.Column("token", sa.String(32)),  # of who has it; null while it waits

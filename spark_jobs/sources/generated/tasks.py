@@ -80,9 +80,7 @@ class TaskQueue:
     def put(self, requests: Sequence[Request]) -> None:
         """Let some requests wait for workers."""
         rows = [
-            self._content(requests[at : at + REQUESTS])
-            | {"dataset": self._dataset, "priority": self._source.asking.priority}
-            | _FREE
+            self._content(requests[at : at + REQUESTS]) | {"dataset": self._dataset} | _FREE
             for at in range(0, len(requests), REQUESTS)
         ]
         if rows:
@@ -97,10 +95,17 @@ class TaskQueue:
             requests, taken = connection.execute(wanted.where(self._own)).one()
             return int(requests), int(taken)
 
-    def waiting_priority(self) -> int | None:
-        """The highest priority of the tasks that can be taken; None where there is none."""
+    @property
+    def priority(self) -> int:
+        """Of the dataset; workers take tasks of a higher one first."""
+        return self._source.asking.priority
+
+    def waits(self) -> bool:
+        """Whether a task can be taken."""
         with self._engine.connect() as connection:
-            return connection.execute(sa.select(sa.func.max(TASKS.c.priority)).where(self._own, self._free)).scalar()
+            return (
+                connection.execute(sa.select(TASKS.c.number).where(self._own, self._free).limit(1)).first() is not None
+            )
 
     @until_unlocked
     def take(self) -> Taken | None:
@@ -113,7 +118,7 @@ class TaskQueue:
         with self._engine.begin() as connection:
             self._store.lock(connection)
             columns = sa.select(TASKS.c.number, TASKS.c.payload).where(self._own, self._free)
-            while row := connection.execute(columns.order_by(TASKS.c.priority.desc(), TASKS.c.number).limit(1)).first():
+            while row := connection.execute(columns.order_by(TASKS.c.number).limit(1)).first():
                 number, requests = int(row[0]), self._requests(row[1])
                 known = answered(connection, self._dataset, [one.key for one in requests])
                 requests = [one for one in requests if one.key not in known]

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.lake.session.settings import LakeSettings, settings_at
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 from spark_jobs.sources.documents import DOCUMENTS
@@ -97,21 +97,24 @@ def served(stand_in: StandIn) -> Iterator[str]:
 class Twin:
     """A dataset that a model writes, in a lake of its own."""
 
-    def __init__(self, root: Path) -> None:
-        """Open the lake."""
-        self.catalogue = open_catalogue(settings_at(root))
+    def __init__(self, root: Path, uri: str | None = None) -> None:
+        """Open the lake, with another database than its own where one is named."""
+        settings = settings_at(root)
+        if uri is not None:
+            settings = LakeSettings({**settings.properties, "uri": uri}, embedded=False)
+        self.catalogue = open_catalogue(settings)
         self.store = AnswerStore(self.catalogue, "twin")
         self.checkpoints = Checkpoints(self.catalogue, "twin")
         self.objects = ObjectFolder.of(self.catalogue, "twin")
 
-    def tasks(self, source: GeneratedSource, lease_seconds: float = 60.0) -> TaskQueue:
-        """Its queue."""
-        return TaskQueue(self.catalogue, "twin", source, lease_seconds)
+    def tasks(self, source: GeneratedSource, lease_seconds: float = 60.0, name: str = "twin") -> TaskQueue:
+        """Its queue, or that of another dataset."""
+        return TaskQueue(self.catalogue, name, source, lease_seconds)
 
-    def ask(self, source: GeneratedSource, asked: list[Request]) -> Asked:
+    def ask(self, source: GeneratedSource, asked: list[Request], lease_seconds: float = 60.0) -> Asked:
         """Ask what has no answer yet, as a run does."""
         pages = AnswerPages(self.store, self.checkpoints, self.objects)
-        done = asyncio.run(ask(source, self.store, self.tasks(source), iter(asked), pages))
+        done = asyncio.run(ask(source, self.store, self.tasks(source, lease_seconds), iter(asked), pages))
         pages.seal()
         return done
 

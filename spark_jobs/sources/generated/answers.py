@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,7 +99,7 @@ def judged(
         ("empty", lambda: not usable),
         ("form", lambda: not text.startswith(template.prefix) or not _fits(usable, template.answer_schema)),
         ("longer", lambda: len(usable) > max_longer * max(len(parent), _LEAST_CHARACTERS)),
-        ("repetitive", lambda: len(data) >= _LEAST_BYTES and len(zlib.compress(data)) < _REPETITIVE * len(data)),
+        ("repetitive", lambda: len(data) >= _LEAST_BYTES and len(zlib.compress(data, 1)) < _REPETITIVE * len(data)),
         ("copied", lambda: copied_share(usable, parent) > max_copied),
     )
     reason = next((name for name, is_so in faults if is_so()), "")
@@ -115,9 +115,14 @@ def copied_share(text: str, parent: str) -> float:
     size = min(_WORDS, len(own))
     if not size:
         return 0.0
-    theirs = {tuple(others[at : at + size]) for at in range(len(others) - size + 1)}
-    runs = [tuple(own[at : at + size]) for at in range(len(own) - size + 1)]
-    return sum(run in theirs for run in runs) / len(runs)
+    theirs = set(_runs(others, size))
+    runs = list(_runs(own, size))
+    return sum(map(theirs.__contains__, runs)) / len(runs)
+
+
+def _runs(words: list[str], size: int) -> Iterator[tuple[str, ...]]:
+    """All runs of so many words."""
+    return zip(*(words[at:] for at in range(size)), strict=False)
 
 
 def _words(text: str) -> list[str]:

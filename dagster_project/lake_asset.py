@@ -91,6 +91,7 @@ class Presentation:
         automation: when Dagster's daemon computes the asset by itself.
         visibility: who may see the rows; the same for all tables of a namespace.
         pace_seconds: least time between two runs that the sensor of a source asks for.
+        facts: what the page of the main table shows beside what every table's shows.
     """
 
     group: str | None = None
@@ -100,6 +101,7 @@ class Presentation:
     automation: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATION
     visibility: Visibility = PUBLIC
     pace_seconds: int = PACE_SECONDS
+    facts: Callable[[Catalog], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -441,6 +443,8 @@ class LakeAsset:
         if "members" in self.inputs and table.key == ("doc_id",):
             members = sum(row.row_count for row in lake.ledger.increments(f"{self.namespace}.members").values())
             values |= {"share_of_members": round(outcome.version.count / members, 4)} if members else {}
+        if self.shown.facts is not None and outcome is main:
+            values |= self.shown.facts(lake.catalogue)
         if lake.rollout is not None and outcome.identifier in lake.rollout.said:
             values["rollout"] = lake.rollout.said[outcome.identifier]
         bad = {check.name: check for check in outcome.checks}

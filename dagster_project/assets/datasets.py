@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
+from pyiceberg.catalog import Catalog
 
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.quarantine import Quarantine, quarantine_assets
@@ -188,11 +189,28 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
                 samples=_shown(declared, made, bool(actions)),
                 visibility=declared.visibility,
                 pace_seconds=declared.seconds_between_runs,
+                facts=_asked(declared) if made is documents else None,
             ),
             upkeep=upkeep.get(made.name),
         )
         for made, inputs, config, domain in chain
     ]
+
+
+def _asked(declared: DatasetDeclaration) -> Callable[[Catalog], Mapping[str, Any]] | None:
+    """Gives, of a dataset that a model writes, what was asked of it and what it cost."""
+    if declared.source.get("kind") != "generated":
+        return None
+
+    def facts(catalogue: Catalog) -> Mapping[str, Any]:
+        from spark_jobs.sources.config.generated_config import Budget
+        from spark_jobs.sources.generated.attempts import AnswerStore
+        from spark_jobs.sources.generated.progress import progress_of
+
+        budget = Budget.model_validate(declared.source.get("budget", {}))
+        return progress_of(AnswerStore(catalogue, declared.name)).facts(budget)
+
+    return facts
 
 
 def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:

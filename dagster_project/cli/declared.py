@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from dagster_project.cli.project import project_folder
 from dagster_project.deletion.retention import Keeping, keeping_of
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
+
+if TYPE_CHECKING:
+    from spark_jobs.sources.config.generated_config import Budget
 
 DATASET, CORPUS = COMPONENTS[:2]
 
@@ -59,6 +62,15 @@ def declared_keeping() -> dict[str, Keeping]:
         DefinitionError: a declaration says something that cannot be used.
     """
     return {one["name"]: keeping_of(one["name"], one) for _, one in declarations(DATASET)}
+
+
+def declared_budgets() -> dict[str, Budget]:
+    """What each declared dataset that a model writes may cost, with its prices."""
+    from spark_jobs.sources.config.generated_config import Budget
+
+    sources = {str(one["name"]): one["source"] for _, one in declarations(DATASET)}
+    generated = {name: source for name, source in sources.items() if source.get("kind") == "generated"}
+    return {name: Budget.model_validate(source.get("budget", {})) for name, source in generated.items()}
 
 
 def refuse_in_corpora(name: str) -> None:

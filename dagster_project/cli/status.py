@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.declared import declared_keeping
+from dagster_project.cli.declared import declared_budgets, declared_keeping
 from dagster_project.cli.output import print_rows, print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, project_folder
 from dagster_project.exceptions import CheckFailedError, CommandError
@@ -88,7 +88,9 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     from dagster_project.inspect.lake.lake_status import lake_status, read_thresholds
 
     catalogue = open_catalogue(load_settings())
-    there = {space[0] for space in catalogue.list_namespaces()}
+    from spark_jobs.sources.generated.progress import progress
+
+    there = {space[0] for space in catalogue.list_namespaces()} | set(progress(catalogue))
     for name in namespaces:
         if name not in there:
             raise CommandError(f"namespace {name} is not in the lake{nearest(name, there)}")
@@ -121,7 +123,7 @@ def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
     if not found:
         click.echo("The lake has no dataset yet. Fill it: headrace run")
         return
-    now = datetime.now(UTC)
+    now, budgets = datetime.now(UTC), declared_budgets()
 
     def age(moment: datetime | None) -> str:
         if moment is None:
@@ -142,6 +144,8 @@ def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
             size = f"{one.waiting_bytes:,} bytes, the oldest {age(one.waiting_since)} old"
             said.append(f"in quarantine {one.waiting[0]:,} wait ({size}), {one.waiting[1]:,} refused")
         click.echo(f"{one.name:<20} {'; '.join(said)}")
+        if one.asked is not None:
+            click.echo(f"{'':<20} {one.asked.line(budgets.get(one.name))}")
     alerts = [alert for one in found for alert in one.alerts]
     for alert in alerts:
         print_styled(f"{alert.namespace}: {alert.text} (threshold {alert.name} {alert.limit:g})", "yellow")
@@ -164,6 +168,10 @@ def _single(value: Callable[[NamespaceStatus, datetime], float | None]) -> Any:
 
 def _age(moment: datetime | None, now: datetime) -> float | None:
     return None if moment is None else (now - moment).total_seconds()
+
+
+def _asked(fact: str) -> Any:
+    return _single(lambda one, now: None if one.asked is None else getattr(one.asked, fact))
 
 
 _BY_NAMESPACE = ("namespace",)
@@ -223,6 +231,17 @@ GAUGES = (
         ("namespace", "step"),
         lambda s, _: [((s.name, step), seconds) for step, seconds in s.slow_steps.items()],
     ),
+    _Gauge("answers_accepted", "answers of a model that are documents", _BY_NAMESPACE, _asked("accepted")),
+    _Gauge(
+        "answers_refused",
+        "answers of a model that are none",
+        ("namespace", "reason"),
+        lambda s, _: [((s.name, reason), count) for reason, count in (s.asked.refused if s.asked else {}).items()],
+    ),
+    _Gauge("requests_waiting", "requests that wait or are in flight", _BY_NAMESPACE, _asked("waiting")),
+    _Gauge("workers", "processes that have requests", _BY_NAMESPACE, _asked("workers")),
+    _Gauge("prompt_tokens", "tokens of prompts in all runs", _BY_NAMESPACE, _asked("tokens_in")),
+    _Gauge("answer_tokens", "tokens of answers in all runs", _BY_NAMESPACE, _asked("tokens_out")),
     _Gauge("alerts", "thresholds exceeded", _BY_NAMESPACE, _single(lambda s, _: len(s.alerts))),
 )
 

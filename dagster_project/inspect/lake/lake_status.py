@@ -42,6 +42,7 @@ from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.decisions import REFUSE, increments_of
 from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.session.catalogue import load_table, tables_in
+from spark_jobs.sources.generated.progress import Progress, progress
 from spark_jobs.sources.refusals import LEFT_OUT
 
 
@@ -151,6 +152,7 @@ class NamespaceStatus:
         overdue: increments that the dataset declares to keep no longer.
         overdue_since: when the oldest of them landed.
         retention_days: how long it keeps them; None where it does not say.
+        asked: answers of a model that a generated dataset is made of; None for others.
         alerts: what is beyond its threshold.
     """
 
@@ -181,6 +183,7 @@ class NamespaceStatus:
     overdue: tuple[int, ...] = ()
     overdue_since: datetime | None = None
     retention_days: float | None = None
+    asked: Progress | None = None
     alerts: tuple[Alert, ...] = ()
 
 
@@ -203,9 +206,10 @@ def lake_status(
     ledger, now = Ledger.fresh(catalogue), now or datetime.now(UTC)
     history = _rows_by_namespace(catalogue)
     corpora = namespaces_with(catalogue, "members")
-    backlogs = _backlogs(ledger, history, corpora)
+    backlogs, asked = _backlogs(ledger, history, corpora), progress(catalogue)
+    datasets = dict.fromkeys([*namespaces_with(catalogue, "documents"), *asked])  # the first answers have not landed
     found = []
-    for kind, names in (("dataset", namespaces_with(catalogue, "documents")), ("corpus", corpora)):
+    for kind, names in (("dataset", datasets), ("corpus", corpora)):
         for name in names:
             if wanted and name not in wanted:
                 continue
@@ -214,8 +218,8 @@ def lake_status(
                 late, days = overdue(ledger, name, retention[name].days, now), retention[name].days
                 since = min(late.values(), default=None)
                 one = replace(one, overdue=tuple(late), overdue_since=since, retention_days=days)
-            alerts = tuple(_alerts(one, thresholds, now))
-            found.append(NamespaceStatus(**{**vars(one), "alerts": alerts}))
+            one = replace(one, asked=asked.get(name))
+            found.append(replace(one, alerts=tuple(_alerts(one, thresholds, now))))
     return found
 
 

@@ -175,7 +175,7 @@ class AnswerStore:
 
     def __init__(self, catalogue: Catalog, dataset: str) -> None:
         self._engine = database_of(catalogue, f"dataset {dataset}: answers", METADATA)
-        self._dataset = dataset
+        self.dataset = dataset
         self._make_totals()
 
     @until_unlocked
@@ -187,7 +187,7 @@ class AnswerStore:
         now = time.time_ns() // 1000
         tried = [
             {
-                "dataset": self._dataset,
+                "dataset": self.dataset,
                 "key": one.key,
                 "at": now,
                 "milliseconds": round(1000 * one.seconds),
@@ -220,7 +220,7 @@ class AnswerStore:
 
     def lock(self, connection: sa.Connection) -> None:
         """Let no other transaction write to the dataset until this one ends; its first statement."""
-        connection.execute(sa.update(TOTALS).where(self._totals).values(dataset=self._dataset))
+        connection.execute(sa.update(TOTALS).where(self._totals).values(dataset=self.dataset))
 
     def totals(self) -> Totals:
         """What came of all runs so far."""
@@ -240,7 +240,7 @@ class AnswerStore:
         outcomes, spent = self.outcomes(), self.spent()
         accepted = outcomes.get("", 0)
         row = {
-            "dataset": self._dataset,
+            "dataset": self.dataset,
             "accepted": accepted,
             "refused": sum(outcomes.values()) - accepted,
             "tokens_in": spent[0],
@@ -252,7 +252,7 @@ class AnswerStore:
     def _row(self, one: Landed) -> dict[str, Any]:
         parent, answer = one.request.parent, one.answer
         return {
-            "dataset": self._dataset,
+            "dataset": self.dataset,
             "key": one.request.key,
             "template": one.request.template,
             "parent_dataset": parent.dataset,
@@ -274,7 +274,7 @@ class AnswerStore:
     def answered(self, keys: Iterable[str]) -> set[str]:
         """Those of some keys that have an answer."""
         with self._engine.connect() as connection:
-            return answered(connection, self._dataset, keys)
+            return answered(connection, self.dataset, keys)
 
     def outcomes(self) -> dict[str, int]:
         """Answers by reason, the accepted ones under ``."""
@@ -284,7 +284,7 @@ class AnswerStore:
 
     def spent(self) -> tuple[int, int, int]:
         """Tokens of prompts and of answers in all attempts, and attempts at which something came and nobody said."""
-        own = _ATTEMPTS.c.dataset == self._dataset
+        own = _ATTEMPTS.c.dataset == self.dataset
         unknown = sa.and_(_ATTEMPTS.c.outcome == "answered", _ATTEMPTS.c.tokens_out.is_(None))
         wanted = sa.select(
             sa.func.coalesce(sa.func.sum(_ATTEMPTS.c.tokens_in), 0),
@@ -294,6 +294,21 @@ class AnswerStore:
         with self._engine.connect() as connection:
             row = connection.execute(wanted).one()
             return int(row[0]), int(row[1]), int(row[2])
+
+    def waiting(self) -> tuple[int, int]:
+        """Requests of all tasks, and processes that have tasks."""
+        who = sa.select(TASKS.c.host, TASKS.c.scope, TASKS.c.pid)
+        wanted = sa.select(sa.func.coalesce(sa.func.sum(TASKS.c.requests), 0)).where(TASKS.c.dataset == self.dataset)
+        own = TASKS.c.dataset == self.dataset, TASKS.c.token.is_not(None)
+        with self._engine.connect() as connection:
+            return int(connection.execute(wanted).scalar_one()), len(set(connection.execute(who.where(*own)).all()))
+
+    def answers_since(self, seconds: float) -> int:
+        """Answers that came in the last seconds."""
+        since = time.time_ns() // 1000 - round(seconds * 1e6)
+        own = _ATTEMPTS.c.dataset == self.dataset, _ATTEMPTS.c.outcome == "answered", _ATTEMPTS.c.at >= since
+        with self._engine.connect() as connection:
+            return int(connection.execute(sa.select(sa.func.count()).select_from(_ATTEMPTS).where(*own)).scalar_one())
 
     def unlanded(self) -> dict[tuple[str, str], int]:
         """Accepted answers that have not landed, by the model and fingerprint that the server named."""
@@ -324,15 +339,15 @@ class AnswerStore:
         """Forget all that was asked for the dataset."""
         with self._engine.begin() as connection:
             for table in (_ANSWERS, _ATTEMPTS, TASKS, TOTALS):
-                connection.execute(sa.delete(table).where(table.c.dataset == self._dataset))
+                connection.execute(sa.delete(table).where(table.c.dataset == self.dataset))
 
     @property
     def _own(self) -> sa.ColumnElement[bool]:
-        return _ANSWERS.c.dataset == self._dataset
+        return _ANSWERS.c.dataset == self.dataset
 
     @property
     def _totals(self) -> sa.ColumnElement[bool]:
-        return TOTALS.c.dataset == self._dataset
+        return TOTALS.c.dataset == self.dataset
 
     @property
     def _unlanded(self) -> sa.ColumnElement[bool]:

@@ -27,6 +27,7 @@ from spark_jobs.sources.config.generated_config import GeneratedSource, template
 from spark_jobs.sources.generated.asking import Asked, Asker
 from spark_jobs.sources.generated.attempts import AnswerStore
 from spark_jobs.sources.generated.parents import ranked_parents, texts_of
+from spark_jobs.sources.generated.progress import progress_of
 from spark_jobs.sources.generated.requests import Request, parts_of, request_of
 from spark_jobs.sources.generated.tasks import TaskQueue
 
@@ -60,7 +61,7 @@ def fetch_answers(
         parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
         done = asyncio.run(ask(source, store, tasks, _requests(catalogue, source, parents), sealed))
         sealed.seal()
-    _tell(dataset, source, store, done)
+    _tell(source, store, done)
     return done
 
 
@@ -100,7 +101,7 @@ async def ask(
                 asker.stop(f"source.asking.run_minutes is {source.asking.run_minutes:g}; the next run goes on")
             if time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
-                await asyncio.to_thread(_tell_progress, store, tasks)
+                tell(f"{store.dataset}: {(await asyncio.to_thread(progress_of, store)).line(source.budget)}")
             await asyncio.wait([working], timeout=_LOOK_SECONDS)
     finally:
         if not working.done():
@@ -120,12 +121,6 @@ def _open(source: GeneratedSource, store: AnswerStore, waiting: int) -> tuple[in
     asked = before.accepted + before.refused
     left = None if source.asked_at_most is None else max(0, source.asked_at_most - asked - waiting)
     return lacking, left
-
-
-def _tell_progress(store: AnswerStore, tasks: TaskQueue) -> None:
-    """Say how far all workers came."""
-    totals, waiting, workers = store.totals(), tasks.counts()[0], len(tasks.workers())
-    tell(f"{totals.accepted:,} answers accepted, {totals.refused:,} refused; {waiting:,} wait, {workers} workers")
 
 
 def _requests(catalogue: Catalog, source: GeneratedSource, parents: list[tuple[str, str]]) -> Iterator[Request]:
@@ -202,18 +197,10 @@ def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**record, **known}
 
 
-def _tell(dataset: str, source: GeneratedSource, store: AnswerStore, done: Asked) -> None:
-    """Say what was asked in this run, what all of it cost, and why it stopped."""
+def _tell(source: GeneratedSource, store: AnswerStore, done: Asked) -> None:
+    """Say what this run sent, what came of all runs and what it cost, and why it stopped."""
     if done.attempts:
-        refused = ", ".join(f"{reason} {count:,}" for reason, count in sorted(done.refused.items()))
-        tokens_in, tokens_out, unknown = store.spent()
-        cost = f"{tokens_in:,} + {tokens_out:,} tokens in all runs"
-        price = source.budget.price(tokens_in, tokens_out)
-        cost += f", {price:,.2f} by the prices" if price is not None else ""
-        cost += f"; the usage of {unknown:,} answers is not known" if unknown else ""
-        _log.warning(
-            "%s: %s requests sent, %s answers accepted%s; %s",
-            dataset, f"{done.attempts:,}", f"{done.accepted:,}", f", refused: {refused}" if refused else "", cost,
-        )  # fmt: skip
+        so_far = progress_of(store).line(source.budget)
+        _log.warning("%s: this run sent %s requests; in all: %s", store.dataset, f"{done.attempts:,}", so_far)
     if done.stopped:
-        _log.warning("%s: stopped: %s", dataset, done.stopped)
+        _log.warning("%s: stopped: %s", store.dataset, done.stopped)

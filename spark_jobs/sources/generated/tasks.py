@@ -215,12 +215,6 @@ class TaskQueue:
             payloads = connection.execute(sa.select(TASKS.c.payload).where(self._own)).scalars().all()
         return {key for payload in payloads for *_, key in json.loads(payload)["requests"]}
 
-    def workers(self) -> set[tuple[str, int]]:
-        """Host and process of those who have tasks now."""
-        wanted = sa.select(TASKS.c.host, TASKS.c.pid).where(self._own, sa.not_(self._free)).distinct()
-        with self._engine.connect() as connection:
-            return {(row[0], row[1]) for row in connection.execute(wanted)}
-
     def _content(self, requests: Sequence[Request]) -> dict[str, Any]:
         """Columns of a task: each parent once, and of requests what makes them of their parents."""
         parents = list(dict.fromkeys(one.parent for one in requests))

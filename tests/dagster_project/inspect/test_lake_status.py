@@ -31,6 +31,9 @@ from spark_jobs.lake.run.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
+from spark_jobs.sources.generated.answers import Answer
+from spark_jobs.sources.generated.attempts import AnswerStore, Attempt, Landed
+from spark_jobs.sources.generated.requests import Parent, Request
 from spark_jobs.text.signals import SIGNALS
 
 Said = pytest.CaptureFixture[str]
@@ -178,6 +181,19 @@ def test_the_commands_say_it(pointed: None, capfd: Said) -> None:
     assert "did you mean 'notes'?" in capfd.readouterr().err
     assert run_command(["status", "--cost", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)[0]["namespace"] == "notes"
+
+
+def test_a_dataset_is_shown_while_its_first_answers_come(pointed: None, planted: Catalog, capfd: Said) -> None:
+    """Before anything of it has landed: answers, reasons and tokens, and what waits for workers."""
+    store = AnswerStore(planted, "twin")
+    parent = Parent("notes", "a", "text", 0, 4)
+    for key, reason in (("1", ""), ("2", ""), ("3", "cut")):
+        answer = Answer("words", model="m", tokens_in=5, tokens_out=None if key == "2" else 7)
+        request = Request(key, {"max_tokens": 9}, parent, "plain")
+        store.write([Attempt(key, 1.0, "answered", "", answer)], [Landed(request, answer, "words", reason)])
+    assert run_command(["status", "twin"]) == 0
+    said = capfd.readouterr().out
+    assert "2 answers accepted; refused: cut 1; 15 + 14 tokens; the usage of 1 answers is not known" in said
 
 
 def test_prometheus_gets_what_the_dashboard_shows(pointed: None) -> None:

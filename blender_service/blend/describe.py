@@ -7,33 +7,16 @@ differ by less than one row per segment (Tijdeman's bound holds from the origin 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from blender_service.blend.config import BlendConfig
-from blender_service.blend.definition_messages import SourceDescription
+from blender_service.blend.definition_messages import Description, SegmentDescription, SourceDescription
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
 from blender_service.order.epochs import epoch_of, epoch_span, row_limit
 from blender_service.order.resolved_blend import Head
-from blender_service.order.segments import OFFSET_LIMIT, Part, Segment
+from blender_service.order.segments import OFFSET_LIMIT, Part
 
 
-class BlendDescription(NamedTuple):
-    """A blend at an offset.
-
-    Attributes:
-        offset: rows [0, offset) are described.
-        tokens: of those rows, padding included.
-        sources: all that take part somewhere, ascending by name.
-        segments: of the whole blend.
-    """
-
-    offset: int
-    tokens: int
-    sources: tuple[SourceDescription, ...]
-    segments: tuple[Segment, ...]
-
-
-def describe(config: BlendConfig, head: Head, offset: int | None = None) -> BlendDescription:
+def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Description:
     """Describe the rows [0, offset) of a blend.
 
     Args:
@@ -89,7 +72,10 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Blen
                 live=pins[name].rows is None,
             )
         )
-    return BlendDescription(offset, offset * window_tokens, tuple(sources), head.segments)
+    segments = (
+        SegmentDescription(one.start, one.end, {part.name: part.weight for part in one.parts}) for one in head.segments
+    )
+    return Description(offset, offset * window_tokens, tuple(sources), tuple(segments))
 
 
 def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:

@@ -47,7 +47,7 @@ from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.run.binding import Binding, Source
+from spark_jobs.lake.run.binding import Binding, Source, tables_of
 from spark_jobs.lake.run.forecast import forecast
 from spark_jobs.lake.run.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
@@ -307,9 +307,7 @@ class LakeAsset:
         )
 
     def _upstream(self) -> list[str]:
-        found: dict[str, None] = {}
-        for source in self.inputs.values():
-            found.update(dict.fromkeys((source,) if isinstance(source, str) else source))
+        found = dict.fromkeys(tables_of(*self.inputs.values()))
         found.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
         # An input of the same namespace depends on the clock itself; the first steps of a corpus have no such input.
         if self.clock is not None and all(name.split(".")[0] != self.namespace for name in found):

@@ -36,7 +36,7 @@ from spark_jobs.exceptions import DeclarationError
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
 from spark_jobs.lake.declare.tables import Table, check_identifier
-from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.run.binding import Source, tables_of
 
 __all__ = ["Link", "Presentation", "Upkeep", "step_asset", "table_asset"]
 
@@ -136,7 +136,7 @@ def step_asset(
     if is_quarantine(namespace):  # whatever lies there, somebody's own tables too
         kept = dataclasses.replace(QUARANTINE, test=shown.visibility.test)
         shown = dataclasses.replace(shown, samples=Samples.NONE, visibility=kept)
-    first = next((source if isinstance(source, str) else source[0] for source in inputs.values()), None)
+    first = next(iter(tables_of(*inputs.values())), None)
     asset = LakeAsset(declared, namespace, inputs, config, clock or first, shown, partitions_def, upkeep)
     asset.check()
     return asset.build()

@@ -27,7 +27,7 @@ from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.run.binding import Source, tables_of
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
@@ -173,7 +173,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
             chain.append((packed_step(dataset, length), packing, config, "packing"))
     _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
-    read = {one for _, inputs, *_ in chain for source in inputs.values() for one in _tables(source)}
+    read = {one for _, inputs, *_ in chain for one in tables_of(*inputs.values())}
     return [
         step_asset(
             made,
@@ -201,10 +201,6 @@ def _stage(made: Step, domain: str, is_read: bool) -> str:
     if made.numbered:
         return "5_packed"
     return _STAGES.get(domain, "4_tokens") if is_read else "measures"
-
-
-def _tables(source: Source) -> tuple[str, ...]:
-    return (source,) if isinstance(source, str) else tuple(source)
 
 
 def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 Source = str | tuple[str, ...]
 
 
+def tables_of(*sources: Source) -> tuple[str, ...]:
+    """Identifiers of the tables that inputs are bound to, in order."""
+    return tuple(one for source in sources for one in ((source,) if isinstance(source, str) else source))
+
+
 @dataclass(frozen=True)
 class Binding:
     """A step with its tables and config.

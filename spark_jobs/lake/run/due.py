@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_jobs.lake.ledger.materialization import Materialization, Place
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.binding import Binding, tables_of
 from spark_jobs.lake.run.reads import Reads, covers
 
 
@@ -94,6 +94,4 @@ class Upcoming:
 
 def input_tables(binding: Binding) -> list[str]:
     """Tables that a step reads, and its clock, each once."""
-    sources = [(source,) if isinstance(source, str) else source for source in binding.inputs.values()]
-    tables = [table for source in sources for table in source]
-    return [*dict.fromkeys([*tables, *([binding.clock] if binding.clock else [])])]
+    return [*dict.fromkeys([*tables_of(*binding.inputs.values()), *([binding.clock] if binding.clock else [])])]

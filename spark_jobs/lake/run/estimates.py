@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.binding import Binding, tables_of
 from spark_jobs.lake.run.discovery import new_files
 from spark_jobs.lake.run.due import Due, ForecastPlace, Upcoming, input_tables
 from spark_jobs.lake.run.reads import covers, sizes_of
@@ -44,9 +44,8 @@ def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: Upcoming)
     """Rows of the first input at a place; of a dataset's table all places that are new in this run."""
     if not binding.inputs:
         return None
-    first = next(iter(binding.inputs.values()))
     found = None
-    for table in (first,) if isinstance(first, str) else first:
+    for table in tables_of(next(iter(binding.inputs.values()))):
         coming = upcoming.places.get(table, {})
         if table.split(".")[0] == binding.namespace and place:
             one, row = coming.get(place), ledger.places(table).get(place)

@@ -28,7 +28,7 @@ from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import path_rows, table_exists, table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.binding import Binding, tables_of
 from spark_jobs.lake.run.history import Facts, History, facts_of
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, spark_identifier
 from spark_jobs.lake.session.shuffle_partitions import Size
@@ -156,8 +156,8 @@ def reads_of(binding: Binding, ledger: Ledger, increment: int | None) -> Reads:
     """
     found: dict[str, tuple[Read, ...]] = {}
     for parameter, source in binding.inputs.items():
-        tables = (source,) if isinstance(source, str) else source
-        parts = [_read(binding, ledger, table, increment, labelled=not isinstance(source, str)) for table in tables]
+        labelled = not isinstance(source, str)
+        parts = [_read(binding, ledger, table, increment, labelled) for table in tables_of(source)]
         found[parameter] = tuple(part for part in parts if part is not None)
     if increment is not None:
         for own in binding.step.own_history:
@@ -405,7 +405,7 @@ def _empty(spark: SparkSession, binding: Binding, parameter: str) -> DataFrame:
     if parameter in {own.name for own in binding.step.own_history}:
         return table_rows(spark, f"{binding.namespace}.{parameter}", condition=AlwaysFalse()).where("false")
     source = binding.inputs[parameter]
-    names = (source,) if isinstance(source, str) else source
+    names = tables_of(source)
     there = next((one for one in names if table_exists(spark, one)), names[0])
     frame = table_rows(spark, there, condition=AlwaysFalse()).where("false")
     if isinstance(source, tuple):

@@ -87,7 +87,7 @@ def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:
     last = {part.name: (part, segment.end) for segment in head.segments for part in segment.parts}
     found: dict[str, int] = {}
     for name, (part, end) in last.items():
-        limit = row_limit(part.stretches, max_epochs.get(name, 0))
+        limit = row_limit(part.read_runs, max_epochs.get(name, 0))
         if end is not None and limit is not None and (part.end_row or 0) >= limit:
             found[name] = end
     return found
@@ -99,6 +99,6 @@ def _epochs(part: Part | None, rows: int) -> float | None:
         return None
     if part is None or rows == 0:
         return 0.0
-    epoch = epoch_of(part.stretches, rows - 1)
-    first, end = epoch_span(part.stretches, epoch)
+    epoch = epoch_of(part.read_runs, rows - 1)
+    first, end = epoch_span(part.read_runs, epoch)
     return epoch + (rows - first) / (end - first)

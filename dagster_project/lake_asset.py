@@ -205,7 +205,7 @@ class LakeAsset:
     namespace: str
     inputs: Mapping[str, Source]
     config: BaseModel | None
-    clock: str | None
+    driving_table: str | None
     shown: Presentation
     partitions_def: dg.PartitionsDefinition[str] | None
     upkeep: Upkeep | None
@@ -220,7 +220,7 @@ class LakeAsset:
         """The step, where it is at the source of data."""
         if self.step.discover is None or self.config is None:
             return None
-        return Binding(self.step, self.namespace, self.inputs, self.config, clock=self.clock)
+        return Binding(self.step, self.namespace, self.inputs, self.config, driving_table=self.driving_table)
 
     @property
     def code_version(self) -> str:
@@ -309,9 +309,9 @@ class LakeAsset:
     def _upstream(self) -> list[str]:
         found = dict.fromkeys(tables_of(*self.inputs.values()))
         found.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
-        # An input of the same namespace depends on the clock itself; the first steps of a corpus have no such input.
-        if self.clock is not None and all(name.split(".")[0] != self.namespace for name in found):
-            found.setdefault(self.clock)
+        # An input of the same namespace depends on the driving table itself; the first steps of a corpus have none.
+        if self.driving_table is not None and all(name.split(".")[0] != self.namespace for name in found):
+            found.setdefault(self.driving_table)
         return [name for name in found if name not in self.tables]
 
     def _check_specs(self) -> Iterator[dg.AssetCheckSpec]:
@@ -405,7 +405,7 @@ class LakeAsset:
             namespace=self.namespace,
             inputs=self.inputs,
             config=config,
-            clock=self.clock,
+            driving_table=self.driving_table,
             partition=place,
             input_places=places,
         )

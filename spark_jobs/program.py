@@ -71,7 +71,7 @@ def run_step(
         namespace=namespace,
         inputs=sources,
         config=config,
-        clock=follow or (tables[0] if tables else None),
+        driving_table=follow or (tables[0] if tables else None),
         only=increment if increment is not None or tables or step.discover is not None else 0,
     )
     catalogue = open_catalogue(settings)
@@ -137,7 +137,7 @@ def _to_parquet(
         if listing is None:
             raise InputError(f"{step.name}: its source has nothing to read; check the config")
         frames[step.inputs[0]] = spark.createDataFrame(listing)
-    binding = Binding(step, "program", {}, config, clock="program.arrivals", unbound=True)
+    binding = Binding(step, "program", {}, config, driving_table="program.arrivals", unbound=True)
     output = binding.call(frames, lambda: spark, increment, 0, ObjectFolder(f"{path.absolute()}/landed"))
     for table in step.tables:
         target = path if len(step.tables) == 1 else path / table.name

@@ -38,7 +38,7 @@ from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
 
-CLOCK = "increments"  # table whose increments every step of the corpus follows
+DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
 _MEMBERS = (increments, members, revisions)
 _STAGES = {"dedup": "2_duplicates", "clusters": "3_selection", "filters": "3_selection", "code": "4_tokens"}
 
@@ -180,7 +180,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             name,
             inputs,
             bind_config(made.config, f"{name}/{made.name}", {**config, **declared.steps.get(made.name, {})}),
-            clock=own(CLOCK),
+            driving_table=own(DRIVING_TABLE),
             presentation=Presentation(
                 group=f"{name}_{_stage(made, domain, any(own(table.name) in read for table in made.tables))}",
                 owners=declared.owners,

@@ -19,7 +19,7 @@ class Due:
 
     Attributes:
         place: where its rows go.
-        increment: of the clock or the source; None for a table without increments.
+        increment: of the driving table or the source; None for a table without increments.
         reason: why, in words.
         certain: False where it is computed only if rows of its inputs come out differently.
         exists: whether the table holds the place now.
@@ -83,7 +83,7 @@ class Upcoming:
         ]
 
     def new(self, binding: Binding, certain: bool = False) -> list[str]:
-        """Places of a step's inputs, and of its clock, that do not exist yet, as `table[place]`."""
+        """Places of a step's inputs, and of its driving table, that do not exist yet, as `table[place]`."""
         return [
             f"{table}[{one.place}]"
             for table in input_tables(binding)
@@ -93,5 +93,5 @@ class Upcoming:
 
 
 def input_tables(binding: Binding) -> list[str]:
-    """Tables that a step reads, and its clock, each once."""
-    return [*dict.fromkeys([*tables_of(*binding.inputs.values()), *([binding.clock] if binding.clock else [])])]
+    """Tables that a step reads, and its driving table, each once."""
+    return [*dict.fromkeys(tables_of(*binding.inputs.values(), binding.driving_table or ()))]

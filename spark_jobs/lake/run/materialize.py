@@ -143,7 +143,7 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         binding.fetch(lake.catalogue, lake.wait_seconds)
         lake.ledger.refresh()
     if first_surplus_increment(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
-        _make_clock(lake, binding)
+        _make_driving_table(lake, binding)
         return _outcomes(lake, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds) as leases:
         lake = replace(lake, leases=leases)
@@ -164,7 +164,7 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
 
 
-def _make_clock(lake: Lake, binding: Binding) -> None:
+def _make_driving_table(lake: Lake, binding: Binding) -> None:
     """Make the tables of a step whose increments others follow, where it has none yet: all are in quarantine."""
     if binding.step.gate or binding.step.scope is Scope.INTAKE:
         for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):

@@ -1,7 +1,7 @@
 """What has to be computed: the increments of a step whose step keys are not known, worked out from the ledger alone.
 
     WHOLE, a partition    one task, when an input's version, the code or the config changed
-    INCREMENT, HISTORY    one task for each increment of the clock (`Binding.clock`) for which that is so, in order
+    INCREMENT, HISTORY    one task for each increment of the step's driving table for which that is so, in order
     FROZEN                one task, once, and again when the increment that it was computed from was computed anew
     INTAKE                one task, the next increment, when inputs hold increments that no earlier one took in
     a source              one task, the next increment, when the source has something new
@@ -39,7 +39,7 @@ class Task:
 
     Attributes:
         place: where its rows go.
-        increment: of the clock or the source; None for a table without increments.
+        increment: of the driving table or the source; None for a table without increments.
         key: its step key.
         reads: what the step reads.
         discovered: what `Step.discover` listed, for steps at the source of data.
@@ -90,30 +90,30 @@ def due(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> Iterator[Due]:
     elif scope is Scope.INTAKE:
         yield from planner.intake()
     elif scope is Scope.FROZEN:
-        if not _waits(ledger, binding) or upcoming.increments.get(binding.clock or ""):
+        if not _waits(ledger, binding) or upcoming.increments.get(binding.driving_table or ""):
             yield from planner.one(Place.increment(0), 0)
     else:
         yield from planner.increments()
 
 
 def first_surplus_increment(ledger: Ledger, binding: Binding, followed: Sequence[int] | None = None) -> int | None:
-    """From which increment on a table must be computed anew, because it has more increments than its clock.
+    """From which increment on a table must be computed anew, because it has more increments than its driving table.
 
-    This happens after the clock began a new generation (refreeze) or was rolled back. Of a table with ordinals all
-    increments are computed anew, of others the clock's last one, since writing it removes the later ones.
+    This happens after the driving table began a new generation (refreeze) or was rolled back. Of a table with ordinals
+    all increments are computed anew, of others the driving table's last one, since writing it removes the later ones.
 
     Args:
         ledger: what was computed.
         binding: the step.
-        followed: the clock's increments, ascending, where they are not those of the ledger.
+        followed: the driving table's increments, ascending, where they are not those of the ledger.
 
     Returns:
-        The increment; None where the table has no increment that the clock lacks.
+        The increment; None where the table has no increment that the driving table lacks.
     """
     step = binding.step
-    if step.scope not in (Scope.INCREMENT, Scope.HISTORY) or step.discover is not None or binding.clock is None:
+    if step.scope not in (Scope.INCREMENT, Scope.HISTORY) or step.discover is not None or binding.driving_table is None:
         return None
-    last = max(ledger.increments(binding.clock) if followed is None else followed, default=None)
+    last = max(ledger.increments(binding.driving_table) if followed is None else followed, default=None)
     if last is None or binding.only is not None or not _has_later(ledger, binding, last):
         return None
     return 0 if step.numbered else last
@@ -137,9 +137,9 @@ class _Planner:
         return self.binding.step.scope is Scope.FROZEN and self.binding.partition is None
 
     def increments(self) -> Iterator[Due]:
-        """Increments of the clock, in order."""
+        """Increments of the driving table, in order."""
         ledger, binding = self.ledger, self.binding
-        if binding.only is not None and binding.clock is None:
+        if binding.only is not None and binding.driving_table is None:
             yield from self.one(Place.increment(binding.only), binding.only)
             return
         numbers = self._followed()
@@ -163,19 +163,20 @@ class _Planner:
                 chained = "" if before is not None else _key_before(ledger, binding, number)
 
     def _followed(self) -> list[int]:
-        """Increments of the clock, those that are upcoming included."""
-        binding, clock = self.binding, self.binding.clock or ""
-        if clock in self.upcoming.increments:
-            return self.upcoming.increments[clock]
-        table, numbers = self.ledger.table(clock) if clock else None, list(self.ledger.increments(clock))
-        if table is None:
+        """Increments of the driving table, those that are upcoming included."""
+        binding, followed = self.binding, self.binding.driving_table
+        if followed in self.upcoming.increments:
+            return self.upcoming.increments[followed]
+        table = self.ledger.table(followed) if followed else None
+        if followed is None or table is None:
             raise InputError(
-                f"{binding.tables[0]}: {binding.clock} has not been materialized; "
+                f"{binding.tables[0]}: {followed} has not been materialized; "
                 f"run `headrace run {binding.namespace}` first"
             )
+        numbers = list(self.ledger.increments(followed))
         if table.current_snapshot() is not None and not numbers:
             raise InputError(
-                f"{binding.tables[0]}: {clock} begins a new generation; run `headrace run {binding.namespace}`, "
+                f"{binding.tables[0]}: {followed} begins a new generation; run `headrace run {binding.namespace}`, "
                 "which takes all increments in again"
             )
         return numbers
@@ -185,7 +186,7 @@ class _Planner:
         decided = released(self.ledger, self.binding)
         if decided is None or self.binding.step.gate != "policy":
             return decided
-        unseen = set(numbers) - self.ledger.increments(self.binding.clock or "").keys()
+        unseen = set(numbers) - self.ledger.increments(self.binding.driving_table or "").keys()
         return {**{number: {} for number in unseen}, **decided}
 
     def intake(self) -> Iterator[Due]:
@@ -264,11 +265,11 @@ class _Planner:
         self, row: Materialization, reads: Reads | None, chained: str, before: ForecastPlace | None
     ) -> tuple[str, bool]:
         """Why a place that the table holds is computed again, and whether that is certain; empty where it stays."""
-        binding, clock = self.binding, self.binding.clock or ""
+        binding, driving_table = self.binding, self.binding.driving_table or ""
         follows_settings = not self._is_frozen
         unknown = self.upcoming.new(binding) if reads is None else []
-        if follows_settings and row.place in self.upcoming.places.get(clock, {}):
-            unknown = [f"{clock}[{row.place}]"]  # what the increment takes in is not known yet
+        if follows_settings and row.place in self.upcoming.places.get(driving_table, {}):
+            unknown = [f"{driving_table}[{row.place}]"]  # what the increment takes in is not known yet
         if reads is None or unknown:  # only changed settings are certain to matter
             settings = changed_settings(row, binding) if follows_settings else []
             return "; ".join(settings) or f"if rows change in {some(unknown)}", bool(settings)
@@ -356,8 +357,8 @@ def _key(
 
 def _waits(ledger: Ledger, binding: Binding) -> bool:
     """Whether the increments that a step follows are none yet, because all are in quarantine."""
-    clock = ledger.table(binding.clock) if binding.clock is not None else None
-    return clock is not None and clock.current_snapshot() is None
+    driving_table = ledger.table(binding.driving_table) if binding.driving_table is not None else None
+    return driving_table is not None and driving_table.current_snapshot() is None
 
 
 def reads_of_other_rows(ledger: Ledger, binding: Binding, reads: Reads) -> bool:
@@ -370,7 +371,7 @@ def reads_of_other_rows(ledger: Ledger, binding: Binding, reads: Reads) -> bool:
 def frozen_from(ledger: Ledger, binding: Binding) -> int:
     """The increment that a frozen table is computed from: the first in which its first input has rows, else 0."""
     source = binding.inputs.get(binding.step.inputs[0])
-    if binding.clock is None or not isinstance(source, str) or is_path(source):
+    if binding.driving_table is None or not isinstance(source, str) or is_path(source):
         return binding.only or 0
     return next((number for number, row in ledger.increments(source).items() if row.row_count), 0)
 

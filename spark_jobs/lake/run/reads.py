@@ -294,16 +294,15 @@ def _wanted_increments(binding: Binding, ledger: Ledger, table: str, increment: 
 
 def _taken(binding: Binding, ledger: Ledger, table: str) -> Mapping[int, Sequence[int]] | None:
     """Which increments of an input each increment of a corpus took in; None where both have the same ones."""
-    dataset = table.split(".")[0]
-    if dataset == binding.namespace or binding.clock is None or binding.clock.split(".")[0] != binding.namespace:
+    dataset, intake = table.split(".")[0], binding.driving_table or ""
+    if dataset == binding.namespace or intake.split(".")[0] != binding.namespace:
         return None
-    taken = taken_increments(ledger, binding.clock)
-    clock = binding.clock
+    taken = taken_increments(ledger, intake)
 
     def of_dataset() -> dict[int, Sequence[int]]:
         return {ours: parts.get(dataset, ()) for ours, parts in taken.items()}
 
-    return ledger.derived(clock, ("taken", dataset), of_dataset)
+    return ledger.derived(intake, ("taken", dataset), of_dataset)
 
 
 def _history(binding: Binding, ledger: Ledger, table: str) -> History:

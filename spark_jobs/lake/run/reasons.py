@@ -60,7 +60,7 @@ def other_settings(ledger: Ledger, binding: Binding) -> str:
         changed.append(f"code version {row.code_version} (now {binding.step.version})")
     if not changed:
         return ""
-    of_corpus = (binding.clock or "").endswith(".increments")
+    of_corpus = (binding.driving_table or "").endswith(".increments")
     anew = f"corpus refresh {binding.namespace}" if of_corpus else f"table delete {binding.tables[0]}"
     return f"frozen with {', '.join(changed)}; to compute it anew: headrace {anew}"
 

@@ -180,8 +180,8 @@ class ModelLake(Ledger):
         if "kept" in inputs:
             inputs["kept"] = ("d.kept",)
         config = self.configs.get(made.name) or made.config()
-        clock = {"d": "d.numbers", "u": "c.bags"}.get(namespace, "c.increments")
-        return Binding(made, namespace, inputs, config, clock=clock)
+        driving_table = {"d": "d.numbers", "u": "c.bags"}.get(namespace, "c.increments")
+        return Binding(made, namespace, inputs, config, driving_table=driving_table)
 
     def land(self, values: list[int]) -> None:
         """Seal an increment of the dataset."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from spark_jobs.dedup.bags.bag_arrays import Bags, binary_column
 from spark_jobs.dedup.graph.in_memory import REMOVED, kept_states
-from spark_jobs.dedup.near.pool_batches import Done, leaders_of, leading, similar_to_leaders
+from spark_jobs.dedup.near.pool_batches import Done, leading, pivots_of, similar_to_pivots
 from spark_jobs.dedup.near.sample_join import sample_index, similar_to_sample
 
 THRESHOLDS = (Fraction(7, 10), Fraction(8, 10), Fraction(9, 10))
@@ -80,7 +80,7 @@ def kept_in_batches(bags: Bags) -> tuple[int, int, list[int]]:
         done.add(batch)
         batches += 1
         names = ("left_place", "right_place", "shared_weight", "united_weight")
-        parts = similar_to_leaders(kept.to_batches(max_chunksize=10_000), leaders_of(batch, THRESHOLDS), THRESHOLDS, 0)
+        parts = similar_to_pivots(kept.to_batches(max_chunksize=10_000), pivots_of(batch, THRESHOLDS), THRESHOLDS, 0)
         found = [np.stack([part.column(name).to_numpy() for name in names]) for part in parts]
         pairs = np.unique(np.concatenate([pairs, *found], axis=1), axis=1)
 

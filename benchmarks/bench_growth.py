@@ -163,7 +163,7 @@ def chain(tables: int) -> list[Binding]:
 
         declared = step(version="1", scope=scope, tables=(made,), config=NoConfig)(compute)
         inputs = {"before": f"sim.t{number - 1}"} if number else {}
-        found.append(Binding(declared, "sim", inputs, NoConfig(), clock="sim.t0", unbound=not number))
+        found.append(Binding(declared, "sim", inputs, NoConfig(), driving_table="sim.t0", unbound=not number))
     return found
 
 

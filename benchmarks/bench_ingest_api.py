@@ -134,7 +134,7 @@ def main() -> None:
 
 def binding(config: DocumentsConfig) -> Binding:
     """The step on the dataset."""
-    return Binding(documents, config.dataset, {}, config, clock=f"{config.dataset}.arrivals")
+    return Binding(documents, config.dataset, {}, config, driving_table=f"{config.dataset}.arrivals")
 
 
 def throughput(lake: Lake, config: DocumentsConfig, count: int) -> None:

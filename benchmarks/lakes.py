@@ -112,7 +112,7 @@ class DedupLake:
         """Bring every step up to date; seconds by step."""
         spent: dict[str, float] = {}
         folder = FolderConfig(folder=str(self.root / "landing"))
-        materialize(self.lake, Binding(texts, "bench", {}, folder, clock="bench.arrivals"))
+        materialize(self.lake, Binding(texts, "bench", {}, folder, driving_table="bench.arrivals"))
         for name in NEAR_STEPS:
             model = config_model(name).model_validate((config or {}).get(name, {}))
             made = find_step(name, model)
@@ -120,7 +120,7 @@ class DedupLake:
             if name in ("vocabulary", "bags"):
                 bound |= {"texts": ("bench.texts",)}  # type: ignore[dict-item]
             started = time.monotonic()
-            materialize(self.lake, Binding(made, "bench", bound, model, clock="bench.arrivals"))
+            materialize(self.lake, Binding(made, "bench", bound, model, driving_table="bench.arrivals"))
             spent[name] = time.monotonic() - started
         return spent
 

@@ -31,7 +31,8 @@ attributes:
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import fields
+from typing import Any, Literal, TypeVar
 
 import dagster as dg
 from pydantic import Field
@@ -50,6 +51,7 @@ from dagster_project.run_config import bind_config
 from spark_jobs.filters.policy import located
 
 _KEEPING = {"landing", "freeze_after", "retention"}
+_Declaration = TypeVar("_Declaration")
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 
 
@@ -107,26 +109,16 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The dataset's assets."""
-        declared = DatasetDeclaration(
-            name=self.name,
-            source=self.source,
-            shards=self.shards,
-            max_document_bytes=self.max_document_bytes,
-            allow_empty=self.allow_empty,
-            landing=self.landing,
-            provenance=self.provenance,
+        declared = _declared(
+            DatasetDeclaration,
+            self,
             scorers={name: config or {} for name, config in self.scorers.items()},
-            quality=self.quality,
             policy=located(self.policy, context.path),
             variants={name: located(policy, context.path) for name, policy in self.variants.items()},
-            redact=self.redact,
-            steps=self.steps,
             samples=Samples(self.samples),
-            owners=tuple(self.owners),
             visibility=parse_visibility(f"dataset {self.name}", self.visibility, self.environment),
             quarantine=quarantine_of_yaml(self.name, self.trust, self.release, self.scans, context.path),
             keeping=keeping_of(self.name, self.model_dump(include=_KEEPING)),
-            seconds_between_runs=self.seconds_between_runs,
         )
         return dg.Definitions(assets=dataset_assets(declared))
 
@@ -177,23 +169,12 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The corpus's assets."""
-        declared = CorpusDeclaration(
-            name=self.name,
-            datasets=tuple(self.datasets),
-            revisions=self.revisions,
-            variants=self.variants,
-            superseded=self.superseded,
-            on_delete=self.on_delete,
+        declared = _declared(
+            CorpusDeclaration,
+            self,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
             decontaminate=_switch(self.decontaminate),
-            clusters=self.clusters,
-            cluster_losses=self.cluster_losses,
-            shape=self.shape,
-            tokenizer=self.tokenizer,
-            window_tokens=tuple(self.window_tokens),
-            steps=self.steps,
             samples=Samples(self.samples),
-            owners=tuple(self.owners),
             visibility=parse_visibility(f"corpus {self.name}", self.visibility, self.environment),
         )
         return dg.Definitions(assets=corpus_assets(declared))
@@ -214,9 +195,14 @@ class Model(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The model's assets."""
         visibility = parse_visibility(f"model {self.name}", self.visibility)
-        return dg.Definitions(
-            assets=model_assets(ModelDeclaration(self.name, self.train, tuple(self.owners), visibility))
-        )
+        return dg.Definitions(assets=model_assets(_declared(ModelDeclaration, self, visibility=visibility)))
+
+
+def _declared(kind: type[_Declaration], component: dg.Model, **others: Any) -> _Declaration:
+    """What a component declares: its fields by their names, but for others that are given."""
+    named = {one.name for one in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
+    given = {name: getattr(component, name) for name in named} | others
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def _switch(given: bool | str | dict[str, Any]) -> str | dict[str, Any]:

@@ -47,7 +47,7 @@ from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.run.binding import Binding, Source
+from spark_jobs.lake.run.binding import Binding, Source, tables_of
 from spark_jobs.lake.run.forecast import forecast
 from spark_jobs.lake.run.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
@@ -207,7 +207,7 @@ class LakeAsset:
     namespace: str
     inputs: Mapping[str, Source]
     config: BaseModel | None
-    clock: str | None
+    driving_table: str | None
     shown: Presentation
     partitions_def: dg.PartitionsDefinition[str] | None
     upkeep: Upkeep | None
@@ -222,7 +222,7 @@ class LakeAsset:
         """The step, where it is at the source of data."""
         if self.step.discover is None or self.config is None:
             return None
-        return Binding(self.step, self.namespace, self.inputs, self.config, clock=self.clock)
+        return Binding(self.step, self.namespace, self.inputs, self.config, driving_table=self.driving_table)
 
     @property
     def code_version(self) -> str:
@@ -309,13 +309,11 @@ class LakeAsset:
         )
 
     def _upstream(self) -> list[str]:
-        found: dict[str, None] = {}
-        for source in self.inputs.values():
-            found.update(dict.fromkeys((source,) if isinstance(source, str) else source))
+        found = dict.fromkeys(tables_of(*self.inputs.values()))
         found.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
-        # An input of the same namespace depends on the clock itself; the first steps of a corpus have no such input.
-        if self.clock is not None and all(name.split(".")[0] != self.namespace for name in found):
-            found.setdefault(self.clock)
+        # An input of the same namespace depends on the driving table itself; the first steps of a corpus have none.
+        if self.driving_table is not None and all(name.split(".")[0] != self.namespace for name in found):
+            found.setdefault(self.driving_table)
         return [name for name in found if name not in self.tables]
 
     def _check_specs(self) -> Iterator[dg.AssetCheckSpec]:
@@ -409,7 +407,7 @@ class LakeAsset:
             namespace=self.namespace,
             inputs=self.inputs,
             config=config,
-            clock=self.clock,
+            driving_table=self.driving_table,
             partition=place,
             input_places=places,
         )

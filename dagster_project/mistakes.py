@@ -83,7 +83,7 @@ def _refuse(asset: LakeAsset, ledger: Ledger, trained: Collection[str]) -> None:
         config = asset.config or asset.step.config()
     except ValidationError:
         return  # fields without a default, which the run config gives
-    binding = Binding(asset.step, asset.namespace, asset.inputs, config, clock=asset.clock)
+    binding = Binding(asset.step, asset.namespace, asset.inputs, config, driving_table=asset.driving_table)
     if asset.step.discover is not None:
         refuse_around_quarantine(ledger, binding)
     if said := other_columns(ledger, binding):

@@ -36,7 +36,7 @@ from spark_jobs.exceptions import DeclarationError
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
 from spark_jobs.lake.declare.tables import Table, check_identifier
-from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.run.binding import Source, tables_of
 
 __all__ = ["Link", "Presentation", "Upkeep", "step_asset", "table_asset"]
 
@@ -112,7 +112,7 @@ def step_asset(
     inputs: Mapping[str, Source],
     config: BaseModel | None,
     *,
-    clock: str | None = None,
+    driving_table: str | None = None,
     presentation: Presentation | None = None,
     partitions_def: dg.PartitionsDefinition[str] | None = None,
     upkeep: Upkeep | None = None,
@@ -124,7 +124,7 @@ def step_asset(
         namespace: where its tables live.
         inputs: table or tables by parameter.
         config: bound config; None leaves required fields to the run config.
-        clock: table whose increments are followed; by default the first input.
+        driving_table: table whose increments are followed; by default the first input.
         presentation: group, owners, samples, automation.
         partitions_def: partitions that a user declares.
         upkeep: work before and after the computation.
@@ -136,8 +136,8 @@ def step_asset(
     if is_quarantine(namespace):  # whatever lies there, somebody's own tables too
         kept = dataclasses.replace(QUARANTINE, test=shown.visibility.test)
         shown = dataclasses.replace(shown, samples=Samples.NONE, visibility=kept)
-    first = next((source if isinstance(source, str) else source[0] for source in inputs.values()), None)
-    asset = LakeAsset(declared, namespace, inputs, config, clock or first, shown, partitions_def, upkeep)
+    first = next(iter(tables_of(*inputs.values())), None)
+    asset = LakeAsset(declared, namespace, inputs, config, driving_table or first, shown, partitions_def, upkeep)
     asset.check()
     return asset.build()
 

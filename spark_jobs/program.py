@@ -21,7 +21,7 @@ from spark_jobs.lake.files.rows import path_rows, table_rows
 from spark_jobs.lake.files.write import conform
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Place
-from spark_jobs.lake.run.binding import Binding, Source
+from spark_jobs.lake.run.binding import Binding, Source, tables_of
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.reads import files_size, is_path, refuse_quarantined_path
 from spark_jobs.lake.session.catalogue import load_table, open_catalogue
@@ -71,7 +71,7 @@ def run_step(
         namespace=namespace,
         inputs=sources,
         config=config,
-        clock=follow or (tables[0] if tables else None),
+        driving_table=follow or (tables[0] if tables else None),
         only=increment if increment is not None or tables or step.discover is not None else 0,
     )
     catalogue = open_catalogue(settings)
@@ -125,7 +125,7 @@ def _to_parquet(
         raise ConfigError(f"{step.name}: input {missing[0]} is missing; give --input {missing[0]}=TABLE_OR_PARQUET")
     _require_there(settings, sources)
     spark = start_session(settings)
-    given = [one for source in sources.values() for one in ((source,) if isinstance(source, str) else source)]
+    given = tables_of(*sources.values())
     if all(_is_local(one) for one in given):
         follow_input(spark, map(files_size, given))
     frames = {name: _read(spark, source) for name, source in sources.items()}
@@ -137,7 +137,7 @@ def _to_parquet(
         if listing is None:
             raise InputError(f"{step.name}: its source has nothing to read; check the config")
         frames[step.inputs[0]] = spark.createDataFrame(listing)
-    binding = Binding(step, "program", {}, config, clock="program.arrivals", unbound=True)
+    binding = Binding(step, "program", {}, config, driving_table="program.arrivals", unbound=True)
     output = binding.call(frames, lambda: spark, increment, 0, ObjectFolder(f"{path.absolute()}/landed"))
     for table in step.tables:
         target = path if len(step.tables) == 1 else path / table.name
@@ -153,7 +153,7 @@ def _require_there(settings: LakeSettings, sources: Mapping[str, Source]) -> Non
     Raises:
         InputError: names the first one.
     """
-    everything = [one for source in sources.values() for one in ((source,) if isinstance(source, str) else source)]
+    everything = tables_of(*sources.values())
     for one in everything:
         if _is_local(one) and not Path(one).exists():
             raise InputError(f"{one}: no such file or folder; give --input NAME=TABLE_OR_PARQUET")

@@ -281,7 +281,7 @@ def _check_continues(
         if source.name not in found or source.name not in before:
             continue
         pin, then = found[source.name].pin, before[source.name].pin
-        covered = covered_rows(before[source.name].stretches, before[source.name].rows)
+        covered = covered_rows(before[source.name].read_runs, before[source.name].rows)
         way_out = f"remove {source.name} and add the table under a new name, where it starts at row 0"
         if pin.table_uuid != then.table_uuid:
             findings.conflict(

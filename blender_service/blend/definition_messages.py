@@ -5,13 +5,13 @@ The values have the names of the messages' fields, so most of them are converted
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from blender_service.blend.requests import OnExhausted, SourceChange, SourceSpec, Stage
+from blender_service.blend.requests import BlendSpec, OnExhausted, UpdateSpec
 from headrace.blender.v1 import blends_pb2
 
 ON_EXHAUSTED: Final[Mapping[blends_pb2.OnExhausted, OnExhausted]] = {
@@ -136,53 +136,51 @@ class SegmentDescription:
 
 
 @dataclass(frozen=True)
-class BlendDescription:
-    """The rows [0, offset) of a blend by source, and the segments of the whole blend, as the server describes them."""
+class Description:
+    """A blend at an offset.
 
-    blend: Blend
+    Attributes:
+        offset: rows [0, offset) are described.
+        tokens: of those rows, padding included.
+        sources: all that take part somewhere, ascending by name.
+        segments: of the whole blend.
+    """
+
     offset: int
     tokens: int
     sources: tuple[SourceDescription, ...]
     segments: tuple[SegmentDescription, ...]
 
 
-def create_request(
-    sources: Sequence[SourceSpec],
-    seed: int,
-    name: str,
-    block_rows: int,
-    group_blocks: int,
-    schedule: Sequence[Stage],
-    allow_repeat: bool,
-    evals: str,
-) -> blends_pb2.CreateBlendRequest:  # one parameter per field of the message
+@dataclass(frozen=True)
+class BlendDescription(Description):
+    """A blend, and what it is at an offset, as the server describes them."""
+
+    blend: Blend
+
+
+def create_request(spec: BlendSpec) -> blends_pb2.CreateBlendRequest:
     """Write the request that creates a blend."""
-    return blends_pb2.CreateBlendRequest(
-        sources=[source_message(source) for source in sources],
-        seed=seed,
-        name=name,
-        block_rows=block_rows,
-        group_blocks=group_blocks,
-        schedule=[stage_message(stage) for stage in schedule],
-        allow_repeat=allow_repeat,
-        evals=evals,
-    )
+    return blends_pb2.CreateBlendRequest(**_fields(spec))
 
 
-def update_request(
-    parent: str, first: Stage, name: str, allow_repeat: bool, schedule: Sequence[Stage], evals: str
-) -> blends_pb2.UpdateBlendRequest:
-    """Write the request that updates a blend."""
-    return blends_pb2.UpdateBlendRequest(
-        parent=parent,
-        from_offset=first.from_offset,
-        changes=[change_message(change) for change in first.changes],
-        align=first.align,
-        name=name,
-        allow_repeat=allow_repeat,
-        schedule=[stage_message(stage) for stage in schedule],
-        evals=evals,
-    )
+def update_request(spec: UpdateSpec) -> blends_pb2.UpdateBlendRequest:
+    """Write the request that updates a blend: the first stage is in the message itself, the others are its schedule."""
+    fields = _fields(spec)
+    first, *schedule = fields.pop("stages")
+    return blends_pb2.UpdateBlendRequest(**fields, **first, schedule=schedule)
+
+
+def _fields(spec: BlendSpec | UpdateSpec) -> dict[str, Any]:
+    """Give the fields of a request by name, those of its sources and stages included."""
+
+    def named(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        given = {name: value for name, value in pairs if value is not None}
+        if "on_exhausted" in given:
+            given["on_exhausted"] = on_exhausted_message(given["on_exhausted"])
+        return given
+
+    return asdict(spec, dict_factory=named)
 
 
 def blend_of(message: blends_pb2.Blend) -> Blend:
@@ -204,25 +202,6 @@ def continuation_of(message: blends_pb2.Continuation) -> Continuation:
     """Read the proof that a run may go on."""
     differs_from = message.differs_from if message.HasField("differs_from") else None
     return Continuation(message.from_id, message.to_id, message.offset, differs_from)
-
-
-def stage_message(stage: Stage) -> blends_pb2.Stage:
-    """Write a stage of a schedule as a message."""
-    return blends_pb2.Stage(
-        from_offset=stage.from_offset,
-        changes=[change_message(change) for change in stage.changes],
-        align=stage.align,
-    )
-
-
-def change_message(change: SourceChange) -> blends_pb2.SourceChange:
-    """Write a change of a source as a message."""
-    return blends_pb2.SourceChange(**vars(change) | {"on_exhausted": on_exhausted_message(change.on_exhausted)})
-
-
-def source_message(source: SourceSpec) -> blends_pb2.SourceSpec:
-    """Write a source of a request as a message."""
-    return blends_pb2.SourceSpec(**vars(source) | {"on_exhausted": on_exhausted_message(source.on_exhausted)})
 
 
 def description_of(message: blends_pb2.BlendDescription) -> BlendDescription:

@@ -7,33 +7,16 @@ differ by less than one row per segment (Tijdeman's bound holds from the origin 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from blender_service.blend.config import BlendConfig
-from blender_service.blend.definition_messages import SourceDescription
+from blender_service.blend.definition_messages import Description, SegmentDescription, SourceDescription
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
 from blender_service.order.epochs import epoch_of, epoch_span, row_limit
 from blender_service.order.resolved_blend import Head
-from blender_service.order.segments import OFFSET_LIMIT, Part, Segment
+from blender_service.order.segments import OFFSET_LIMIT, Part
 
 
-class BlendDescription(NamedTuple):
-    """A blend at an offset.
-
-    Attributes:
-        offset: rows [0, offset) are described.
-        tokens: of those rows, padding included.
-        sources: all that take part somewhere, ascending by name.
-        segments: of the whole blend.
-    """
-
-    offset: int
-    tokens: int
-    sources: tuple[SourceDescription, ...]
-    segments: tuple[Segment, ...]
-
-
-def describe(config: BlendConfig, head: Head, offset: int | None = None) -> BlendDescription:
+def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Description:
     """Describe the rows [0, offset) of a blend.
 
     Args:
@@ -89,7 +72,10 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Blen
                 live=pins[name].rows is None,
             )
         )
-    return BlendDescription(offset, offset * window_tokens, tuple(sources), head.segments)
+    segments = (
+        SegmentDescription(one.start, one.end, {part.name: part.weight for part in one.parts}) for one in head.segments
+    )
+    return Description(offset, offset * window_tokens, tuple(sources), tuple(segments))
 
 
 def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:
@@ -101,7 +87,7 @@ def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:
     last = {part.name: (part, segment.end) for segment in head.segments for part in segment.parts}
     found: dict[str, int] = {}
     for name, (part, end) in last.items():
-        limit = row_limit(part.stretches, max_epochs.get(name, 0))
+        limit = row_limit(part.read_runs, max_epochs.get(name, 0))
         if end is not None and limit is not None and (part.end_row or 0) >= limit:
             found[name] = end
     return found
@@ -113,6 +99,6 @@ def _epochs(part: Part | None, rows: int) -> float | None:
         return None
     if part is None or rows == 0:
         return 0.0
-    epoch = epoch_of(part.stretches, rows - 1)
-    first, end = epoch_span(part.stretches, epoch)
+    epoch = epoch_of(part.read_runs, rows - 1)
+    first, end = epoch_span(part.read_runs, epoch)
     return epoch + (rows - first) / (end - first)

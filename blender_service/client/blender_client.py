@@ -36,7 +36,7 @@ from blender_service.blend.definition_messages import (
     description_of,
     update_request,
 )
-from blender_service.blend.requests import SourceChange, SourceSpec, Stage
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
 from blender_service.client.channel import DEFAULT_IDENTITY, Identity, open_channel
 from blender_service.client.retry import Backoff
 from blender_service.client.row_stream import RowStream
@@ -130,8 +130,9 @@ class BlenderClient:
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
-        request = create_request(sources, seed, name, block_rows, group_blocks, schedule, allow_repeat, evals)
-        return blend_of(self._call("CreateBlend", request))
+        stages = tuple(schedule)
+        spec = BlendSpec(tuple(sources), seed, name, block_rows, group_blocks, stages, allow_repeat, evals)
+        return blend_of(self._call("CreateBlend", create_request(spec)))
 
     def update_blend(
         self,
@@ -161,9 +162,9 @@ class BlenderClient:
             InvalidBlendError: with every mistake of the request.
             UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
         """
-        first = Stage(from_offset, tuple(changes), align)
-        request = update_request(parent, first, name, allow_repeat, schedule, evals)
-        return blend_of(self._call("UpdateBlend", request))
+        stages = (Stage(from_offset, tuple(changes), align), *schedule)
+        spec = UpdateSpec(parent, stages, name, allow_repeat, evals)
+        return blend_of(self._call("UpdateBlend", update_request(spec)))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
         """Describe what a blend has read at an offset, and when its sources run out.

@@ -1,7 +1,7 @@
 """Map the k-th read of a source to an ordinal of its table, across epochs and growth.
 
-The reads of a source are cut into stretches, each with a range of ordinals and a way to order them. A source that never
-changes has one stretch: epochs of N rows without end. Where its table grows in epoch e, the stretches of that epoch are
+The reads of a source are cut into runs, each with a range of ordinals and a way to order them. A source that never
+changes has one run of reads: epochs of N rows without end. Where its table grows in epoch e, the runs of that epoch are
 kept to its end, the new rows follow as an extent of the same epoch, shuffled among themselves, and the next epochs go
 over all rows::
 
@@ -21,12 +21,12 @@ from typing import NamedTuple
 from blender_service.exceptions import ShrunkSourceError
 
 
-class Stretch(NamedTuple):
+class ReadRun(NamedTuple):
     """Consecutive reads of one source whose ordinals follow one rule.
 
     Attributes:
         first: number k of its first read.
-        rows: how many reads it has, None without end; whole epochs, but for a live stretch that was cut.
+        rows: how many reads it has, None without end; whole epochs, but for a live run of reads that was cut.
         base: smallest ordinal that it gives.
         size: rows of one epoch, the ordinals [base, base + size); 0 for rows in the order of their ordinals.
         epoch: of its first row.
@@ -45,52 +45,52 @@ class Stretch(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Ordinal after the largest that it gives; only for a stretch that has an end."""
+        """Ordinal after the largest that it gives; only for a run of reads that has an end."""
         return self.base + (self.size or self.rows or 0)
 
 
-Stretches = tuple[Stretch, ...]
+ReadRuns = tuple[ReadRun, ...]
 
 
-def fresh_stretches(rows: int | None) -> Stretches:
-    """Give the stretches of a source of which no row was read.
+def fresh_read_runs(rows: int | None) -> ReadRuns:
+    """Give the runs of reads of a source of which no row was read.
 
     Args:
         rows: N of the pinned snapshot, None for a live source.
     """
-    return (Stretch(0, None, 0, rows or 0, 0),)
+    return (ReadRun(0, None, 0, rows or 0, 0),)
 
 
-def stretch_of(stretches: Stretches, row: int) -> Stretch:
-    """Find the stretch that a row of the source belongs to."""
-    return next(stretch for stretch in reversed(stretches) if stretch.first <= row)
+def read_run_of(read_runs: ReadRuns, row: int) -> ReadRun:
+    """Find the run of reads that a row of the source belongs to."""
+    return next(read_run for read_run in reversed(read_runs) if read_run.first <= row)
 
 
-def epoch_of(stretches: Stretches, row: int) -> int:
+def epoch_of(read_runs: ReadRuns, row: int) -> int:
     """Give the epoch of a row of the source."""
-    stretch = stretch_of(stretches, row)
-    return stretch.epoch + (row - stretch.first) // stretch.size if stretch.size else stretch.epoch
+    read_run = read_run_of(read_runs, row)
+    return read_run.epoch + (row - read_run.first) // read_run.size if read_run.size else read_run.epoch
 
 
-def epoch_span(stretches: Stretches, epoch: int) -> tuple[int, int]:
+def epoch_span(read_runs: ReadRuns, epoch: int) -> tuple[int, int]:
     """Give the first row of an epoch and the row after its last one."""
-    held = _stretches_of_epoch(stretches, epoch)
+    held = _read_runs_of_epoch(read_runs, epoch)
     return held[0].first, held[-1].first + (held[-1].rows or 0)
 
 
-def covered_rows(stretches: Stretches, consumed: int) -> int:
+def covered_rows(read_runs: ReadRuns, consumed: int) -> int:
     """Count the ordinals that a source has read by the end of its epoch; an update needs a table of that many.
 
     `consumed` is the number of rows read so far, at least 1.
     """
-    return max(stretch.reach for stretch in _to_end_of_epoch(stretches, consumed))
+    return max(read_run.reach for read_run in _to_end_of_epoch(read_runs, consumed))
 
 
-def continue_stretches(stretches: Stretches, consumed: int, old_rows: int | None, new_rows: int | None) -> Stretches:
-    """Give the stretches of a source after an update.
+def continue_read_runs(read_runs: ReadRuns, consumed: int, old_rows: int | None, new_rows: int | None) -> ReadRuns:
+    """Give the runs of reads of a source after an update.
 
     Args:
-        stretches: before it.
+        read_runs: before it.
         consumed: rows read so far, >= 1.
         old_rows: N before, None if it was live.
         new_rows: N from now on, at least `covered_rows`; None if it is live now.
@@ -99,56 +99,58 @@ def continue_stretches(stretches: Stretches, consumed: int, old_rows: int | None
         ShrunkSourceError: N is less, so some row would be named that is not there, or never be read.
     """
     if old_rows == new_rows:
-        return stretches
-    kept = _to_end_of_epoch(stretches, consumed)
-    covered = max(stretch.reach for stretch in kept)
-    epoch = epoch_of(stretches, consumed - 1)
+        return read_runs
+    kept = _to_end_of_epoch(read_runs, consumed)
+    covered = max(read_run.reach for read_run in kept)
+    epoch = epoch_of(read_runs, consumed - 1)
     end = kept[-1].first + (kept[-1].rows or 0)
     if new_rows is None:
-        return (*kept, Stretch(end, None, covered, 0, epoch))
+        return (*kept, ReadRun(end, None, covered, 0, epoch))
     if new_rows < covered:
         raise ShrunkSourceError(
             f"source: {covered} rows are read by the end of epoch {epoch}, the snapshot has {new_rows}; remove the "
             "source, and add its table under a new name, where it starts at row 0"
         )
     if new_rows > covered:
-        kept = (*kept, Stretch(end, new_rows - covered, covered, new_rows - covered, epoch))
+        kept = (*kept, ReadRun(end, new_rows - covered, covered, new_rows - covered, epoch))
         end += new_rows - covered
-    return (*kept, Stretch(end, None, 0, new_rows, epoch + 1))
+    return (*kept, ReadRun(end, None, 0, new_rows, epoch + 1))
 
 
-def row_limit(stretches: Stretches, max_epochs: int) -> int | None:
+def row_limit(read_runs: ReadRuns, max_epochs: int) -> int | None:
     """Count the rows that a source can give in all, None without end.
 
     Args:
-        stretches: of the source.
+        read_runs: of the source.
         max_epochs: passes over it, 0 for no end. With fewer than were read already, the limit is below the rows read.
     """
-    if max_epochs == 0 or stretches[-1].size == 0:
+    if max_epochs == 0 or read_runs[-1].size == 0:
         return None
-    held = _stretches_of_epoch(stretches, max_epochs - 1)
+    held = _read_runs_of_epoch(read_runs, max_epochs - 1)
     if not held:
-        return stretches[0].first
+        return read_runs[0].first
     return held[-1].first + (held[-1].rows or 0)
 
 
-def _to_end_of_epoch(stretches: Stretches, consumed: int) -> Stretches:
-    """Keep what belongs to the epoch of the last row read; a live stretch ends with that row."""
+def _to_end_of_epoch(read_runs: ReadRuns, consumed: int) -> ReadRuns:
+    """Keep what belongs to the epoch of the last row read; a live run of reads ends with that row."""
     kept = []
-    for stretch in _stretches_of_epoch(stretches, epoch_of(stretches, consumed - 1)):
-        rows = stretch.rows if stretch.rows is not None else max(0, consumed - stretch.first)
+    for read_run in _read_runs_of_epoch(read_runs, epoch_of(read_runs, consumed - 1)):
+        rows = read_run.rows if read_run.rows is not None else max(0, consumed - read_run.first)
         if rows:
-            kept.append(stretch._replace(rows=rows))
+            kept.append(read_run._replace(rows=rows))
     return tuple(kept)
 
 
-def _stretches_of_epoch(stretches: Sequence[Stretch], epoch: int) -> Stretches:
-    """Cut the stretches down to one epoch."""
+def _read_runs_of_epoch(read_runs: Sequence[ReadRun], epoch: int) -> ReadRuns:
+    """Cut the runs of reads down to one epoch."""
     found = []
-    for stretch in stretches:
-        turn = epoch - stretch.epoch
-        if stretch.size == 0 and turn == 0:
-            found.append(stretch)
-        elif stretch.size and turn >= 0 and (stretch.rows is None or turn < stretch.rows // stretch.size):
-            found.append(stretch._replace(first=stretch.first + turn * stretch.size, rows=stretch.size, epoch=epoch))
+    for read_run in read_runs:
+        turn = epoch - read_run.epoch
+        if read_run.size == 0 and turn == 0:
+            found.append(read_run)
+        elif read_run.size and turn >= 0 and (read_run.rows is None or turn < read_run.rows // read_run.size):
+            found.append(
+                read_run._replace(first=read_run.first + turn * read_run.size, rows=read_run.size, epoch=epoch)
+            )
     return tuple(found)

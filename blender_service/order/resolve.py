@@ -1,6 +1,6 @@
 """Resolve offsets of a blend: a pure function from (config, offset) to (source, epoch, ordinal).
 
-The cycle of an offset's segment gives the source (`interleave`); the stretches of the source give the epoch of its k-th
+The cycle of an offset's segment gives the source (`interleave`); the read_runs of the source give the epoch of its k-th
 read (`epochs`), and the epoch's grouped permutation gives the ordinal (`resolve_kernel`). Any offset costs the same,
 however far it is.
 """
@@ -51,12 +51,12 @@ class ResolvedRows(NamedTuple):
 
 
 class _SegmentArrays(NamedTuple):
-    """The arguments of `resolve_rows` for a segment of n sources and G stretches; `source` is (n,) index into names."""
+    """The arguments of `resolve_rows` for a segment of n sources and G runs of reads; `source` indexes names, (n,)."""
 
     source: Int64Array
     parts: Int64Array
     keys: UInt64Array
-    stretches: Int64Array
+    read_runs: Int64Array
 
 
 class BlendOrder:
@@ -110,7 +110,7 @@ class BlendOrder:
             segment.cycle.rank,
             arrays.parts,
             arrays.keys,
-            arrays.stretches,
+            arrays.read_runs,
             self._block_rows,
             self._group_blocks,
         )
@@ -120,13 +120,15 @@ class BlendOrder:
         """Lay a segment out for the kernel."""
         parts = self.segments[index].parts
         source = np.array([self._index[part.name] for part in parts], dtype=np.int64)
-        stretches = [
-            (stretch.first, stretch.base, stretch.size, stretch.epoch) for part in parts for stretch in part.stretches
+        read_runs = [
+            (read_run.first, read_run.base, read_run.size, read_run.epoch)
+            for part in parts
+            for read_run in part.read_runs
         ]
-        stretch_ends = np.cumsum([len(part.stretches) for part in parts], dtype=np.int64)
+        read_run_ends = np.cumsum([len(part.read_runs) for part in parts], dtype=np.int64)
         facts = np.array([(part.weight, part.first_row) for part in parts], dtype=np.int64)
         return _SegmentArrays(
-            source, np.column_stack([facts, stretch_ends]), self._keys[source], np.array(stretches, dtype=np.int64)
+            source, np.column_stack([facts, read_run_ends]), self._keys[source], np.array(read_runs, dtype=np.int64)
         )
 
     def _by_segment(self, offsets: Int64Array) -> list[tuple[int, Int64Array]]:

@@ -89,7 +89,7 @@ def resolve_rows(
     cycle_rank: Int32Array,
     parts: Int64Array,
     keys: UInt64Array,
-    stretches: Int64Array,
+    read_runs: Int64Array,
     block_rows: int,
     group_blocks: int,
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -99,9 +99,9 @@ def resolve_rows(
         distances: (R,) rows counted from the segment's origin, any order.
         cycle_source: (P,) source of each slot of the cycle.
         cycle_rank: (P,) earlier slots of the same source.
-        parts: (n, 3) of each source: rows in a cycle, rows read before the origin, stretches up to and with its own.
+        parts: (n, 3) of each source: rows in a cycle, rows read before the origin, runs up to and with its own.
         keys: (n,) permutation keys.
-        stretches: (G, 4) of each stretch: first row, base, size of an epoch (0: in the order of the ordinals), epoch.
+        read_runs: (G, 4) of each run: first row, base, size of an epoch (0: in the order of the ordinals), epoch.
         block_rows: rows of a block.
         group_blocks: blocks of a group.
 
@@ -113,7 +113,7 @@ def resolve_rows(
     epochs = np.empty(row_count, dtype=np.int64)
     ordinals = np.empty(row_count, dtype=np.int64)
 
-    # What one epoch of one source needs is computed once and kept until the source moves to another epoch or stretch.
+    # What one epoch of one source needs is computed once and kept until the source moves to another epoch or run.
     known = np.full((source_count, 2), -1, dtype=np.int64)
     words = np.zeros((source_count, 3), dtype=np.uint64)
     bounds = np.zeros((source_count, 6), dtype=np.int64)
@@ -125,16 +125,16 @@ def resolve_rows(
         slot = distances[row] - turn * cycle_rows
         i = np.int64(cycle_source[slot])
         k = parts[i, 1] + turn * parts[i, 0] + cycle_rank[slot]
-        stretch = parts[i, 2] - 1
-        while stretches[stretch, 0] > k:
-            stretch -= 1
-        position, base = k - stretches[stretch, 0], stretches[stretch, 1]
-        size, epoch = stretches[stretch, 2], stretches[stretch, 3]
+        read_run = parts[i, 2] - 1
+        while read_runs[read_run, 0] > k:
+            read_run -= 1
+        position, base = k - read_runs[read_run, 0], read_runs[read_run, 1]
+        size, epoch = read_runs[read_run, 2], read_runs[read_run, 3]
         if size > 0:
             epochs_before = position // size
             epoch += epochs_before
-            if known[i, 0] != epoch or known[i, 1] != stretch:
-                known[i, 0], known[i, 1] = epoch, stretch
+            if known[i, 0] != epoch or known[i, 1] != read_run:
+                known[i, 0], known[i, 1] = epoch, read_run
                 blocks[i] = -1
                 word = mix(mix(mix(keys[i]) + np.uint64(epoch)) + np.uint64(base))
                 _start_epoch(i, word, size, block_rows, group_blocks, words, bounds)

@@ -2,7 +2,7 @@
 
 A head is derived from the configs of a blend and its ancestors alone. It is stored beside the config, outside its hash,
 so that reading or updating a blend costs one config however long the chain of updates is; a head that is lost, damaged
-or of another version is computed again. Values that repeat (pins, stretches) are written once, and then by number.
+or of another version is computed again. Values that repeat (pins, runs of reads) are written once, and then by number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from blender_service.order.epochs import Stretch
+from blender_service.order.epochs import ReadRun
 from blender_service.order.segments import Part, Pin, Segment
 
 HEAD_VERSION: Final = 1
@@ -77,7 +77,7 @@ class Head(NamedTuple):
 def encode_head(head: Head) -> bytes:
     """Write a head: the SHA-256 of the rest in hex, a line end, and compressed JSON."""
     pins: _Numbering[Pin] = _Numbering()
-    stretches: _Numbering[tuple[Stretch, ...]] = _Numbering()
+    read_runs: _Numbering[tuple[ReadRun, ...]] = _Numbering()
     names: _Numbering[str] = _Numbering()
     segments = [
         [
@@ -85,7 +85,7 @@ def encode_head(head: Head) -> bytes:
             segment.start,
             segment.end,
             [
-                [names.number(part.name), part.weight, part.first_row, part.end_row, stretches.number(part.stretches),
+                [names.number(part.name), part.weight, part.first_row, part.end_row, read_runs.number(part.read_runs),
                  pins.number(part.pin)]
                 for part in segment.parts
             ],
@@ -98,7 +98,7 @@ def encode_head(head: Head) -> bytes:
             "lineage": head.lineage,
             "names": names.values,
             "pins": pins.values,
-            "legs": stretches.values,
+            "legs": read_runs.values,
             "segments": segments,
         },
         separators=(",", ":"),
@@ -117,7 +117,7 @@ def decode_head(blend_id: str, content: bytes) -> Head | None:
         return None
     names = stored["names"]
     pins = [Pin(*pin) for pin in stored["pins"]]
-    stretches = [tuple(Stretch(*stretch) for stretch in chain) for chain in stored["legs"]]
+    read_runs = [tuple(ReadRun(*read_run) for read_run in chain) for chain in stored["legs"]]
     make_part: Callable[[Any], Part] = Part._make
     segments = tuple(
         Segment(
@@ -125,7 +125,7 @@ def decode_head(blend_id: str, content: bytes) -> Head | None:
             start,
             end,
             tuple(
-                make_part((names[name], weight, first_row, end_row, stretches[chain], pins[pin]))
+                make_part((names[name], weight, first_row, end_row, read_runs[chain], pins[pin]))
                 for name, weight, first_row, end_row, chain, pin in parts
             ),
         )

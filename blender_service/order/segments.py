@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from blender_service.exceptions import ExhaustedSourceError
-from blender_service.order.epochs import Stretches, continue_stretches, fresh_stretches, row_limit
+from blender_service.order.epochs import ReadRuns, continue_read_runs, fresh_read_runs, row_limit
 from blender_service.order.interleave import Cycle, build_cycle, reduce_weights
 
 OFFSET_LIMIT: Final = 1 << 62  # offset + rows of any read then fits an int64 with a bit to spare
@@ -71,7 +71,7 @@ class Part(NamedTuple):
         weight: rows in one cycle; the weights of a segment have no common divisor.
         first_row: rows that the source had given before the segment's origin.
         end_row: rows that it has given at the segment's end, None without end.
-        stretches: map its k-th read to an ordinal.
+        read_runs: map its k-th read to an ordinal.
         pin: where its rows are; the latest pin of a source covers the rows of all earlier ones.
     """
 
@@ -79,7 +79,7 @@ class Part(NamedTuple):
     weight: int
     first_row: int
     end_row: int | None
-    stretches: Stretches
+    read_runs: ReadRuns
     pin: Pin
 
 
@@ -125,12 +125,12 @@ class Progress(NamedTuple):
 
     Attributes:
         rows: rows it has given.
-        stretches: map its reads, past and future, to ordinals.
+        read_runs: map its reads, past and future, to ordinals.
         pin: where its rows were.
     """
 
     rows: int
-    stretches: Stretches
+    read_runs: ReadRuns
     pin: Pin
 
 
@@ -150,7 +150,7 @@ def resolve_segments(
     segments = list(kept)
     progress = consumed(segments)
     taken = {source.name: _continue_source(source, progress.get(source.name)) for source in sources}
-    limits = {source.name: row_limit(taken[source.name].stretches, source.max_epochs) for source in sources}
+    limits = {source.name: row_limit(taken[source.name].read_runs, source.max_epochs) for source in sources}
     offset = from_offset
     while True:
         spent = {name for name, limit in limits.items() if limit is not None and taken[name].rows >= limit}
@@ -168,7 +168,7 @@ def resolve_segments(
         if segment.end is None:
             return segments
         offset = segment.end
-        taken |= {part.name: Progress(part.end_row or 0, part.stretches, part.pin) for part in segment.parts}
+        taken |= {part.name: Progress(part.end_row or 0, part.read_runs, part.pin) for part in segment.parts}
 
 
 def cut_segments(segments: Sequence[Segment], offset: int) -> list[Segment]:
@@ -184,16 +184,16 @@ def consumed(segments: Sequence[Segment]) -> dict[str, Progress]:
     found: dict[str, Progress] = {}
     for segment in segments:
         for part in segment.parts:
-            found[part.name] = Progress(part.end_row or 0, part.stretches, part.pin)
+            found[part.name] = Progress(part.end_row or 0, part.read_runs, part.pin)
     return found
 
 
 def _continue_source(source: SourceOrder, before: Progress | None) -> Progress:
     """Start a source, or continue it after the last row read."""
     if before is None or before.rows == 0:
-        return Progress(0, fresh_stretches(source.pin.rows), source.pin)
+        return Progress(0, fresh_read_runs(source.pin.rows), source.pin)
     return Progress(
-        before.rows, continue_stretches(before.stretches, before.rows, before.pin.rows, source.pin.rows), source.pin
+        before.rows, continue_read_runs(before.read_runs, before.rows, before.pin.rows, source.pin.rows), source.pin
     )
 
 
@@ -213,7 +213,7 @@ def _segment_at(
     for index, (source, weight) in enumerate(zip(active, weights, strict=True)):
         own = taken[source.name]
         first_row = before.parts[index].first_row if goes_on and before is not None else own.rows
-        parts.append(Part(source.name, weight, first_row, None, own.stretches, own.pin))
+        parts.append(Part(source.name, weight, first_row, None, own.read_runs, own.pin))
     segment = Segment(origin, start, None, tuple(parts))
     cycle_rows, cycle = segment.cycle_rows, segment.cycle
     ends: list[int] = []

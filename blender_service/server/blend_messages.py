@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from blender_service.blend.config import BlendConfig, Source
-from blender_service.blend.definition_messages import ON_EXHAUSTED, on_exhausted_message, values_of
-from blender_service.blend.describe import BlendDescription
+from blender_service.blend.definition_messages import ON_EXHAUSTED, Description, on_exhausted_message, values_of
 from blender_service.blend.requests import (
     DEFAULT_BLOCK_ROWS,
     DEFAULT_GROUP_BLOCKS,
@@ -38,7 +37,7 @@ def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) ->
 
 
 def description_message(
-    blend: blends_pb2.Blend, description: BlendDescription, excised: Mapping[str, int], evals: Mapping[str, str]
+    blend: blends_pb2.Blend, description: Description, excised: Mapping[str, int], evals: Mapping[str, str]
 ) -> blends_pb2.BlendDescription:
     """Describe a blend at an offset to a client."""
     return blends_pb2.BlendDescription(
@@ -55,8 +54,8 @@ def description_message(
             blends_pb2.SegmentDescription(
                 start=segment.start,
                 end=segment.end,
-                names=[part.name for part in segment.parts],
-                weights=segment.weights,
+                names=segment.weights.keys(),
+                weights=segment.weights.values(),
             )
             for segment in description.segments[:SEGMENTS_SHOWN]
         ],
@@ -65,16 +64,13 @@ def description_message(
 
 def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
     """Read a request to create a blend."""
-    return BlendSpec(
-        sources=tuple(_source_spec_of(source) for source in request.sources),
-        seed=request.seed,
-        name=request.name,
-        block_rows=request.block_rows or DEFAULT_BLOCK_ROWS,
-        group_blocks=request.group_blocks or DEFAULT_GROUP_BLOCKS,
-        schedule=tuple(_stage_of(stage) for stage in request.schedule),
-        allow_repeat=request.allow_repeat,
-        evals=request.evals,
-    )
+    read = {
+        "sources": tuple(_source_spec_of(source) for source in request.sources),
+        "block_rows": request.block_rows or DEFAULT_BLOCK_ROWS,
+        "group_blocks": request.group_blocks or DEFAULT_GROUP_BLOCKS,
+        "schedule": tuple(_stage_of(stage) for stage in request.schedule),
+    }
+    return BlendSpec(**values_of(request) | read)
 
 
 def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:

@@ -17,7 +17,8 @@ from pyiceberg.table import Table
 from blender_service.auth.visible_lake import MayCreate, MayRead, VisibleBlends, visible_catalogue
 from blender_service.blend.config import BLEND_ID, BlendConfig
 from blender_service.blend.create import Draft, delete_blend, draft_blend, draft_update, store_drafts
-from blender_service.blend.describe import BlendDescription, describe
+from blender_service.blend.definition_messages import Description
+from blender_service.blend.describe import describe
 from blender_service.blend.requests import BlendSpec, UpdateSpec
 from blender_service.blend.store import BlendStore, not_found, open_store
 from blender_service.exceptions import (
@@ -192,7 +193,7 @@ class Blender:
         """Give the order of a blend's rows by its full id."""
         return self._open(blend_id).order
 
-    def describe(self, blend_id: str, offset: int | None = None) -> BlendDescription:
+    def describe(self, blend_id: str, offset: int | None = None) -> Description:
         """Describe what a blend has read at an offset; see `blend.describe`."""
         config, head, _ = self._open(blend_id)
         return describe(config, head, offset)

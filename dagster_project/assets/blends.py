@@ -21,7 +21,7 @@ from spark_jobs.filters.contamination.decontaminated import present_evals
 
 if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
-    from blender_service.blend.describe import BlendDescription
+    from blender_service.blend.definition_messages import Description
     from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
     from blender_service.server.blender import Blender
 
@@ -219,7 +219,7 @@ def _stage(stage: StageDeclaration) -> Stage:
     return Stage(stage.from_offset, (*weights, *others), stage.align)
 
 
-def _metadata(config: BlendConfig, description: BlendDescription, end: int | None) -> dict[str, Any]:
+def _metadata(config: BlendConfig, description: Description, end: int | None) -> dict[str, Any]:
     """The metadata that the UI shows of a blend."""
     lines = [
         "| source | table | rows | % of rows | epochs | runs out at row |",

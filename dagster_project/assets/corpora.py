@@ -27,7 +27,7 @@ from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.run.binding import Source, tables_of
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
@@ -38,7 +38,7 @@ from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
 
-CLOCK = "increments"  # table whose increments every step of the corpus follows
+DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
 _MEMBERS = (increments, members, revisions)
 _STAGES = {"dedup": "2_duplicates", "clusters": "3_selection", "filters": "3_selection", "code": "4_tokens"}
 
@@ -173,14 +173,14 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
             chain.append((packed_step(dataset, length), packing, config, "packing"))
     _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
-    read = {one for _, inputs, *_ in chain for source in inputs.values() for one in _tables(source)}
+    read = {one for _, inputs, *_ in chain for one in tables_of(*inputs.values())}
     return [
         step_asset(
             made,
             name,
             inputs,
             bind_config(made.config, f"{name}/{made.name}", {**config, **declared.steps.get(made.name, {})}),
-            clock=own(CLOCK),
+            driving_table=own(DRIVING_TABLE),
             presentation=Presentation(
                 group=f"{name}_{_stage(made, domain, any(own(table.name) in read for table in made.tables))}",
                 owners=declared.owners,
@@ -201,10 +201,6 @@ def _stage(made: Step, domain: str, is_read: bool) -> str:
     if made.numbered:
         return "5_packed"
     return _STAGES.get(domain, "4_tokens") if is_read else "measures"
-
-
-def _tables(source: Source) -> tuple[str, ...]:
-    return (source,) if isinstance(source, str) else tuple(source)
 
 
 def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:

@@ -40,10 +40,10 @@ from spark_jobs.sources.schema_changes import schema_changes
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 
-CLOCK = "arrivals"  # table whose increments every step of the dataset follows
+DRIVING_TABLE = "arrivals"  # table whose increments every step of the dataset follows
 POLICY_SOURCES = ("documents", "metadata", "config")  # names that rules and steps have for something else
 _OWN_TABLES = (
-    CLOCK,
+    DRIVING_TABLE,
     "provenance",
     "repositories",
     "ocr_report",
@@ -151,7 +151,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         *([] if landing else [(documents, {}, intake, "sources")]),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
         *(
-            (schema_changes, {"arrivals": f"{name}.{CLOCK}"}, intake, "sources")
+            (schema_changes, {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources")
             for _ in range(declared.source.get("kind") in ("api", "stream"))
         ),
         *_texts(declared, audit, actions),
@@ -182,7 +182,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
             bind_config(
                 made.config, f"{name}/{made.table.name}", {**config, **declared.steps.get(made.table.name, {})}
             ),
-            clock=f"{name}.{CLOCK}",
+            driving_table=f"{name}.{DRIVING_TABLE}",
             presentation=Presentation(
                 owners=declared.owners,
                 domain=domain,

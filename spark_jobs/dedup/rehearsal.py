@@ -125,8 +125,8 @@ def _joined(bags: pa.RecordBatch) -> None:
     pool = _batch({**{name: bags.column(name) for name in bags.schema.names}, **flags})
     lowest = Fraction(1, 10)
     records = list(prefix_records(iter([pool]), counters, (lowest,), 1))
-    for leaders in (1, 8, None):
-        list(list_candidates(iter(records), (lowest,), leaders, 0, 1000))
+    for pivots in (1, 8, None):
+        list(list_candidates(iter(records), (lowest,), pivots, 0, 1000))
     gone = pa.array([0] * bags.num_rows, pa.int32())
     sample = pa.table({name: bags.column(name) for name in ("doc_id", "kind", *BAG)}).append_column("gone", gone)
     least = KindThreshold.model_validate(0.1)

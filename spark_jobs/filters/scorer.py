@@ -28,7 +28,7 @@ from pydantic import BaseModel
 from spark_jobs.exceptions import InputError, StepDeclarationError, StepRunError
 from spark_jobs.lake.declare.step import NoConfig, Scope, Step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.files.late_columns import map_rows
+from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan, Or
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -34,7 +33,6 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
     SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -70,10 +68,12 @@ from spark_jobs.packing.generations import (
     NAMED_ROWS_PROPERTY,
     SUCCESSORS_PROPERTY,
     ServedHead,
+    move_tags,
     properties_at,
     served_heads,
     stamp,
-    successors,
+    tag_named,
+    tags_of,
     with_named_rows,
     with_successor,
 )
@@ -175,7 +175,7 @@ def excise(
         heads = [head for head in served_heads(table, pinned) if head.is_main or not head_only]
         holdings = [_holding(identifier, table, head, wanted) for head in reversed(heads)]
         holdings = [holding for holding in holdings if holding.runs]
-        tags = _tags(table)
+        tags = tags_of(table)
         found = Excised(identifier, tuple(sorted(frozenset().union(*(holding.doc_ids for holding in holdings)))))
         for number, holding in enumerate(holdings):
             later = frozenset().union(*(other.doc_ids for other in holdings[number + 1 :]))
@@ -188,9 +188,11 @@ def excise(
         if head_only:  # last, since what is listed is not looked for again
             record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
             return found
-        _move_tags(lake.catalogue, identifier)
+        move_tags(lake.catalogue, identifier)
         after = lake.catalogue.load_table(identifier)
-        moved = tuple(name for name, snapshot_id in _tags(after).items() if tags.get(name, snapshot_id) != snapshot_id)
+        moved = tuple(
+            name for name, snapshot_id in tags_of(after).items() if tags.get(name, snapshot_id) != snapshot_id
+        )
         return replace(found, tags_moved=moved, left=tuple(_left(identifier, after, wanted)))
 
 
@@ -320,9 +322,9 @@ def _publish_beside_main(lake: Lake, written: Written, head: ServedHead, propert
         )
 
     def updates(now: IcebergTable) -> tuple[TableUpdate, ...]:
-        names = [name for name, snapshot_id in _tags(now).items() if snapshot_id in head.covered]
+        names = [name for name, snapshot_id in tags_of(now).items() if snapshot_id in head.covered]
         return (
-            *(_tag(name, written.snapshot_id) for name in names or [f"blend_{written.snapshot_id}"]),
+            *(tag_named(name, written.snapshot_id) for name in names or [f"blend_{written.snapshot_id}"]),
             RemoveSnapshotRefUpdate(ref_name=written.branch),
             SetPropertiesUpdate(updates=dict(properties)),
         )
@@ -395,33 +397,3 @@ def _row(
         engine=None,
         run_id=lake.run_id,
     )
-
-
-def _tags(table: IcebergTable) -> dict[str, int]:
-    """The snapshot that each tag of a table names, by the tag's name."""
-    return {
-        name: ref.snapshot_id
-        for name, ref in sorted(table.refs().items())
-        if ref.snapshot_ref_type == SnapshotRefType.TAG
-    }
-
-
-def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    return SetSnapshotRefUpdate(
-        ref_name=name,
-        type=SnapshotRefType.TAG,
-        snapshot_id=snapshot_id,
-        max_ref_age_ms=None,
-        max_snapshot_age_ms=None,
-        min_snapshots_to_keep=None,
-    )
-
-
-def _move_tags(catalogue: Catalog, identifier: str) -> None:
-    """Point the tags of snapshots that have a successor to the successor."""
-
-    def updates(now: IcebergTable) -> tuple[SetSnapshotRefUpdate, ...]:
-        later = successors(now)
-        return tuple(_tag(name, later[old]) for name, old in _tags(now).items() if old in later)
-
-    commit(catalogue, identifier, lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),), updates)

@@ -19,11 +19,13 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
 
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, commit
 
 SUCCESSORS_PROPERTY = "headrace.successors"
 NAMED_ROWS_PROPERTY = "headrace.named-rows"
@@ -64,7 +66,7 @@ def served_heads(table: IcebergTable, pinned: Collection[int] = ()) -> list[Serv
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     later = successors(table)
-    tagged = {ref.snapshot_id for ref in table.refs().values() if ref.snapshot_ref_type == SnapshotRefType.TAG}
+    tagged = set(tags_of(table).values())
     served = {later.get(snapshot_id, snapshot_id) for snapshot_id in tagged | set(pinned)} & by_id.keys()
     main = table.current_snapshot()
     newest_first = sorted((by_id[one] for one in served), key=lambda one: one.sequence_number or 0, reverse=True)
@@ -109,11 +111,8 @@ def with_named_rows(table: IcebergTable, head: ServedHead, successor: int) -> di
         rows = snapshot.summary.additional_properties.get("total-records") if snapshot and snapshot.summary else None
         if rows is None:
             continue
-        names = [name for name, ref in table.refs().items() if ref.snapshot_id == snapshot_id]
-        for name in (
-            str(snapshot_id),
-            *(name for name in names if table.refs()[name].snapshot_ref_type == SnapshotRefType.TAG),
-        ):
+        tags = (name for name, named in tags_of(table).items() if named == snapshot_id)
+        for name in (str(snapshot_id), *tags):
             found.setdefault(name, (str(successor), int(rows)))
     return {**noted, **found}
 
@@ -164,3 +163,34 @@ def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
         found.append(parent.snapshot_id)
         head = parent
     return found
+
+
+def tags_of(table: IcebergTable) -> dict[str, int]:
+    """The snapshot that each tag of a table names, by the tag's name."""
+    return {
+        name: ref.snapshot_id
+        for name, ref in sorted(table.refs().items())
+        if ref.snapshot_ref_type == SnapshotRefType.TAG
+    }
+
+
+def tag_named(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """A change that makes a tag name a snapshot."""
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def move_tags(catalogue: Catalog, identifier: str) -> None:
+    """Point the tags of snapshots that have a successor to the successor."""
+
+    def updates(now: IcebergTable) -> tuple[SetSnapshotRefUpdate, ...]:
+        later = successors(now)
+        return tuple(tag_named(name, later[old]) for name, old in tags_of(now).items() if old in later)
+
+    commit(catalogue, identifier, lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),), updates)

@@ -8,7 +8,7 @@
     assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, are sorted and written there
     prove      the tokens of every document in its windows are compared with `tokens`, by digests (`token_digest`)
 
-Ids never pass through Spark as lists, which it moves element by element: workers read them by Arrow (`late_columns`),
+Ids never pass through Spark as lists, which it moves element by element: workers read them by Arrow (`side_reads`),
 and they are shuffled as bytes.
 
 Memory: the driver holds the histogram (24 bytes per (bucket, length) present) and the plan (at most about 3.1 rows of
@@ -30,8 +30,8 @@ import pyarrow as pa
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step
 from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped, persist, release
-from spark_jobs.lake.files.late_columns import LateColumns, file_properties, in_file_order, located, map_rows
 from spark_jobs.lake.files.rows import FILE, ROW
+from spark_jobs.lake.files.side_reads import SideReads, file_properties, in_file_order, located, map_rows
 from spark_jobs.packing.packed_table import PackedConfig, packed_table, window_facts
 from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
@@ -152,10 +152,10 @@ def pack(
         empty = tokens.sparkSession.createDataFrame([], _WINDOWS_DDL)
         return Output({name: empty}, properties, summary=found.facts())
 
-    late = LateColumns(("input_ids",), file_properties(tokens.sparkSession))
+    reads = SideReads(("input_ids",), file_properties(tokens.sparkSession))
     file_count = -(-found.window_count // config.file_rows)
     placed = arranged.map(place_batches, _PLACEMENTS_DDL).to_frame()
-    cut = functools.partial(cut_pieces, late=late, facts=facts)
+    cut = functools.partial(cut_pieces, reads=reads, facts=facts)
     parts = in_file_order(placed, "document_start").map(cut, _PARTS_DDL).to_frame()
     file = F.expr(f"cast((ordinal - {increment.base}L) div {config.file_rows} as int)")
     of_files = dealt(parts, file_count, file, ["ordinal", "window_start"])

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
-from spark_jobs.lake.files.late_columns import map_rows
+from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.packing.windows.assemble import WindowFacts, has_exact_length, is_filled, segments_fill
 from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows
 from spark_jobs.spark_sql import DataFrame, F

@@ -167,27 +167,34 @@ def _decided(
     def ids(values: Collection[str]) -> DataFrame:
         return spark.createDataFrame(pa.table({"doc_id": pa.array(sorted(values), pa.string())}))
 
-    revisions = own("revisions")
-    last = persist(standings(revisions))
-    paths = paths_of(revisions)
-    out_paths = paths.join(last.where("standing = 'latest'").join(ids(listed), "doc_id"), "doc_id").select("path_id")
     links = own("exact_duplicates").select("doc_id", "witness_doc_id")
     if threshold is not None:
         near = applied_removals(own("removals"), own("members"), threshold)
         links = links.unionByName(near.select("doc_id", "witness_doc_id"))
+    revisions = own("revisions")
+    last = persist(standings(revisions))
+    leaving = last.where(F.col("leaves") | F.col("standing").isin(*standing)).join(
+        F.broadcast(ids(candidates)), "doc_id"
+    )
+    judged = leaving.select("doc_id").join(_needed(last, paths_of(revisions), links, ids(listed)), "doc_id", "left")
+    found = judged.select("doc_id", F.coalesce("stays", F.lit(False)).alias("stays")).toArrow()
+    release(last)
+    left, stay = (found.filter(pc.field("stays") == stays)["doc_id"].to_pylist() for stays in (False, True))
+    return sorted(left), tuple(sorted(stay))
+
+
+def _needed(last: DataFrame, paths: DataFrame, links: DataFrame, excised: DataFrame) -> DataFrame:
+    """Documents that stay whatever their standing is, with `stays`.
+
+    Args:
+        last: the present standing of each document.
+        paths: the path of each document.
+        links: from a removed duplicate to its witness.
+        excised: documents that are listed as excised.
+    """
     stale = last.where("standing <> 'latest'").select("doc_id")
     first = links.join(stale, "doc_id", "left_anti").select(F.col("witness_doc_id").alias("doc_id"))
     second = links.join(first, "doc_id", "left_semi").select(F.col("witness_doc_id").alias("doc_id"))
+    out_paths = paths.join(last.where("standing = 'latest'").join(excised, "doc_id"), "doc_id").select("path_id")
     held = paths.join(out_paths, "path_id", "left_semi").select("doc_id")
-    needed = first.unionByName(second).unionByName(held).distinct().withColumn("stays", F.lit(True))
-    judged = (
-        last.where(F.col("leaves") | F.col("standing").isin(*standing))
-        .join(F.broadcast(ids(candidates)), "doc_id")
-        .join(needed, "doc_id", "left")
-        .select("doc_id", F.coalesce("stays", F.lit(False)).alias("stays"))
-        .toArrow()
-    )
-    release(last)
-    stays = judged["stays"]
-    leaving = judged.filter(pc.invert(stays))["doc_id"].to_pylist()
-    return sorted(leaving), tuple(sorted(judged.filter(stays)["doc_id"].to_pylist()))
+    return first.unionByName(second).unionByName(held).distinct().withColumn("stays", F.lit(True))

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.files.late_columns import map_rows
+from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.spark_sql import DataFrame
 
 

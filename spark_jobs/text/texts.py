@@ -15,7 +15,7 @@ from spark_jobs.arrays import BoolArray
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.files.late_columns import map_rows
+from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.spark_sql import DataFrame
 
 

@@ -13,7 +13,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped
-from spark_jobs.lake.files.late_columns import map_joined, map_rows
+from spark_jobs.lake.files.side_reads import map_joined, map_rows
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.pictures import draw_token_statistics
 from spark_jobs.tokens.token_use import COUNTED_SCHEMA, MEASURES, TokenUses, count_partition, measured

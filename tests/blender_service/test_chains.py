@@ -13,7 +13,7 @@ import pytest
 
 from blender_service.exceptions import ExhaustedSourceError, ShrunkSourceError
 from blender_service.order import epochs, segments
-from blender_service.order.epochs import Stretch, Stretches, continue_stretches, fresh_stretches
+from blender_service.order.epochs import ReadRun, ReadRuns, continue_read_runs, fresh_read_runs
 from blender_service.order.interleave import Cycle
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
@@ -58,18 +58,18 @@ def test_random_histories_equal_the_simulator(part: int) -> None:
     assert counts["rewound"] > 0
 
 
-def _extent_is_a_new_epoch(before: Stretches, consumed: int, old_rows: int | None, new_rows: int | None) -> Stretches:
+def _extent_is_a_new_epoch(before: ReadRuns, consumed: int, old_rows: int | None, new_rows: int | None) -> ReadRuns:
     return tuple(
-        stretch._replace(epoch=stretch.epoch + 1) if stretch.base else stretch
-        for stretch in continue_stretches(before, consumed, old_rows, new_rows)
+        read_run._replace(epoch=read_run.epoch + 1) if read_run.base else read_run
+        for read_run in continue_read_runs(before, consumed, old_rows, new_rows)
     )
 
 
-def _divide_by_the_new_size(before: Stretches, consumed: int, old_rows: int | None, new_rows: int | None) -> Stretches:
-    return fresh_stretches(new_rows)
+def _divide_by_the_new_size(before: ReadRuns, consumed: int, old_rows: int | None, new_rows: int | None) -> ReadRuns:
+    return fresh_read_runs(new_rows)
 
 
-def _exhausted_one_epoch_early(before: Stretches, max_epochs: int) -> int | None:
+def _exhausted_one_epoch_early(before: ReadRuns, max_epochs: int) -> int | None:
     return epochs.row_limit(before, max_epochs - 1) if max_epochs > 1 else epochs.row_limit(before, max_epochs)
 
 
@@ -90,8 +90,8 @@ def _without_phase(start: int, active: Any, taken: Any, limits: Any, before: Seg
 @pytest.mark.parametrize(
     ("function", "bug"),
     [
-        ("continue_stretches", _extent_is_a_new_epoch),
-        ("continue_stretches", _divide_by_the_new_size),
+        ("continue_read_runs", _extent_is_a_new_epoch),
+        ("continue_read_runs", _divide_by_the_new_size),
         ("row_limit", _exhausted_one_epoch_early),
         ("consumed", _forget_removed_sources),
         ("build_cycle", _sorted_by_ideal_place),
@@ -107,9 +107,9 @@ def test_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch, function: str, 
 
 def test_a_table_that_grows_in_mid_epoch_finishes_the_epoch_first() -> None:
     """Old rows keep their order, the new ones follow in the same epoch, then epochs go over all rows."""
-    before = fresh_stretches(4)
-    after = continue_stretches(before, 2, 4, 6)
-    assert after == (Stretch(0, 4, 0, 4, 0), Stretch(4, 2, 4, 2, 0), Stretch(6, None, 0, 6, 1))
+    before = fresh_read_runs(4)
+    after = continue_read_runs(before, 2, 4, 6)
+    assert after == (ReadRun(0, 4, 0, 4, 0), ReadRun(4, 2, 4, 2, 0), ReadRun(6, None, 0, 6, 1))
     parent = resolve_segments([source("a", 1, 4)])
     found = rows_of(order_of(update(parent, 2, source("a", 1, 6))), np.arange(18))
     assert found[:4] == rows_of(order_of(parent), np.arange(4))
@@ -145,12 +145,12 @@ def test_updates_that_change_nothing_keep_the_phase() -> None:
     assert [name for name, _, _ in rows_of(order_of(resolved), np.arange(200))] == ["a", "b"] * 100
 
 
-def test_stretches_stay_few_however_long_the_chain() -> None:
-    """Stretches of finished epochs are dropped at each update, so a thousand growths leave a handful."""
+def test_read_runs_stay_few_however_long_the_chain() -> None:
+    """Runs of reads of finished epochs are dropped at each update, so a thousand growths leave a handful."""
     resolved = resolve_segments([source("a", 1, 10), source("b", 2, 7)])
     for step in range(1, 1001):
         resolved = update(resolved, step * 9, source("a", 1 + step % 3, 10 + step // 4), source("b", 2, 7 + step // 5))
-    assert max(len(part.stretches) for segment in resolved for part in segment.parts) < 60
+    assert max(len(part.read_runs) for segment in resolved for part in segment.parts) < 60
     assert len(rows_of(order_of(resolved), np.arange(9000))) == 9000
 
 
@@ -170,7 +170,7 @@ def test_an_end_source_with_nothing_left_refuses_the_update() -> None:
 
 
 def test_compiled_rows_of_a_chain_equal_numpy() -> None:
-    """Stretches of every kind, near and far, in any order of offsets."""
+    """Runs of reads of every kind, near and far, in any order of offsets."""
     resolved = resolve_segments([source("a", 3, 40), source("b", 2, None), source("c", 1, 9, 2)])
     resolved = update(resolved, 50, source("a", 3, 55), source("b", 2, 60), source("c", 1, 9, 2))
     resolved = update(resolved, 90, source("a", 1, 70), source("b", 2, None), source("d", 5, 1000))

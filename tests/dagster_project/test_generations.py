@@ -73,7 +73,7 @@ def record(catalogue: Catalog, identifier: str, increment: int, inputs: dict[str
 def foretold(catalogue: Catalog, namespace: str, factor: int) -> list[str]:
     """What a run says beforehand of a frozen table of a namespace, declared with a factor."""
     config = FactorConfig(factor=factor)
-    asset = step_asset(frozen, namespace, {"numbers": "small.numbers"}, config, clock="small.increments")
+    asset = step_asset(frozen, namespace, {"numbers": "small.numbers"}, config, driving_table="small.increments")
     ledger = Ledger(catalogue)
     ledger.refresh()
     with dg.DagsterInstance.ephemeral() as instance:

@@ -175,8 +175,10 @@ def run(lake: Lake, source: Path, **more: Any) -> None:
     """Land what is new, and make texts."""
     given = {"dataset": "web", "source": {"kind": "files", "path": str(source), "text_column": "t"}, "landing": "copy"}
     config = DocumentsConfig.model_validate({**given, **more})
-    materialize(lake, Binding(documents, "web", {}, config, clock="web.arrivals"))
-    materialize(lake, Binding(texts, "web", {"documents": "web.documents"}, texts.config(), clock="web.arrivals"))
+    materialize(lake, Binding(documents, "web", {}, config, driving_table="web.arrivals"))
+    materialize(
+        lake, Binding(texts, "web", {"documents": "web.documents"}, texts.config(), driving_table="web.arrivals")
+    )
 
 
 def delete(lake: Lake, number: int) -> None:

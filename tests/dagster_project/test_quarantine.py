@@ -144,7 +144,7 @@ def copying(gate: bool) -> Binding:
 
     made = step(version="1", scope=Scope.INCREMENT, tables=(TEXTS,), gate="person" if gate else "")(copied)
     inputs = {"landed": "web_quarantine.documents"}
-    return Binding(made, "web", inputs, made.config(), clock="web_quarantine.scans")
+    return Binding(made, "web", inputs, made.config(), driving_table="web_quarantine.scans")
 
 
 def test_only_released_increments_have_a_task(lake: Catalog) -> None:
@@ -225,7 +225,7 @@ def test_a_link_into_a_quarantine_is_no_source(lake: Catalog, tmp_path: Path) ->
     source = tmp_path / "elsewhere"
     source.mkdir()
     config = DocumentsConfig.model_validate({"dataset": "own", "source": {"kind": "files", "path": str(source)}})
-    landing = Binding(documents, "own", {}, config, clock="own.arrivals")
+    landing = Binding(documents, "own", {}, config, driving_table="own.arrivals")
     (source / "good.txt").write_text("good")
     listing = pa.table({"location": [str(source / "good.txt")]})
     refuse_files_of_quarantine(ledger, landing, listing)
@@ -244,7 +244,7 @@ def test_a_declaration_is_no_way_around(lake: Catalog) -> None:
 
     def landing(space: str, path: str) -> Binding:
         config = DocumentsConfig.model_validate({"dataset": space, "source": {"kind": "files", "path": path}})
-        return Binding(documents, space, {}, config, clock=f"{space}.arrivals")
+        return Binding(documents, space, {}, config, driving_table=f"{space}.arrivals")
 
     for space, path, said in (
         ("web", "/data/web", "web_quarantine holds what landed in quarantine"),
@@ -285,7 +285,7 @@ def test_nothing_is_fetched_around_a_quarantine(
     reads = {"kind": "api", "url": url, "text_column": "text", "id_column": "id", "endpoints": {"all": {}}}
     config = DocumentsConfig.model_validate({"dataset": space, "source": reads})
     opened = Lake(lake, ledger_of(lake), lambda: pytest.fail("no Spark is needed"), "run")
-    binding = Binding(fetching, space, {}, config, clock=f"{space}.arrivals")
+    binding = Binding(fetching, space, {}, config, driving_table=f"{space}.arrivals")
     with pytest.raises(InputError, match=r"holds what landed in quarantine|is that of web"):
         materialize(opened, binding)
     monkeypatch.setattr("dagster_project.lake_asset.declared_source", lambda *_: binding)

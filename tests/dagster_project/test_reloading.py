@@ -75,7 +75,7 @@ def seen() -> dict[str, Any]:
         "assets": {
             name: None
             if one is None
-            else [one.step.version, str(one.config), str(one.clock), str(one.shown), str(one.samples(graph))]
+            else [one.step.version, str(one.config), str(one.driving_table), str(one.shown), str(one.samples(graph))]
             + [str(value) for value in (vars(one.upkeep) if one.upkeep else {}).values()]
             for name, (one, _) in assets.items()
         },

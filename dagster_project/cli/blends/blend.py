@@ -19,7 +19,7 @@ from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
-    from blender_service.blend.describe import BlendDescription
+    from blender_service.blend.definition_messages import Description
     from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
     from blender_service.server.blender import Blender
 
@@ -326,7 +326,7 @@ def _print_blend(described: dict[str, Any]) -> None:
         )
 
 
-def _print_plan(config: BlendConfig, description: BlendDescription, end: int | None, as_json: bool) -> None:
+def _print_plan(config: BlendConfig, description: Description, end: int | None, as_json: bool) -> None:
     """Print what is read up to an offset."""
     if as_json:
         sources = [vars(source).copy() for source in description.sources]

@@ -127,7 +127,7 @@ class NamespaceStatus:
         name: its namespace.
         kind: dataset or corpus.
         documents: rows of `documents`; of a corpus members.
-        increments: of its clock.
+        increments: of its driving table.
         last_run: when it last computed something.
         newest: when its newest increment arrived.
         rate: documents per second of step time, in the newest increment.
@@ -247,9 +247,9 @@ def _namespace(
 ) -> NamespaceStatus:
     """The facts of one dataset or corpus, without alerts."""
     rows = history[name]
-    clock = f"{name}.{'arrivals' if kind == 'dataset' else 'increments'}"
+    driving_table = f"{name}.{'arrivals' if kind == 'dataset' else 'increments'}"
     main = f"{name}.{'documents' if kind == 'dataset' else 'members'}"
-    numbers = list(ledger.increments(clock))
+    numbers = list(ledger.increments(driving_table))
     places = ledger.increments(main)
     last_id = rows[-1]["run_id"] if rows else None
     computed = {row["table"] for row in rows if row["run_id"] == last_id}
@@ -264,7 +264,7 @@ def _namespace(
         "documents": sum(row.row_count for row in places.values()),
         "increments": len(numbers),
         "last_run": rows[-1]["recorded_at"] if rows else None,
-        "newest": ledger.first_recorded(clock).get(newest),
+        "newest": ledger.first_recorded(driving_table).get(newest),
         "rate": count / seconds if seconds else None,
         "unchanged_steps": len(tables - computed),
         "tables": len(tables),

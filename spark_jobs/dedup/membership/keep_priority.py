@@ -1,4 +1,4 @@
-"""The keep order of documents, or of repositories, as one number: their `place`. The lowest is kept first.
+"""The priority of documents, or of repositories, as one number: their `place`. The lowest is kept first.
 
     place = priority << 59 | the first 59 bits of the identity
           = priority << 59 | 20 bits of the repository << 39 | the first 39 bits of the identity

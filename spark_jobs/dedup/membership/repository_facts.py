@@ -1,4 +1,4 @@
-"""Repositories as increments bring them: their identity, what is known about them, and their place in the keep order.
+"""Repositories as increments bring them: their identity, what is known about them, and their priority.
 
 The files that one increment brings of a repository are judged together, and once: what later increments add to it has
 an identity of its own. A place is made as that of a document is (see `members`): a priority of at most 16 classes from

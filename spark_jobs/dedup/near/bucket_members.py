@@ -1,6 +1,6 @@
 """Turn the members of buckets into candidates, batch by batch, for `mapInArrow`.
 
-Members are named by their place in the keep order. A candidate is two places (first, second). The members of a bucket
+Members are named by their place by priority. A candidate is two places (first, second). The members of a bucket
 in order are its earlier ones and then its new ones; two earlier ones are never a candidate.
 """
 

@@ -94,34 +94,34 @@ def pairs_within(
     new: Int64Array,
     earlier_offsets: Int64Array,
     earlier: Int64Array,
-    leader_counts: Int64Array,
+    pivot_counts: Int64Array,
 ) -> tuple[Int64Array, Int64Array]:
-    """Candidates of B buckets: each of the first `leader_counts[b]` members with all that come after it.
+    """Candidates of B buckets: each of the first `pivot_counts[b]` members with all that come after it.
 
     The members of a bucket in order are its earlier ones and then its new ones; two earlier ones are never a candidate.
-    A leader count of at least the bucket's members gives all pairs.
+    A pivot count of at least the bucket's members gives all pairs.
 
     Returns:
         (C,) places of the first members, and (C,) places of the later ones.
     """
     total = 0
-    for bucket in range(leader_counts.size):
-        old, fresh, leaders = _sizes(new_offsets, earlier_offsets, leader_counts, bucket)
-        total += _count(old, fresh, leaders)
+    for bucket in range(pivot_counts.size):
+        old, fresh, pivots = _sizes(new_offsets, earlier_offsets, pivot_counts, bucket)
+        total += _count(old, fresh, pivots)
     first = np.empty(total, np.int64)
     second = np.empty(total, np.int64)
     filled = 0
-    for bucket in range(leader_counts.size):
-        old, fresh, leaders = _sizes(new_offsets, earlier_offsets, leader_counts, bucket)
+    for bucket in range(pivot_counts.size):
+        old, fresh, pivots = _sizes(new_offsets, earlier_offsets, pivot_counts, bucket)
         old_start, new_start = earlier_offsets[bucket], new_offsets[bucket]
-        for leader in range(min(leaders, old)):
+        for pivot in range(min(pivots, old)):
             for member in range(fresh):
-                first[filled] = earlier[old_start + leader]
+                first[filled] = earlier[old_start + pivot]
                 second[filled] = new[new_start + member]
                 filled += 1
-        for leader in range(min(leaders - old, fresh)):
-            for member in range(leader + 1, fresh):
-                first[filled] = new[new_start + leader]
+        for pivot in range(min(pivots - old, fresh)):
+            for member in range(pivot + 1, fresh):
+                first[filled] = new[new_start + pivot]
                 second[filled] = new[new_start + member]
                 filled += 1
     return first, second
@@ -131,18 +131,18 @@ def pairs_within(
 def _sizes(
     new_offsets: Int64Array,
     earlier_offsets: Int64Array,
-    leader_counts: Int64Array,
+    pivot_counts: Int64Array,
     bucket: int,
 ) -> tuple[int, int, int]:
     return (
         earlier_offsets[bucket + 1] - earlier_offsets[bucket],
         new_offsets[bucket + 1] - new_offsets[bucket],
-        leader_counts[bucket],
+        pivot_counts[bucket],
     )
 
 
 @compiled
-def _count(old: int, fresh: int, leaders: int) -> int:
-    count = min(leaders, old) * fresh
-    among = min(max(leaders - old, 0), fresh)
+def _count(old: int, fresh: int, pivots: int) -> int:
+    count = min(pivots, old) * fresh
+    among = min(max(pivots - old, 0), fresh)
     return count + among * fresh - among * (among + 1) // 2

@@ -5,21 +5,21 @@ documents that are both in large buckets are therefore not taken from the bucket
 *pool*, and the pool is compared with itself by an exact join (`prefix_join`), in rounds:
 
     1. documents that can reach a threshold together meet in the list of a token that is rare in the pool
-    2. in the first round each document is paired with one leader, the first member of a long list; of several leaders
+    2. in the first round each document is paired with one pivot, the first member of a long list; of several pivots
        it is the one with which the document shares most long lists. Later rounds make all pairs of short lists, and
-       pair the members of long lists with more leaders
+       pair the members of long lists with more pivots
     3. the kept set is computed from all pairs so far, at every threshold; a document that is removed at all of them
        leaves the pool
 
 Rounds end when no list is long and no pair is new. Then no two kept documents of the pool reach a threshold together,
-as if all pairs had been made. This holds also where a leader is removed by a document from elsewhere: the members that
+as if all pairs had been made. This holds also where a pivot is removed by a document from elsewhere: the members that
 it had removed are kept again in the next round, and compared. The rules of `removals` apply: documents that have left
 are not in the pool, and revisions of one path do not count for each other.
 
-    boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
+    boilerplate with a changed word each: 1 pivot, all others are removed by it: 2 rounds
     pages of one template: the text that they share is in no prefix, so that only the rest of a page makes candidates
 
-The number of leaders grows from 8 to 128 as long as each round removes a tenth of what was left; then all pairs of long
+The number of pivots grows from 8 to 128 as long as each round removes a tenth of what was left; then all pairs of long
 lists are made. Where these are too many, as in forms filled from short lists, batches of kept documents are compared
 with all others instead (`pool_batches`). The memory of every machine is bounded: the places of the pool are a Bloom
 filter of at most 128 MB, whose few false positives are compared in the pool as well; edges of the graph come to the
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from spark_jobs.dedup.near.prefix_join import Members
 
 _log = logging.getLogger(__name__)
-_LEADERS = (8, 32, 128)
+_PIVOTS = (8, 32, 128)
 _DOCUMENT_PAIRS = 1_000  # all pairs are made where a document has fewer, with repeats; a pair takes 16 bytes and a join
 _BUCKETS_OF_A_MEMBER = 8  # a member is in about so many large buckets or more; sizes the filter of distinct members
 _RECORDS_DDL = "part int, records binary"
@@ -180,14 +180,14 @@ class _Comparisons:
         release(edges)
         return gone
 
-    def choose(self, pool: DataFrame, leaders: int | None) -> tuple[DataFrame, int]:
+    def choose(self, pool: DataFrame, pivots: int | None) -> tuple[DataFrame, int]:
         """Candidates of the pool's documents, with repeats, and how many members of long lists were left out of them.
 
         -1 are left out where all pairs are asked for and there are too many of them.
 
         Args:
             pool: the documents with the groups in which they are compared.
-            leaders: number of first members of a long list that are paired with all others; None for all pairs. With 1
+            pivots: number of first members of a long list that are paired with all others; None for all pairs. With 1
                 short lists are left for later rounds: near-identical documents meet in a thousand of them.
         """
         records = pool.mapInArrow(
@@ -202,7 +202,7 @@ class _Comparisons:
         choose = partial(
             list_candidates,
             thresholds=self.thresholds,
-            leaders=leaders,
+            pivots=pivots,
             most=self.limits.max_bucket_pairs,
             most_pairs=max(self.limits.max_bucket_pairs, _DOCUMENT_PAIRS * self.document_count // self.partition_count),
         )
@@ -214,11 +214,11 @@ class _Comparisons:
         )
         least, left = (int(told[0][name] or 0) for name in ("least", "left"))
         chosen = listed.where("second IS NOT NULL")
-        return (_one_leader_each(chosen) if leaders == 1 else chosen), min(least, left)
+        return (_one_pivot_each(chosen) if pivots == 1 else chosen), min(least, left)
 
     def compare_in_batches(self) -> tuple[int, list[int]]:
         """Compare batches of kept documents with all of the pool; rounds, and how many are kept in each group."""
-        from spark_jobs.dedup.near.pool_batches import Done, leaders_of, leading, similar_to_leaders
+        from spark_jobs.dedup.near.pool_batches import Done, leading, pivots_of, similar_to_pivots
 
         done, rounds = Done(), 0
         while True:
@@ -233,8 +233,8 @@ class _Comparisons:
             batch = pool.join(asked, "place", "left_semi").toArrow()
             batch = leading(batch.sort_by([("earlier", "descending"), ("place", "ascending")]), self.thresholds)
             compare = partial(
-                similar_to_leaders,
-                leaders=leaders_of(batch, self.thresholds),
+                similar_to_pivots,
+                pivots=pivots_of(batch, self.thresholds),
                 thresholds=self.thresholds,
                 increment=self.increment,
             )
@@ -338,21 +338,21 @@ def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, 
     pool, counts = state.kept_pool()
     chosen, _ = state.choose(pool, 1)
     state.compare(chosen, of_small)
-    leaders: int | None = _LEADERS[0]
+    pivots: int | None = _PIVOTS[0]
     rounds = 1
     while True:
         before = sum(counts)
         pool, counts = state.kept_pool()
-        if 10 * sum(counts) > 9 * before:  # leaders remove too little, so all pairs are made
-            leaders = None
-        chosen, left = state.choose(pool, leaders)
+        if 10 * sum(counts) > 9 * before:  # pivots remove too little, so all pairs are made
+            pivots = None
+        chosen, left = state.choose(pool, pivots)
         if left < 0:
             more, counts = state.compare_in_batches()
             return rounds + more, counts
         if not state.compare(chosen) and not left:
             return rounds, counts
         rounds += 1
-        leaders = next((more for more in _LEADERS if leaders is not None and more > leaders), None)
+        pivots = next((more for more in _PIVOTS if pivots is not None and more > pivots), None)
 
 
 def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataFrame:
@@ -364,8 +364,8 @@ def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataF
     return like.sparkSession.createDataFrame([tuple(row.values()) for row in facts], ddl)
 
 
-def _one_leader_each(chosen: DataFrame) -> DataFrame:
-    """Of several leaders of a member, the one with which it shares most long lists."""
+def _one_pivot_each(chosen: DataFrame) -> DataFrame:
+    """Of several pivots of a member, the one with which it shares most long lists."""
     summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
     return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))
 
@@ -466,20 +466,20 @@ def prefix_records(
 
 
 def list_candidates(
-    batches: Iterable[pa.RecordBatch], thresholds: tuple[Fraction, ...], leaders: int | None, most: int, most_pairs: int
+    batches: Iterable[pa.RecordBatch], thresholds: tuple[Fraction, ...], pivots: int | None, most: int, most_pairs: int
 ) -> Iterator[pa.RecordBatch]:
     """Candidates of the lists of tokens of one partition, which is held in memory.
 
     Args:
         batches: rows of `_RECORDS_DDL`.
         thresholds: of the groups.
-        leaders: number of first members of a long list that are paired with all others; None for all pairs.
+        pivots: number of first members of a long list that are paired with all others; None for all pairs.
         most: a list with more pairs than this is long.
         most_pairs: all pairs are given up where there are more of them than this.
 
     Yields:
         Rows of `_CHOSEN_DDL`: two places, and in how many long lists the first leads the second, 0 for pairs of short
-        lists, which with one leader are left out; and a row (null, null, members of long lists, -1 if given up).
+        lists, which with one pivot are left out; and a row (null, null, members of long lists, -1 if given up).
     """
     from spark_jobs.dedup.near.prefix_join import list_pairs
 
@@ -488,17 +488,17 @@ def list_candidates(
         blocks += [np.frombuffer(block.as_buffer(), _RECORD) for block in batch.column("records")]
     begins, ends, members = _lists(np.concatenate(blocks))
     sizes = ends - begins
-    long = (sizes * (sizes - 1) // 2 > most) & (leaders is not None)
-    short = ~long & (leaders != 1)
+    long = (sizes * (sizes - 1) // 2 > most) & (pivots is not None)
+    short = ~long & (pivots != 1)
     made = 0
     for first, second in list_pairs(begins[short], ends[short], members, thresholds):
         pairs = candidate_batch(first, second)
         made += pairs.num_rows
-        if leaders is None and made > most_pairs:
+        if pivots is None and made > most_pairs:
             yield _chosen(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), np.array([-1]))
             return
         yield _chosen(pairs.column("first"), pairs.column("second"), np.zeros(pairs.num_rows, np.int64))
-    led = list(list_pairs(begins[long], ends[long], members, thresholds, leaders)) if long.any() else []
+    led = list(list_pairs(begins[long], ends[long], members, thresholds, pivots)) if long.any() else []
     for first, second in led:
         ends_of, shared = np.unique(np.stack([first, second]), axis=1, return_counts=True)
         yield _chosen(pa.array(ends_of[0]), pa.array(ends_of[1]), shared)

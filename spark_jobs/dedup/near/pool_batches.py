@@ -32,7 +32,7 @@ BATCH_DOCUMENTS = 2048
 BATCH_TOKENS = 1_000_000
 
 
-class Leaders(NamedTuple):
+class Pivots(NamedTuple):
     """A batch: the columns `ENDS` of its documents, and the index of their bags."""
 
     ends: pa.Table
@@ -69,12 +69,12 @@ class Done:
         chosen: Int64Array = places[waiting[: max(1, np.searchsorted(tokens, BATCH_TOKENS, side="right"))]]
         return chosen
 
-    def add(self, leaders: pa.Table) -> None:
+    def add(self, pivots: pa.Table) -> None:
         """Count documents, with the columns place and groups, as compared."""
-        new = leaders.column("place").to_numpy()
+        new = pivots.column("place").to_numpy()
         others = ~np.isin(self._places, new)
         self._places = np.concatenate([self._places[others], new])
-        self._groups = np.concatenate([self._groups[others], leaders.column("groups").to_numpy()]).astype(np.int32)
+        self._groups = np.concatenate([self._groups[others], pivots.column("groups").to_numpy()]).astype(np.int32)
 
 
 def leading(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> pa.Table:
@@ -96,27 +96,27 @@ def kept_groups(found: Similar, groups: Int32Array, thresholds: tuple[Fraction, 
     return kept
 
 
-def leaders_of(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> Leaders:
+def pivots_of(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> Pivots:
     """The batch as every worker gets it."""
     groups = batch.column("groups").to_numpy().astype(np.int32)
-    return Leaders(batch.select(list(ENDS)).combine_chunks(), sample_index(_bags(batch), groups, thresholds))
+    return Pivots(batch.select(list(ENDS)).combine_chunks(), sample_index(_bags(batch), groups, thresholds))
 
 
-def similar_to_leaders(
-    batches: Iterable[pa.RecordBatch], leaders: Leaders, thresholds: tuple[Fraction, ...], increment: int
+def similar_to_pivots(
+    batches: Iterable[pa.RecordBatch], pivots: Pivots, thresholds: tuple[Fraction, ...], increment: int
 ) -> Iterator[pa.RecordBatch]:
-    """Verified pairs of documents and leaders, as rows of `PAIRS_DDL`; a pair of two earlier documents is none."""
+    """Verified pairs of documents and pivots, as rows of `PAIRS_DDL`; a pair of two earlier documents is none."""
     for batch in batches:
         table = pa.Table.from_batches([batch])
         groups = table.column("groups").to_numpy().astype(np.int32)
-        found = similar_to_sample(_bags(table), groups, leaders.sample, thresholds)
-        own, other = table.select(list(ENDS)).take(found.rows), leaders.ends.take(found.sampled)
-        led = _is_first(other, own)  # the leader is the better document; where it is not, both may be leaders
-        is_leader = np.isin(own.column("place").to_numpy(), leaders.ends.column("place").to_numpy())
+        found = similar_to_sample(_bags(table), groups, pivots.sample, thresholds)
+        own, other = table.select(list(ENDS)).take(found.rows), pivots.ends.take(found.sampled)
+        led = _is_first(other, own)  # the pivot is the better document; where it is not, both may be pivots
+        is_pivot = np.isin(own.column("place").to_numpy(), pivots.ends.column("place").to_numpy())
         new = np.maximum(own.column("increment").to_numpy(), other.column("increment").to_numpy()) == increment
         same = own.column("place").to_numpy() == other.column("place").to_numpy()
         for flipped in (False, True):
-            chosen = pa.array(~same & new & (led != flipped) & ~(flipped & is_leader))
+            chosen = pa.array(~same & new & (led != flipped) & ~(flipped & is_pivot))
             left, right = (own, other) if flipped else (other, own)
             sides = [side.filter(chosen).column(name) for side in (left, right) for name in ENDS]
             weights = [pa.array(found.shared).filter(chosen), pa.array(found.united).filter(chosen)]

@@ -91,7 +91,7 @@ def prefixes(bags: Bags, counters: UInt32Array, groups: Int32Array, thresholds: 
 
 
 def list_pairs(
-    begins: Int64Array, ends: Int64Array, members: Members, thresholds: tuple[Fraction, ...], leaders: int | None = None
+    begins: Int64Array, ends: Int64Array, members: Members, thresholds: tuple[Fraction, ...], pivots: int | None = None
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Pairs of documents that share a token and can be as similar as the lowest threshold at which both are compared.
 
@@ -100,14 +100,14 @@ def list_pairs(
         ends: (L,) int64 where it ends.
         members: the lists' documents.
         thresholds: of each group, ascending.
-        leaders: number of first members of each list that are paired with all after them; None for all pairs.
+        pivots: number of first members of each list that are paired with all after them; None for all pairs.
 
     Yields:
         (P,) places that come first in their list and (P,) places of the others; a pair once for each list it is in.
     """
     numerators, denominators = threshold_terms(thresholds)
     sizes = ends - begins
-    heads = sizes if leaders is None else np.minimum(sizes, leaders)
+    heads = sizes if pivots is None else np.minimum(sizes, pivots)
     rows = np.maximum(1, _CHECKS_A_CALL // np.maximum(sizes, 1))  # heads of a list that a call can compare with all
     parts = -(-heads // rows)
     of = np.repeat(np.arange(len(sizes)), parts)
@@ -115,7 +115,7 @@ def list_pairs(
     last = np.minimum(first + rows[of], (begins + heads)[of])
     call = np.cumsum((last - first) * sizes[of]) // _CHECKS_A_CALL
     edges = np.concatenate([[0], np.flatnonzero(np.diff(call)) + 1, [len(of)]])
-    compare = _all_pairs if leaders is None else _leader_pairs
+    compare = _all_pairs if pivots is None else _pivot_pairs
     for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         part = slice(low, high)
         lists = _Heads(begins[of[part]], ends[of[part]], first[part], last[part])
@@ -246,7 +246,7 @@ def _all_pairs(
 
 
 @compiled
-def _leader_pairs(
+def _pivot_pairs(
     lists: _Heads, members: Members, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
     """Pairs of the first members of each list with all after them, if they can reach a threshold."""
@@ -256,7 +256,7 @@ def _leader_pairs(
     for at in range(lists.begins.size):
         for one in range(lists.first[at], lists.last[at]):
             for other in range(one + 1, lists.ends[at]):
-                if members.earlier[other]:  # then the leader, which comes before it, is an earlier one too
+                if members.earlier[other]:  # then the pivot, which comes before it, is an earlier one too
                     continue
                 if _can_reach(members, one, other, numerators, denominators):
                     if filled == first.size:

@@ -110,7 +110,7 @@ def _brought(
 ) -> Arranged:
     """Candidates and the documents at their ends in one DataFrame, each candidate in one partition with both documents.
 
-    Candidates are distributed by their second end: those of one leader are spread, and the leader is in every part.
+    Candidates are distributed by their second end: those of one pivot are spread, and the pivot is in every part.
     """
     numbered = candidates.withColumn("part", F.pmod(F.xxhash64(ends[1]), F.lit(part_count)).cast("int"))
     wanted = numbered.select("part", F.explode(F.array(*ends)).alias(key)).distinct()

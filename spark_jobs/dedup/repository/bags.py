@@ -141,7 +141,7 @@ def repository_bags(
     preference = Preference(config.keep_first, config.datasets, config.known_good, config.min_stars)
     placed = with_place(described.where(F.col("first_increment") == increment), facts, preference)
     if increment > 0:
-        # The keep order never changes: a repository of an earlier increment keeps its place.
+        # A priority never changes: a repository of an earlier increment keeps its place.
         places = repository_bags.select("repository_id", "place").distinct()
         placed = placed.unionByName(described.join(places, "repository_id"), allowMissingColumns=False)
     return placed.select([column.name for column in REPOSITORY_BAGS.columns])

@@ -18,12 +18,11 @@ import numpy as np
 from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array
 
+_MOST_ROUNDS = 50  # labels may go to and fro for ever
 _MOST_COMPARED = 1024  # neighbours, which bounds the work on an edge between two hubs
 
 
-def communities(
-    first: Int64Array, second: Int64Array, weights: Int64Array, vertex_count: int, max_rounds: int = 50
-) -> Int64Array:
+def communities(first: Int64Array, second: Int64Array, weights: Int64Array, vertex_count: int) -> Int64Array:
     """Label every vertex with its community.
 
     Args:
@@ -31,7 +30,6 @@ def communities(
         second: (E,) the other end.
         weights: (E,) int64 weights, at least 1.
         vertex_count: V.
-        max_rounds: passes over all vertices after which it ends in any case.
 
     Returns:
         (V,) int64 the least vertex of the community that each belongs to.
@@ -42,7 +40,7 @@ def communities(
     offsets = np.searchsorted(ends[order], np.arange(vertex_count + 1))
     neighbours = others[order]
     strengths = np.concatenate([weights, weights])[order]
-    labels = _propagate(offsets, neighbours, _strengthened(offsets, neighbours, strengths), max_rounds)
+    labels = _propagate(offsets, neighbours, _strengthened(offsets, neighbours, strengths))
     least = np.full(vertex_count, vertex_count, dtype=np.int64)
     np.minimum.at(least, labels, np.arange(vertex_count))
     found: Int64Array = least[labels]
@@ -69,12 +67,12 @@ def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Arr
 
 
 @compiled
-def _propagate(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array, max_rounds: int) -> Int64Array:
+def _propagate(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array) -> Int64Array:
     """The label of every vertex after the last round."""
     count = offsets.size - 1
     labels = np.arange(count)
     heard = np.zeros(count, dtype=np.int64)
-    for _ in range(max_rounds):
+    for _ in range(_MOST_ROUNDS):
         changed = False
         for vertex in range(count):
             start, end = offsets[vertex], offsets[vertex + 1]

@@ -25,7 +25,7 @@ from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import persist
-from spark_jobs.lake.files.late_columns import map_joined
+from spark_jobs.lake.files.side_reads import map_joined
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.spark_sql import DataFrame
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.lake.declare.step import Output, Scope, step
-from spark_jobs.lake.files.late_columns import map_joined
+from spark_jobs.lake.files.side_reads import map_joined
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.normalization import NO_EDITS, REDACTED, Edits
 from spark_jobs.text.texts import TEXTS, TEXTS_DDL, TextsConfig

@@ -20,7 +20,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.filters.scans.malware import SHIPPED, clamd_findings, compiled, yara_findings
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.files.late_columns import map_rows
+from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 

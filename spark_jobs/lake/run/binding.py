@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 Source = str | tuple[str, ...]
 
 
+def tables_of(*sources: Source) -> tuple[str, ...]:
+    """Identifiers of the tables that inputs are bound to, in order."""
+    return tuple(one for source in sources for one in ((source,) if isinstance(source, str) else source))
+
+
 @dataclass(frozen=True)
 class Binding:
     """A step with its tables and config.
@@ -35,7 +40,7 @@ class Binding:
         namespace: where its tables live.
         inputs: table (or tables, whose union is read) of every input parameter.
         config: config of the step.
-        clock: table whose increments the step follows; None for steps without increments.
+        driving_table: table whose increments the step follows; None for steps without increments.
         partition: the one partition to compute, for tables with partitions of the user's.
         input_places: for input tables of which only some partitions are read: SQL condition by the partition's key.
         arguments: further arguments of the function (`context`).
@@ -47,7 +52,7 @@ class Binding:
     namespace: str
     inputs: Mapping[str, Source]
     config: BaseModel
-    clock: str | None = None
+    driving_table: str | None = None
     partition: Place | None = None
     input_places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +63,7 @@ class Binding:
         """Refuse a binding that cannot be run.
 
         Raises:
-            StepDeclarationError: an input is unbound or unknown, or the step needs a clock.
+            StepDeclarationError: an input is unbound or unknown, or the step needs a driving table.
         """
         for identifier in self.tables:
             check_identifier(identifier)
@@ -72,7 +77,7 @@ class Binding:
                 f"its parameters are {list(self.step.inputs)}"
             )
         follows = self.step.scope in (Scope.INCREMENT, Scope.HISTORY) and self.step.discover is None
-        if follows and self.clock is None and self.only is None:
+        if follows and self.driving_table is None and self.only is None:
             raise StepDeclarationError(f"step {self.step.name}: scope {self.step.scope.value} needs a table to follow")
 
     @property

@@ -6,29 +6,29 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.foreseen import ForecastPlace, Upcoming
-from spark_jobs.lake.run.plan import Task, frozen_from
-from spark_jobs.lake.run.reads import covers, reads_of, sizes_of
+from spark_jobs.lake.run.binding import Binding, tables_of
+from spark_jobs.lake.run.discovery import new_files
+from spark_jobs.lake.run.due import Due, ForecastPlace, Upcoming, input_tables
+from spark_jobs.lake.run.reads import covers, sizes_of
 from spark_jobs.lake.session.shuffle_partitions import listed_size
 
-_LIKE = 20  # places of a table that an estimate is made from  # places of a table that an estimate is made from
+_LIKE = 20  # places of a table that an estimate is made from
 
 
-def estimated(ledger: Ledger, binding: Binding, one: ForecastPlace, upcoming: Upcoming) -> ForecastPlace:
-    """A forecast with rows and seconds, as far as the ledger has seen the like."""
+def estimated(ledger: Ledger, binding: Binding, one: Due, upcoming: Upcoming) -> ForecastPlace:
+    """What is said of a place that is due, with rows and seconds as far as the ledger has seen the like."""
+    place = one.place.key
+    said = ForecastPlace(place, one.reason, one.certain, one.exists)
     history = ledger.places(binding.tables[0])
-    before = history.get(one.place)
+    before = history.get(place)
     if len(history) > _LIKE:  # what came last says enough of what comes
         history = {row.place: row for row in sorted(history.values(), key=lambda row: row.sequence_number)[-_LIKE:]}
     if before is not None:
-        return replace(one, rows=before.row_count, seconds=before.seconds)
-    read = one.rows if binding.step.discover is not None else _read_rows(ledger, binding, one.place, upcoming)
+        return replace(said, rows=before.row_count, seconds=before.seconds)
+    read = _read_rows(ledger, binding, place, upcoming) if one.listing is None else new_files(one.listing)
     if not history or read is None:
-        return replace(one, rows=read)
+        return replace(said, rows=read)
     reads = {place: _read_rows(ledger, binding, place, upcoming) or row.row_count for place, row in history.items()}
     total = sum(reads.values())
     rows = round(sum(row.row_count for row in history.values()) * read / total) if total else read
@@ -37,16 +37,15 @@ def estimated(ledger: Ledger, binding: Binding, one: ForecastPlace, upcoming: Up
     least = min(row.seconds for row in history.values())
     typical = statistics.median(row.seconds for row in history.values())
     scaled = largest.seconds * read / reads[largest.place] if reads[largest.place] else typical
-    return replace(one, rows=rows, seconds=round(max(scaled, least), 3))
+    return replace(said, rows=rows, seconds=round(max(scaled, least), 3))
 
 
 def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: Upcoming) -> int | None:
     """Rows of the first input at a place; of a dataset's table all places that are new in this run."""
     if not binding.inputs:
         return None
-    first = next(iter(binding.inputs.values()))
     found = None
-    for table in (first,) if isinstance(first, str) else first:
+    for table in tables_of(next(iter(binding.inputs.values()))):
         coming = upcoming.places.get(table, {})
         if table.split(".")[0] == binding.namespace and place:
             one, row = coming.get(place), ledger.places(table).get(place)
@@ -61,26 +60,15 @@ def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: Upcoming)
     return found
 
 
-def read_bytes(ledger: Ledger, binding: Binding, one: ForecastPlace) -> int:
-    """Bytes that a place reads of tables as they are now."""
-    increment = int(one.place) if one.place.isdigit() and binding.partition is None else None
-    if binding.step.scope is Scope.FROZEN:
-        increment = frozen_from(ledger, binding)
-    try:
-        return sum(size.byte_count for size in sizes_of(reads_of(binding, ledger, increment), ledger))
-    except InputError:  # this run makes some of its inputs: all that there is of them
-        return sum(row.byte_count for table in input_tables(binding) for row in ledger.places(table).values())
+def read_bytes(ledger: Ledger, binding: Binding, one: Due) -> int:
+    """Bytes that a place reads of tables as they are now; where this run makes some, all that there is of them."""
+    if one.reads is not None:
+        return sum(size.byte_count for size in sizes_of(one.reads, ledger))
+    return sum(row.byte_count for table in input_tables(binding) for row in ledger.places(table).values())
 
 
-def listed_bytes(due: Iterable[Task]) -> int | None:
+def listed_bytes(due: Iterable[Due]) -> int | None:
     """Bytes of a source's files that are new; None where it does not say."""
-    listings = [task.discovered for task in due]
+    listings = [one.listing for one in due]
     known = [one for one in listings if one is not None and "unchanged" in one.column_names]
     return sum(listed_size(one).byte_count for one in known) if len(known) == len(listings) else None
-
-
-def input_tables(binding: Binding) -> list[str]:
-    """Tables that a step reads, and its clock, each once."""
-    sources = [(source,) if isinstance(source, str) else source for source in binding.inputs.values()]
-    tables = [table for source in sources for table in source]
-    return [*dict.fromkeys([*tables, *([binding.clock] if binding.clock else [])])]

@@ -1,35 +1,13 @@
-"""What a forecast says: places of tables, steps, what a run needs of an engine, and what somebody may not expect."""
+"""What a forecast says of steps: what they compute, what they need of an engine, and what somebody may not expect."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from spark_jobs.lake.declare.step import Scope
-from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.reads import covers
-
-
-@dataclass(frozen=True)
-class ForecastPlace:
-    """A place that a run computes, or may compute.
-
-    Attributes:
-        place: increment or partition; empty for a whole table.
-        reason: why, in words.
-        certain: False where it is computed only if rows of its inputs come out differently.
-        exists: whether the table holds the place now.
-        rows: estimate; None where nothing is known.
-        seconds: estimate, of wall-clock time; None where nothing is known.
-    """
-
-    place: str
-    reason: str
-    certain: bool
-    exists: bool
-    rows: int | None = None
-    seconds: float | None = None
+from spark_jobs.lake.run.due import ForecastPlace
 
 
 @dataclass(frozen=True)
@@ -57,27 +35,6 @@ class StepForecast:
     def is_idle(self) -> bool:
         """Whether the run has nothing to do for the step."""
         return not self.places and not self.problem
-
-
-@dataclass
-class Upcoming:
-    """What is forecast of the tables so far: places by table, and the increments that each table will have."""
-
-    places: dict[str, dict[str, ForecastPlace]] = field(default_factory=dict)
-    increments: dict[str, list[int]] = field(default_factory=dict)
-
-    def again(self, row: Materialization) -> list[str]:
-        """Inputs of a ledger's row that exist and may be computed again, as `table[place]`."""
-        return [
-            f"{table}[{place}]" if place else table
-            for table, facts in row.inputs.items()
-            for place, one in self.places.get(table, {}).items()
-            if one.exists and covers(facts, place)
-        ]
-
-    def new(self, table: str) -> list[ForecastPlace]:
-        """Places of a table that do not exist yet."""
-        return [one for one in self.places.get(table, {}).values() if not one.exists]
 
 
 @dataclass(frozen=True)

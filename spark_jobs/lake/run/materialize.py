@@ -50,8 +50,10 @@ from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.decisions import refuse_around_quarantine
 from spark_jobs.lake.run.excisions import excisions_in
-from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
-from spark_jobs.lake.run.reads import frames, sizes_of
+from spark_jobs.lake.run.frames import frames
+from spark_jobs.lake.run.plan import Task, first_surplus_increment, tasks
+from spark_jobs.lake.run.reads import sizes_of
+from spark_jobs.lake.run.reasons import other_settings
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
     GENERATION_PROPERTY,
@@ -141,7 +143,7 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         binding.fetch(lake.catalogue, lake.wait_seconds)
         lake.ledger.refresh()
     if first_surplus_increment(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
-        _make_clock(lake, binding)
+        _make_driving_table(lake, binding)
         return _outcomes(lake, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds) as leases:
         lake = replace(lake, leases=leases)
@@ -162,7 +164,7 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
 
 
-def _make_clock(lake: Lake, binding: Binding) -> None:
+def _make_driving_table(lake: Lake, binding: Binding) -> None:
     """Make the tables of a step whose increments others follow, where it has none yet: all are in quarantine."""
     if binding.step.gate or binding.step.scope is Scope.INTAKE:
         for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):

@@ -1,44 +1,36 @@
 """What has to be computed: the increments of a step whose step keys are not known, worked out from the ledger alone.
 
     WHOLE, a partition    one task, when an input's version, the code or the config changed
-    INCREMENT, HISTORY    one task for each increment of the clock (`Binding.clock`) for which that is so, in order
+    INCREMENT, HISTORY    one task for each increment of the step's driving table for which that is so, in order
     FROZEN                one task, once, and again when the increment that it was computed from was computed anew
     INTAKE                one task, the next increment, when inputs hold increments that no earlier one took in
     a source              one task, the next increment, when the source has something new
 
-No Spark is needed: a run in which nothing changed never starts a session.
+No Spark is needed: a run in which nothing changed never starts a session. A forecast asks the same of every step of a
+run before any is computed; then `upcoming` says what the steps before will have made.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
-from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.ledger.step_key import step_key
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.decisions import (
-    decisions_in,
-    refuse_around_quarantine,
-    refuse_files_of_quarantine,
-    released,
-)
+from spark_jobs.lake.run.decisions import decisions_in, released
+from spark_jobs.lake.run.discovery import next_increment
+from spark_jobs.lake.run.due import Due, ForecastPlace, Upcoming
 from spark_jobs.lake.run.excisions import excisions_in, excisions_read, without_excised
 from spark_jobs.lake.run.reads import Read, Reads, changed_places, is_path, reads_of, snapshots_of, versions_of
-
-_LEAST_ROWS = 1 << 20  # of what is known of a source, below which it is not worth condensing
+from spark_jobs.lake.run.reasons import UNKNOWN, changed_settings, some, why_again
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Task:
 
     Attributes:
         place: where its rows go.
-        increment: of the clock or the source; None for a table without increments.
+        increment: of the driving table or the source; None for a table without increments.
         key: its step key.
         reads: what the step reads.
         discovered: what `Step.discover` listed, for steps at the source of data.
@@ -70,71 +62,246 @@ class Task:
 
 def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     """The tasks of a step, in order; each is worked out only after the one before it was recorded."""
-    scope = binding.step.scope
+    for one in due(ledger, binding, Upcoming()):
+        reads = one.reads or {}
+        excised = {**excisions_read(ledger, binding), **one.decided}
+        key = one.key or _key(binding, reads, one.place.key, one.chained, excised)
+        narrowed = without_excised(ledger, binding, reads, excised)
+        yield Task(one.place, one.increment, key, narrowed, one.listing, excised)
+
+
+def due(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> Iterator[Due]:
+    """What is due of a step's tables, in order; who takes one records it, in the ledger or in what is upcoming.
+
+    Args:
+        ledger: what was computed.
+        binding: the step.
+        upcoming: what is forecast of steps before it; places of this one are looked up there as they are recorded.
+
+    Raises:
+        InputError: an input is missing, and nothing upcoming makes it.
+    """
+    scope, planner = binding.step.scope, _Planner(ledger, binding, upcoming)
     if binding.step.discover is not None:
-        yield from _discovery_task(ledger, binding)
-    elif binding.partition is not None:
-        yield from _task(ledger, binding, binding.partition, None)
-    elif scope is Scope.WHOLE:
-        yield from _task(ledger, binding, Place.whole(), None)
+        found = next_increment(ledger, binding)
+        yield from () if found is None else (found,)
+    elif binding.partition is not None or scope is Scope.WHOLE:
+        yield from planner.one(binding.partition or Place.whole(), None)
     elif scope is Scope.INTAKE:
-        yield from _intake_task(ledger, binding)
+        yield from planner.intake()
     elif scope is Scope.FROZEN:
-        yield from _frozen_task(ledger, binding)
+        if not _waits(ledger, binding) or upcoming.increments.get(binding.driving_table or ""):
+            yield from planner.one(Place.increment(0), 0)
     else:
-        yield from _increment_tasks(ledger, binding)
+        yield from planner.increments()
 
 
-def first_surplus_increment(ledger: Ledger, binding: Binding) -> int | None:
-    """From which increment on a table must be computed anew, because it has more increments than its clock.
+def first_surplus_increment(ledger: Ledger, binding: Binding, followed: Sequence[int] | None = None) -> int | None:
+    """From which increment on a table must be computed anew, because it has more increments than its driving table.
 
-    This happens after the clock began a new generation (refreeze) or was rolled back. Of a table with ordinals all
-    increments are computed anew, of others the clock's last one, since writing it removes the later ones.
+    This happens after the driving table began a new generation (refreeze) or was rolled back. Of a table with ordinals
+    all increments are computed anew, of others the driving table's last one, since writing it removes the later ones.
+
+    Args:
+        ledger: what was computed.
+        binding: the step.
+        followed: the driving table's increments, ascending, where they are not those of the ledger.
 
     Returns:
-        The increment; None where the table has no increment that the clock lacks.
+        The increment; None where the table has no increment that the driving table lacks.
     """
     step = binding.step
-    if step.scope not in (Scope.INCREMENT, Scope.HISTORY) or step.discover is not None or binding.clock is None:
+    if step.scope not in (Scope.INCREMENT, Scope.HISTORY) or step.discover is not None or binding.driving_table is None:
         return None
-    last = max(ledger.increments(binding.clock), default=None)
+    last = max(ledger.increments(binding.driving_table) if followed is None else followed, default=None)
     if last is None or binding.only is not None or not _has_later(ledger, binding, last):
         return None
     return 0 if step.numbered else last
 
 
-def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
-    if binding.only is not None and binding.clock is None:
-        yield from _task(ledger, binding, Place.increment(binding.only), binding.only)
-        return
-    clock = ledger.table(binding.clock) if binding.clock is not None else None
-    if binding.clock is None or clock is None:
-        raise InputError(
-            f"{binding.tables[0]}: {binding.clock} has not been materialized; "
-            f"run `headrace run {binding.namespace}` first"
-        )
-    if clock.current_snapshot() is not None and not ledger.increments(binding.clock):
-        raise InputError(
-            f"{binding.tables[0]}: {binding.clock} begins a new generation; run `headrace run {binding.namespace}`, "
-            "which takes all increments in again"
-        )
-    numbered = binding.step.numbered
-    chained = ""
-    decided = released(ledger, binding)
-    for number in ledger.increments(binding.clock):
-        if binding.only in (None, number) and (decided is None or number in decided):
-            replaces_later = numbered or not _has_later(ledger, binding, number)
-            place = Place.increment(number, and_later=replaces_later)
-            yield from _task(ledger, binding, place, number, chained, decided[number] if decided is not None else {})
-        if number == binding.only:
-            return
-        if numbered:
-            chained = _key_before(ledger, binding, number)
-
-
 def _has_later(ledger: Ledger, binding: Binding, increment: int) -> bool:
     """Whether a table has valid increments after a number."""
     return any(next(reversed(ledger.increments(table)), -1) > increment for table in binding.tables)
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Decides which places of one step are due."""
+
+    ledger: Ledger
+    binding: Binding
+    upcoming: Upcoming
+
+    @property
+    def _is_frozen(self) -> bool:
+        return self.binding.step.scope is Scope.FROZEN and self.binding.partition is None
+
+    def increments(self) -> Iterator[Due]:
+        """Increments of the driving table, in order."""
+        ledger, binding = self.ledger, self.binding
+        if binding.only is not None and binding.driving_table is None:
+            yield from self.one(Place.increment(binding.only), binding.only)
+            return
+        numbers = self._followed()
+        since = first_surplus_increment(ledger, binding, numbers)
+        decided = self._decided(numbers)
+        if decided is not None:
+            numbers = [one for one in numbers if one in decided or one in ledger.increments(binding.tables[0])]
+        self.upcoming.increments.update(dict.fromkeys(binding.tables, numbers))
+        chained, before = "", None  # of a numbered table: the key before; else the first place that is computed again
+        for number in numbers:
+            if binding.only in (None, number) and (decided is None or number in decided):
+                place = Place.increment(number, binding.step.numbered or not _has_later(ledger, binding, number))
+                anew = "later increments were withdrawn" if since is not None and number >= since else ""
+                yield from self.one(place, number, chained, before, anew, None if decided is None else decided[number])
+            if number == binding.only:
+                return
+            if binding.step.numbered:
+                found = self.upcoming.places.get(binding.tables[0], {}).get(str(number))
+                if found is not None and (before is None or (found.certain and not before.certain)):
+                    before = found
+                chained = "" if before is not None else _key_before(ledger, binding, number)
+
+    def _followed(self) -> list[int]:
+        """Increments of the driving table, those that are upcoming included."""
+        binding, followed = self.binding, self.binding.driving_table
+        if followed in self.upcoming.increments:
+            return self.upcoming.increments[followed]
+        table = self.ledger.table(followed) if followed else None
+        if followed is None or table is None:
+            raise InputError(
+                f"{binding.tables[0]}: {followed} has not been materialized; "
+                f"run `headrace run {binding.namespace}` first"
+            )
+        numbers = list(self.ledger.increments(followed))
+        if table.current_snapshot() is not None and not numbers:
+            raise InputError(
+                f"{binding.tables[0]}: {followed} begins a new generation; run `headrace run {binding.namespace}`, "
+                "which takes all increments in again"
+            )
+        return numbers
+
+    def _decided(self, numbers: Collection[int]) -> dict[int, dict[str, Any]] | None:
+        """Of a step behind quarantine, the decision by increment: empty where rules may release it in the same run."""
+        decided = released(self.ledger, self.binding)
+        if decided is None or self.binding.step.gate != "policy":
+            return decided
+        unseen = set(numbers) - self.ledger.increments(self.binding.driving_table or "").keys()
+        return {**{number: {} for number in unseen}, **decided}
+
+    def intake(self) -> Iterator[Due]:
+        """A corpus's next increment, where a dataset has, or will have, increments that no earlier one took in."""
+        own = self.ledger.increments(self.binding.tables[0])
+        coming = self.upcoming.new(self.binding, certain=True)
+        taken: dict[str, set[str]] = {}
+        for row in own.values():
+            for table, facts in row.inputs.items():
+                taken.setdefault(table, set()).update(facts["versions"])
+        fresh: dict[str, tuple[Read, ...]] = {}
+        for parameter, parts in (self._reads(None) or {}).items():
+            chosen = []
+            for read in parts:
+                versions = {p: v for p, v in read.versions.items() if p not in taken.get(read.table, set())}
+                numbers = {int(place): int(place) for place in versions}
+                if versions:
+                    chosen.append(replace(read, versions=versions, increments=numbers, predicate=None, labelled=True))
+            fresh[parameter] = tuple(chosen)
+        there = [f"{read.table}[{place}]" for parts in fresh.values() for read in parts for place in read.versions]
+        if names := [*dict.fromkeys([*there, *coming])]:
+            number = max(own, default=-1) + 1
+            place = Place.increment(number, and_later=True)
+            yield Due(place, number, f"new increment: {some(names)}", reads=fresh)
+
+    def one(
+        self,
+        place: Place,
+        increment: int | None,
+        chained: str = "",
+        before: ForecastPlace | None = None,
+        anew: str = "",
+        decided: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Iterator[Due]:
+        """One place, unless it stays as it is.
+
+        Args:
+            place: where its rows go.
+            increment: see `Due`.
+            chained: there too.
+            before: of a numbered table, an earlier place that is, or may be, computed again.
+            anew: why it is computed again in any case; empty where that is not so.
+            decided: of a step behind quarantine, the decision; None for other steps.
+        """
+        row = self.ledger.places(self.binding.tables[0]).get(place.key)
+        reads = self._reads(frozen_from(self.ledger, self.binding) if self._is_frozen else increment)
+        if row is None:
+            reason, certain = self._why_new(place, decided), True
+        elif anew:
+            reason, certain = anew, True
+        else:
+            reason, certain = self._why_again(row, reads, chained, before)
+        if reason:
+            yield Due(place, increment, reason, certain, row is not None, reads, chained, decided or {})
+
+    def _reads(self, increment: int | None) -> Reads | None:
+        """What a place reads; None where an input is missing that an earlier step of the run makes.
+
+        Raises:
+            InputError: an input is missing, and this run does not compute it.
+        """
+        try:
+            return reads_of(self.binding, self.ledger, increment)
+        except InputError:
+            if self.upcoming.new(self.binding):
+                return None
+            raise
+
+    def _why_new(self, place: Place, decided: Mapping[str, Any] | None) -> str:
+        """Why a place is computed that the table does not hold."""
+        if decided is not None:
+            return "released" if decided else "if its rules release it"
+        return f"new increment {place.key}" if self.ledger.places(self.binding.tables[0]) else "never computed"
+
+    def _why_again(
+        self, row: Materialization, reads: Reads | None, chained: str, before: ForecastPlace | None
+    ) -> tuple[str, bool]:
+        """Why a place that the table holds is computed again, and whether that is certain; empty where it stays."""
+        binding, driving_table = self.binding, self.binding.driving_table or ""
+        follows_settings = not self._is_frozen
+        unknown = self.upcoming.new(binding) if reads is None else []
+        if follows_settings and row.place in self.upcoming.places.get(driving_table, {}):
+            unknown = [f"{driving_table}[{row.place}]"]  # what the increment takes in is not known yet
+        if reads is None or unknown:  # only changed settings are certain to matter
+            settings = changed_settings(row, binding) if follows_settings else []
+            return "; ".join(settings) or f"if rows change in {some(unknown)}", bool(settings)
+        if before is not None and before.certain:
+            return f"follows increment {before.place} in its numbering", True
+        if before is not None:
+            if (reason := why_again(row, binding, reads)) != UNKNOWN:
+                return reason, True
+        elif not self._stays(reads, row.place, chained):
+            return why_again(row, binding, reads, follows_settings), True
+        reads_all = binding.partition is not None or binding.step.scope is Scope.WHOLE
+        if reads_all and (new := self.upcoming.new(binding, certain=True)):
+            return f"input {some(new)} is new", binding.partition is None
+        again = self.upcoming.again(row) + ([f"{binding.tables[0]}[{before.place}]"] if before is not None else [])
+        again += self._earlier_without_rows() if self._is_frozen else []
+        return f"if rows change in {some([*dict.fromkeys(again)])}" if again else "", False
+
+    def _stays(self, reads: Reads, place: str, chained: str) -> bool:
+        """Whether all tables of the step hold a place as what it reads now makes it."""
+        if self._is_frozen:
+            return not reads_of_other_rows(self.ledger, self.binding, reads)
+        return is_known(self.ledger, self.binding, reads, place, chained)
+
+    def _earlier_without_rows(self) -> list[str]:
+        """Places, upcoming, of a frozen table's source that it is computed from if they get rows: the first counts."""
+        source = self.binding.inputs.get(self.binding.step.inputs[0])
+        if not isinstance(source, str):
+            return []
+        start = frozen_from(self.ledger, self.binding)
+        empty = not any(one.row_count for one in self.ledger.increments(source).values())
+        upcoming = self.upcoming.places.get(source, {})
+        return [f"{source}[{place}]" for place in upcoming if place.isdigit() and (empty or int(place) < start)]
 
 
 def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
@@ -150,22 +317,6 @@ def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
             "compute it first"
         )
     return row.step_key
-
-
-def _task(
-    ledger: Ledger,
-    binding: Binding,
-    place: Place,
-    increment: int | None,
-    chained: str = "",
-    decided: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> Iterator[Task]:
-    """The task of one place, unless its step key is known."""
-    reads = reads_of(binding, ledger, increment)
-    if not is_known(ledger, binding, reads, place.key, chained):
-        excised = {**excisions_read(ledger, binding), **decided}
-        narrowed = without_excised(ledger, binding, reads, excised)
-        yield Task(place, increment, _key(binding, reads, place.key, chained, excised), narrowed, excised=excised)
 
 
 def is_known(ledger: Ledger, binding: Binding, reads: Reads, place: str, chained: str = "") -> bool:
@@ -204,20 +355,10 @@ def _key(
     )
 
 
-def waits(ledger: Ledger, binding: Binding) -> bool:
+def _waits(ledger: Ledger, binding: Binding) -> bool:
     """Whether the increments that a step follows are none yet, because all are in quarantine."""
-    clock = ledger.table(binding.clock) if binding.clock is not None else None
-    return clock is not None and clock.current_snapshot() is None
-
-
-def _frozen_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
-    """The task of a frozen table that does not exist yet, or whose inputs have changed since it was computed."""
-    if waits(ledger, binding):
-        return
-    reads = reads_of(binding, ledger, frozen_from(ledger, binding))
-    key = _key(binding, reads, "0")
-    if reads_of_other_rows(ledger, binding, reads):
-        yield Task(Place.increment(0), 0, key, reads)
+    driving_table = ledger.table(binding.driving_table) if binding.driving_table is not None else None
+    return driving_table is not None and driving_table.current_snapshot() is None
 
 
 def reads_of_other_rows(ledger: Ledger, binding: Binding, reads: Reads) -> bool:
@@ -230,7 +371,7 @@ def reads_of_other_rows(ledger: Ledger, binding: Binding, reads: Reads) -> bool:
 def frozen_from(ledger: Ledger, binding: Binding) -> int:
     """The increment that a frozen table is computed from: the first in which its first input has rows, else 0."""
     source = binding.inputs.get(binding.step.inputs[0])
-    if binding.clock is None or not isinstance(source, str) or is_path(source):
+    if binding.driving_table is None or not isinstance(source, str) or is_path(source):
         return binding.only or 0
     return next((number for number, row in ledger.increments(source).items() if row.row_count), 0)
 
@@ -245,117 +386,3 @@ def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:
         return row.step_key != key
     now = {read.table: read for parts in reads.values() for read in parts}
     return any(changed_places(facts, now[table]) for table, facts in row.inputs.items() if table in now)
-
-
-def other_settings(ledger: Ledger, binding: Binding) -> str:
-    """One line on how a frozen table's declared config and code differ from those it was computed with; else empty.
-
-    Such a table is kept, because everything that is computed from it would change.
-    """
-    row = ledger.places(binding.tables[0]).get("0") if binding.step.scope is Scope.FROZEN else None
-    if row is None:
-        return ""
-    had, wanted = json.loads(row.config), json.loads(binding.config_json)
-    changed = [
-        f"{name} {json.dumps(had.get(name))} (declared: {json.dumps(wanted.get(name))})"
-        for name in sorted(had.keys() | wanted.keys())
-        if had.get(name) != wanted.get(name)
-    ]
-    if row.code_version != binding.step.version:
-        changed.append(f"code version {row.code_version} (now {binding.step.version})")
-    if not changed:
-        return ""
-    of_corpus = (binding.clock or "").endswith(".increments")
-    anew = f"corpus refresh {binding.namespace}" if of_corpus else f"table delete {binding.tables[0]}"
-    return f"frozen with {', '.join(changed)}; to compute it anew: headrace {anew}"
-
-
-def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
-    """The task of a corpus's next increment, where a dataset has increments that no earlier one took in."""
-    own = ledger.increments(binding.tables[0])
-    taken: dict[str, set[str]] = {}
-    for row in own.values():
-        for table, facts in row.inputs.items():
-            taken.setdefault(table, set()).update(facts["versions"])
-    everything = reads_of(binding, ledger, None)
-    fresh: dict[str, tuple[Read, ...]] = {}
-    for parameter, parts in everything.items():
-        chosen = []
-        for read in parts:
-            versions = {p: v for p, v in read.versions.items() if p not in taken.get(read.table, set())}
-            numbers = {int(place): int(place) for place in versions}
-            if versions:
-                chosen.append(replace(read, versions=versions, increments=numbers, predicate=None, labelled=True))
-        fresh[parameter] = tuple(chosen)
-    if any(fresh.values()):
-        number = max(own, default=-1) + 1
-        yield Task(Place.increment(number, and_later=True), number, _key(binding, fresh, str(number)), fresh)
-
-
-def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
-    """The task of a dataset's next increment, where its source has something new.
-
-    After a change of config or code, and where a table lacks a column, every file is read again; documents that come
-    out the same are not landed twice. The last of the step's tables (`arrivals`) is published last, so its increments
-    are those that are complete.
-    """
-    discover, arrivals = binding.step.discover, binding.tables[-1]
-    if discover is None:
-        raise InputError(f"{binding.tables[0]}: its step has no source to look at; bind its inputs to tables")
-    refuse_around_quarantine(ledger, binding)
-    complete = ledger.increments(arrivals)
-    config = binding.config_json
-    iceberg = ledger.table(arrivals)
-    last = complete[max(complete)] if complete else None
-    as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
-    for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
-        table = ledger.table(identifier)
-        lacks = table is not None and {column.name for column in declared.all_columns} - set(
-            table.schema().column_names
-        )
-        as_before = as_before and not lacks
-    known = _listed_before(binding.step.tables[-1], iceberg)
-    listing = discover(binding.config, known, not as_before, ledger.catalogue)
-    if listing is None:
-        return
-    refuse_files_of_quarantine(ledger, binding, listing)
-    number = max(complete, default=-1) + 1
-    key = step_key(
-        step=binding.step.name,
-        version=binding.step.version,
-        config=config,
-        inputs={"listing": {"": _arrow_digest(listing)}},
-        place=str(number),
-    )
-    yield Task(Place.increment(number), number, key, reads_of(binding, ledger, number), listing)
-
-
-def _listed_before(declared: Table, iceberg: IcebergTable | None) -> pa.Table:
-    """What a source's table says of it so far, condensed whenever half of it is new."""
-    nothing = declared.schema().as_arrow().empty_table()
-    if iceberg is None or iceberg.metadata.current_snapshot_id is None:
-        return nothing
-    known, pieces, waiting = nothing, list[pa.Table](), 0
-    for batch in iceberg.scan(declared.listed or AlwaysTrue()).to_arrow_batch_reader():
-        pieces.append(_with_columns_of(nothing, pa.Table.from_batches([batch])))
-        waiting += batch.num_rows
-        if declared.condensed is not None and waiting > max(known.num_rows, _LEAST_ROWS):
-            known, pieces, waiting = declared.condensed(pa.concat_tables([known, *pieces])), [], 0
-    known = pa.concat_tables([known, *pieces])
-    return known if declared.condensed is None else declared.condensed(known)
-
-
-def _with_columns_of(declared: pa.Table, rows: pa.Table) -> pa.Table:
-    """Rows in the declared columns, with nulls in those that a table made by an earlier version of headrace lacks."""
-    for column in declared.schema:
-        if column.name not in rows.column_names:
-            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
-    return rows.select(declared.column_names).cast(declared.schema)
-
-
-def _arrow_digest(rows: pa.Table) -> str:
-    """SHA-256 of a listing."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows.combine_chunks())
-    return hashlib.sha256(sink.getvalue()).hexdigest()

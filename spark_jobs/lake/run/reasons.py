@@ -1,4 +1,4 @@
-"""Why a place that exists is computed again: what of code, config and inputs changed since."""
+"""Why a place that exists is computed again, or differs from its declaration: what of code, config, inputs changed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.reads import Reads, changed_places
@@ -38,6 +40,29 @@ def changed_settings(row: Materialization, binding: Binding) -> list[str]:
         changed.append(f"code version {row.code_version} -> {binding.step.version}")
     had, wanted = json.loads(row.config), json.loads(binding.config_json)
     return [*changed, *_differences(had, wanted, "")]
+
+
+def other_settings(ledger: Ledger, binding: Binding) -> str:
+    """One line on how a frozen table's declared config and code differ from those it was computed with; else empty.
+
+    Such a table is kept, because everything that is computed from it would change.
+    """
+    row = ledger.places(binding.tables[0]).get("0") if binding.step.scope is Scope.FROZEN else None
+    if row is None:
+        return ""
+    had, wanted = json.loads(row.config), json.loads(binding.config_json)
+    changed = [
+        f"{name} {json.dumps(had.get(name))} (declared: {json.dumps(wanted.get(name))})"
+        for name in sorted(had.keys() | wanted.keys())
+        if had.get(name) != wanted.get(name)
+    ]
+    if row.code_version != binding.step.version:
+        changed.append(f"code version {row.code_version} (now {binding.step.version})")
+    if not changed:
+        return ""
+    of_corpus = (binding.driving_table or "").endswith(".increments")
+    anew = f"corpus refresh {binding.namespace}" if of_corpus else f"table delete {binding.tables[0]}"
+    return f"frozen with {', '.join(changed)}; to compute it anew: headrace {anew}"
 
 
 def _differences(had: Any, wanted: Any, path: str) -> Iterator[str]:

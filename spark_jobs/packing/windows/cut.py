@@ -20,18 +20,18 @@ import pyarrow as pa
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.exceptions import TableMismatchError
-from spark_jobs.lake.files.late_columns import LateColumns
+from spark_jobs.lake.files.side_reads import SideReads
 from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, WindowFacts
 
 _BATCH_TOKENS = 1 << 20
 
 
-def cut_pieces(placements: Iterable[pa.RecordBatch], late: LateColumns, facts: WindowFacts) -> Iterator[pa.RecordBatch]:
+def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: WindowFacts) -> Iterator[pa.RecordBatch]:
     """Cut the ids of pieces out of documents.
 
     Args:
         placements: rows (data_file, data_row, ordinal, window_start, doc_id, document_start, own_tokens, begins, ends).
-        late: reads `input_ids` from the data files.
+        reads: reads `input_ids` from the data files.
         facts: what the windows share.
 
     Yields:
@@ -42,7 +42,7 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], late: LateColumns, facts: W
     """
     from spark_jobs.packing.windows.token_loops import copy_slices
 
-    for rows, group, indices in late.groups(placements):
+    for rows, group, indices in reads.groups(placements):
         lists = group.column(0)
         values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy().astype(np.int64)
         counts = rows.column("own_tokens").to_numpy().astype(np.int64)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from blender_service.arrays import Int64Array, UInt64Array
-from blender_service.order.epochs import stretch_of
+from blender_service.order.epochs import read_run_of
 from blender_service.order.resolve import BlendOrder, ResolvedRows
 from blender_service.order.segments import Segment
 from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER
@@ -190,20 +190,20 @@ def resolve_with_numpy(order: BlendOrder, offsets: Int64Array) -> ResolvedRows:
 
 def _rows_of(order: BlendOrder, segment: Segment, part: int, k: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Give epoch and ordinal of the k-th rows of one source."""
-    stretches = segment.parts[part].stretches
+    read_runs = segment.parts[part].read_runs
     key = int(order._keys[order._index[segment.parts[part].name]])
-    stretch_index = np.array([stretches.index(stretch_of(stretches, int(row))) for row in k])
+    read_run_index = np.array([read_runs.index(read_run_of(read_runs, int(row))) for row in k])
     epochs, ordinals = np.empty_like(k), np.empty_like(k)
-    for index in np.unique(stretch_index):
-        stretch, members = stretches[index], np.flatnonzero(stretch_index == index)
-        turn, position = np.divmod(k[members] - stretch.first, stretch.size or 1 << 62)
-        epochs[members] = stretch.epoch + turn
-        for epoch in np.unique(epochs[members]) if stretch.size else ():
+    for index in np.unique(read_run_index):
+        read_run, members = read_runs[index], np.flatnonzero(read_run_index == index)
+        turn, position = np.divmod(k[members] - read_run.first, read_run.size or 1 << 62)
+        epochs[members] = read_run.epoch + turn
+        for epoch in np.unique(epochs[members]) if read_run.size else ():
             same = epochs[members] == epoch
-            word = tweak(key, 0, int(epoch), stretch.base)
+            word = tweak(key, 0, int(epoch), read_run.base)
             positions = position[same].astype(np.uint64)
-            position[same] = shuffle(positions, word, stretch.size, order._block_rows, order._group_blocks).astype(
+            position[same] = shuffle(positions, word, read_run.size, order._block_rows, order._group_blocks).astype(
                 np.int64
             )
-        ordinals[members] = stretch.base + position
+        ordinals[members] = read_run.base + position
     return epochs, ordinals

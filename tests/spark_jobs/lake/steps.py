@@ -135,7 +135,7 @@ def bind(what: Step, config: BaseModel | None = None, **inputs: str) -> Binding:
     bound = {name: inputs.get(name, f"demo.{name}") for name in what.inputs}
     if what.discover is not None:
         bound.pop(what.inputs[0])
-    return Binding(what, "demo", bound, config or what.config(), clock="demo.arrivals")
+    return Binding(what, "demo", bound, config or what.config(), driving_table="demo.arrivals")
 
 
 def land(folder: Path, name: str, values: list[int]) -> None:

@@ -153,7 +153,7 @@ def test_an_intake_that_was_not_recorded_still_tells_what_it_took_in(
         namespace="corpus",
         inputs={"arrivals": ("demo.arrivals",)},
         config=NoConfig(),
-        clock=None,
+        driving_table=None,
     )
     kill_before_recording(lake, monkeypatch, binding)
     again = reopened(lake)

@@ -29,8 +29,9 @@ from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.forecast import forecast
 from spark_jobs.lake.run.foreseen import Foreseen, surprises
-from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
+from spark_jobs.lake.run.plan import Task, first_surplus_increment, tasks
 from spark_jobs.lake.run.reads import snapshots_of, taken_increments
+from spark_jobs.lake.run.reasons import other_settings
 from spark_jobs.lake.run.refreeze import refrozen_tables
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
 from tests.tiers import tries
@@ -179,8 +180,8 @@ class ModelLake(Ledger):
         if "kept" in inputs:
             inputs["kept"] = ("d.kept",)
         config = self.configs.get(made.name) or made.config()
-        clock = {"d": "d.numbers", "u": "c.bags"}.get(namespace, "c.increments")
-        return Binding(made, namespace, inputs, config, clock=clock)
+        driving_table = {"d": "d.numbers", "u": "c.bags"}.get(namespace, "c.increments")
+        return Binding(made, namespace, inputs, config, driving_table=driving_table)
 
     def land(self, values: list[int]) -> None:
         """Seal an increment of the dataset."""

@@ -150,7 +150,7 @@ def pack_in_lake(lake: Lake, window_tokens: int, seed: int = 0) -> dict[str, lis
     """Bring a packed table up to date with tables of the lake; gives the ids of every document in it."""
     inputs = {name: f"main.{name}" for name in ("tokens", "ordered", "tokenizer")}
     config = PackedConfig(dataset="code", window_tokens=window_tokens, seed=seed)
-    materialize(lake, Binding(packed_step("code", window_tokens), "main", inputs, config, clock="main.tokens"))
+    materialize(lake, Binding(packed_step("code", window_tokens), "main", inputs, config, driving_table="main.tokens"))
     windows = lake.catalogue.load_table(f"main.packed_code_{window_tokens}").scan().to_arrow().to_pylist()
     pieces: dict[str, dict[int, list[int]]] = {}
     for row in windows:

@@ -28,21 +28,21 @@ def landing(space: str, source: Path) -> Binding:
     config = DocumentsConfig.model_validate(
         {"dataset": "web", "source": {"kind": "files", "path": str(source)}, "landing": "copy", "shards": 2}
     )
-    return Binding(documents, space, {}, config, clock=f"{space}.arrivals")
+    return Binding(documents, space, {}, config, driving_table=f"{space}.arrivals")
 
 
 def scanning() -> Binding:
     """The scans of `web`."""
     inputs = {table: f"web_quarantine.{table}" for table in ("documents", "repositories", "provenance")}
     config = ScansConfig(licences_allowed=("MIT", "Apache-2.0"), source_trust=0.5)
-    return Binding(scans, "web_quarantine", inputs, config, clock="web_quarantine.arrivals")
+    return Binding(scans, "web_quarantine", inputs, config, driving_table="web_quarantine.arrivals")
 
 
 def carrying(step: Step = released) -> Binding:
     """The step that carries over what is released."""
     names = dict(zip(("landed", *(f"landed_{table}" for table in TABLES[1:])), TABLES, strict=True))
     inputs = {name: f"web_quarantine.{table}" for name, table in names.items()}
-    return Binding(step, "web", inputs, step.config(), clock="web_quarantine.scans")
+    return Binding(step, "web", inputs, step.config(), driving_table="web_quarantine.scans")
 
 
 def versions(lake: Lake) -> dict[str, dict[int, str]]:

@@ -114,7 +114,7 @@ def test_a_folder_that_grows_lands_once(
         os.rename(beside, folder / name)
 
     def seal() -> None:
-        done = materialize(lake, Binding(documents, "feed", {}, config, clock="feed.arrivals"))
+        done = materialize(lake, Binding(documents, "feed", {}, config, driving_table="feed.arrivals"))
         sealed.append(done[0].computed)
 
     def run() -> int:

@@ -44,21 +44,21 @@ def test_runs_are_the_groups_with_two_members_one_of_them_new(records: list[Reco
     assert found == grouped(records)
 
 
-@pytest.mark.parametrize("leaders", [0, 1, 2, 5, 100])
-def test_candidates_are_the_leaders_with_all_that_come_after_them(leaders: int) -> None:
-    """Earlier members come first, and two of them are never compared; enough leaders are all pairs."""
-    draw = np.random.default_rng(leaders)
+@pytest.mark.parametrize("pivots", [0, 1, 2, 5, 100])
+def test_candidates_are_the_pivots_with_all_that_come_after_them(pivots: int) -> None:
+    """Earlier members come first, and two of them are never compared; enough pivots are all pairs."""
+    draw = np.random.default_rng(pivots)
     buckets = [(draw.integers(0, 5), draw.integers(1, 6)) for _ in range(20)]
     old_offsets = np.concatenate([[0], np.cumsum([old for old, _ in buckets])]).astype(np.int64)
     new_offsets = np.concatenate([[0], np.cumsum([new for _, new in buckets])]).astype(np.int64)
     old, new = np.arange(old_offsets[-1]), 1000 + np.arange(new_offsets[-1])
-    counts = np.full(len(buckets), leaders, np.int64)
+    counts = np.full(len(buckets), pivots, np.int64)
     first, second = pairs_within(new_offsets, new, old_offsets, old, counts)
     expected = []
     for at in range(len(buckets)):
         order = [*old[old_offsets[at] : old_offsets[at + 1]], *new[new_offsets[at] : new_offsets[at + 1]]]
         for a, b in itertools.combinations(range(len(order)), 2):
-            if a < leaders and order[b] >= 1000:
+            if a < pivots and order[b] >= 1000:
                 expected.append((order[a], order[b]))
     assert sorted(zip(first.tolist(), second.tolist(), strict=True)) == sorted(expected)
 

@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.dedup.bags.bag_arrays import binary_column
 from spark_jobs.dedup.near import pool_batches
-from spark_jobs.dedup.near.pool_batches import Done, leaders_of, leading, similar_to_leaders
+from spark_jobs.dedup.near.pool_batches import Done, leading, pivots_of, similar_to_pivots
 from tests.spark_jobs.dedup.near.test_prefix_join import THRESHOLDS, Weights, as_bags, documents_of, similarity
 
 
@@ -77,7 +77,7 @@ def test_the_kept_are_those_of_all_pairs_one_after_another(seed: int, monkeypatc
         batch = leading(batch.sort_by([("earlier", "descending"), ("place", "ascending")]), THRESHOLDS)
         done.add(batch)
         batches += 1
-        for part in similar_to_leaders(kept_pool.to_batches(), leaders_of(batch, THRESHOLDS), THRESHOLDS, 1):
+        for part in similar_to_pivots(kept_pool.to_batches(), pivots_of(batch, THRESHOLDS), THRESHOLDS, 1):
             for pair in part.to_pylist():
                 left, right = int(pair["left_doc_id"]), int(pair["right_doc_id"])
                 assert order.index(left) < order.index(right)

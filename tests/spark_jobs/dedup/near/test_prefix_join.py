@@ -86,7 +86,7 @@ def test_every_pair_that_reaches_a_common_threshold_is_a_candidate(seed: int) ->
     assert len(candidates) < count * (count - 1) / 2 / 10
 
 
-def test_leaders_are_paired_with_all_that_come_after_them_and_can_be_alike() -> None:
+def test_pivots_are_paired_with_all_that_come_after_them_and_can_be_alike() -> None:
     """Of a list of documents of equal weight that share everything, the first two lead, the earlier ones first."""
     count = 6
     members = Members(
@@ -97,7 +97,7 @@ def test_leaders_are_paired_with_all_that_come_after_them_and_can_be_alike() -> 
         earlier=np.array([True, True, False, False, False, False]),
     )
     edges = np.array([0]), np.array([count])
-    (pairs,) = list_pairs(*edges, members, THRESHOLDS, leaders=3)
+    (pairs,) = list_pairs(*edges, members, THRESHOLDS, pivots=3)
     assert sorted(zip(*(side.tolist() for side in pairs), strict=True)) == [
         *((10, place) for place in range(12, 16)),
         *((11, place) for place in range(12, 16)),

@@ -22,7 +22,7 @@ from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, Step, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.data_files import file_schema
 from spark_jobs.lake.files.file_writer import FileRules, write_task
-from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns
+from spark_jobs.lake.files.side_reads import FILE, ROW, SideReads
 from spark_jobs.lake.ledger.data_version import digest
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, land, numbers, one, rows
@@ -233,7 +233,7 @@ def test_other_tables_are_written_by_spark(lake: Lake, changed: dict[str, Any]) 
 
 
 def test_files_in_an_object_store_are_written_read_and_removed() -> None:
-    """A worker writes to S3 and reads late columns there, with the lake's own properties; a failed task cleans up."""
+    """A worker writes to S3 and reads columns aside there, with the lake's own properties; a failed task cleans up."""
     server = pytest.importorskip("moto.server", reason="moto is in the extra dev").ThreadedMotoServer("127.0.0.1", 0)
     server.start()
     try:
@@ -261,7 +261,7 @@ def test_files_in_an_object_store_are_written_read_and_removed() -> None:
         files = result.column("files")[0].as_py()
         assert sorted(json.loads(file["partition"]) for file in files) == [["a/b c"], ["plain"], ["é"]]
         for file in files:
-            late = LateColumns(("n", "ids"), properties)
+            late = SideReads(("n", "ids"), properties)
             count = pq.read_metadata(pa.BufferReader(file["footer"])).num_rows
             places = {FILE: [file["path"]] * count, ROW: pa.array(range(count), pa.int64())}
             found = [row for part in late.fetch([pa.RecordBatch.from_pydict(places)]) for row in part.to_pylist()]

@@ -31,7 +31,7 @@ def so_far(before, b, config: NoConfig):  # type: ignore[no-untyped-def]
     raise NotImplementedError
 
 
-SO_FAR = Binding(so_far, "demo", {"before": "demo.a"}, NoConfig(), clock="demo.a")
+SO_FAR = Binding(so_far, "demo", {"before": "demo.a"}, NoConfig(), driving_table="demo.a")
 
 
 def row(table: str, number: int, count: int, **facts: object) -> Materialization:

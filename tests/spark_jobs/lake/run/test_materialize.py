@@ -179,7 +179,7 @@ def test_a_refrozen_corpus_is_one_that_took_all_increments_in_at_once(lake: Lake
             (frozen, {"numbers": numbers[0]}),
             (ranked, {"numbers": numbers[0]}),
         ):
-            materialize(lake, Binding(made, corpus, inputs, made.config(), clock=f"{corpus}.increments"))
+            materialize(lake, Binding(made, corpus, inputs, made.config(), driving_table=f"{corpus}.increments"))
         names = ("increments", "doubles", "frozen", "ranked")
         found = {name: lake.ledger.increments(f"{corpus}.{name}") for name in names}
         return {name: {n: row.data_version for n, row in places.items()} for name, places in found.items()}

@@ -66,7 +66,7 @@ def test_a_corpus_reads_its_datasets_by_its_own_increments(lake: Lake, tmp_path:
 
     inputs = {"numbers": ("one.numbers", "two.numbers")}
     for what in (gathered, all_so_far):
-        binding = Binding(what, "both", inputs, NoConfig(), clock="both.increments")
+        binding = Binding(what, "both", inputs, NoConfig(), driving_table="both.increments")
         assert one(materialize(lake, binding)).computed == ("0", "1")
         assert one(materialize(lake, binding)).computed == ()
     first = [("one", 0, 0, 1), ("one", 0, 0, 2), ("one", 1, 0, 3), ("two", 0, 0, 10)]
@@ -91,7 +91,7 @@ def test_an_increment_that_took_nothing_from_a_dataset_reads_no_rows_of_it(lake:
     land(ones, "b.txt", [2])
     landed(lake, ones, "one")
     taken_in(lake)
-    binding = Binding(gathered, "both", {"numbers": ("two.numbers",)}, NoConfig(), clock="both.increments")
+    binding = Binding(gathered, "both", {"numbers": ("two.numbers",)}, NoConfig(), driving_table="both.increments")
     materialize(lake, binding)
     assert rows(lake, "both.gathered", "increment", "n") == [(0, 10)]
 
@@ -111,8 +111,8 @@ def test_an_increment_that_an_input_lacks_is_named(lake: Lake, folder: Path) -> 
 def test_bindings_that_cannot_be_run_are_refused() -> None:
     """Inputs that are not bound or unknown, and no table to follow."""
     with pytest.raises(StepDeclarationError, match=r"inputs \['numbers'\] are not bound"):
-        Binding(doubles, "demo", {}, doubles.config(), clock="demo.arrivals")
+        Binding(doubles, "demo", {}, doubles.config(), driving_table="demo.arrivals")
     with pytest.raises(StepDeclarationError, match=r"inputs \['wrong'\] are unknown"):
-        Binding(doubles, "demo", {"numbers": "a.b", "wrong": "a.c"}, doubles.config(), clock="demo.arrivals")
+        Binding(doubles, "demo", {"numbers": "a.b", "wrong": "a.c"}, doubles.config(), driving_table="demo.arrivals")
     with pytest.raises(StepDeclarationError, match="needs a table to follow"):
         Binding(doubles, "demo", {"numbers": "a.b"}, doubles.config())

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.exceptions import TableMismatchError
-from spark_jobs.lake.files.late_columns import LateColumns
+from spark_jobs.lake.files.side_reads import SideReads
 from spark_jobs.packing.windows import cut as cut_module
 from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, WindowFacts
 from spark_jobs.packing.windows.cut import cut_pieces
@@ -45,7 +45,7 @@ def cut(file: str, pieces: list[Piece], facts: WindowFacts) -> list[list[int]]:
             "ends": [True] * count,
         }
     )
-    found = list(cut_pieces([rows], LateColumns(("input_ids",), {}), facts))
+    found = list(cut_pieces([rows], SideReads(("input_ids",), {}), facts))
     assert all(batch.schema == PARTS_SCHEMA for batch in found)
     assert [o for batch in found for o in batch.column("ordinal").to_pylist()] == list(range(count))
     return [np.frombuffer(ids, facts.id_type).tolist() for batch in found for ids in batch.column("ids").to_pylist()]

@@ -40,9 +40,9 @@ def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) 
         config = api_config(api)
 
         def land() -> tuple[str, ...]:
-            done = materialize(lake, Binding(documents, "items", {}, config, clock="items.arrivals"))
+            done = materialize(lake, Binding(documents, "items", {}, config, driving_table="items.arrivals"))
             inputs = {"arrivals": "items.arrivals"}
-            materialize(lake, Binding(schema_changes, "items", inputs, config, clock="items.arrivals"))
+            materialize(lake, Binding(schema_changes, "items", inputs, config, driving_table="items.arrivals"))
             return done[0].computed
 
         def truth() -> dict[str, str]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.lake.files import late_columns
-from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns, located, map_joined, map_rows
+from spark_jobs.lake.files import side_reads
+from spark_jobs.lake.files.side_reads import FILE, ROW, SideReads, located, map_joined, map_rows
 from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.files.test_data_files import lists
@@ -61,10 +61,10 @@ def test_rows_of_files_are_found_where_they_lie(spark: SparkSession, files: list
 
 def test_a_row_group_may_be_too_large_for_one_array(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in any order of a row group whose column comes in several arrays, as Arrow gives it beyond 2 GiB."""
-    monkeypatch.setattr(late_columns, "_pieces", lambda group: group.to_batches(max_chunksize=2))
+    monkeypatch.setattr(side_reads, "_pieces", lambda group: group.to_batches(max_chunksize=2))
     places = random.Random(0).sample(range(40), 25)
     rows = pa.RecordBatch.from_pydict({"n": places, FILE: [str(files[0])] * 25, ROW: pa.array(places, pa.int64())})
-    found = pa.Table.from_batches(LateColumns(("ids",), {}).fetch([rows]))
+    found = pa.Table.from_batches(SideReads(("ids",), {}).fetch([rows]))
     assert found.to_pylist() == [{"n": n, "ids": [n] * (n % 5)} for n in places]
 
 
@@ -126,12 +126,12 @@ def test_any_order_is_right_and_that_of_the_files_reads_each_group_once(
         reads.append(number)
         return real(self, number, **options)
 
-    monkeypatch.setattr(late_columns.pq.ParquetFile, "read_row_group", counted)
+    monkeypatch.setattr(side_reads.pq.ParquetFile, "read_row_group", counted)
     for order in (places, random.Random(1).choices(places, k=60)):
         batch = pa.RecordBatch.from_pydict(
             {FILE: [p for p, _ in order], ROW: pa.array([r for _, r in order], pa.int64())}
         )
-        late = LateColumns(("ids", "n"), {})
+        late = SideReads(("ids", "n"), {})
         halves = [batch.slice(0, 50), batch.slice(50, 0), batch.slice(50)]
         found = [row for part in late.fetch(halves) for row in part.to_pylist()]
         wanted = [{"ids": [r] * (r % 5), "n": 100 * [str(f) for f in files].index(p) + r} for p, r in order]

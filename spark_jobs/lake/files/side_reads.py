@@ -1,4 +1,4 @@
-"""Late columns: Python workers read them from the data files themselves; Spark passes only the position of each row.
+"""Side reads: columns that Python workers read from the data files; Spark passes only the position of each row.
 
 Spark reads a list out of Iceberg element by element, and hands it to Python the same way: some 100 ns an element
 measured, where Arrow takes 6 to 9. So a frame carries file and row number instead of the lists, and the Python worker
@@ -55,8 +55,8 @@ def located(frame: DataFrame) -> DataFrame | None:
     return None
 
 
-def _read_late(frame: DataFrame) -> DataFrame | None:
-    """The located rows of a frame whose long columns are read late: on Sail, which reads them well, only if it must."""
+def _read_aside(frame: DataFrame) -> DataFrame | None:
+    """The located rows of a frame whose long columns are side reads: on Sail, which reads them well, if it must."""
     if is_embedded(frame):
         return frame if FILE in frame.columns else None
     return located(frame)
@@ -76,24 +76,24 @@ def _has_metadata(frame: DataFrame, name: str) -> bool:
 def map_rows(
     frame: DataFrame,
     columns: Sequence[str],
-    late: Sequence[str],
+    aside: Sequence[str],
     function: Callable[[Batches], Iterator[pa.RecordBatch]],
     ddl: str,
 ) -> ArrowRows:
-    """As `frame.select(*columns, *late).mapInArrow(function, ddl)`, with the late columns read by the workers.
+    """As `frame.select(*columns, *aside).mapInArrow(function, ddl)`, the last ones read by the workers.
 
     Args:
         frame: rows; where they do not come from files, Spark reads all of it.
         columns: what Spark reads.
-        late: what the workers read.
-        function: from batches of those columns, the late ones last, to batches of `ddl`.
+        aside: what the workers read.
+        function: from batches of all those columns, these last, to batches of `ddl`.
         ddl: columns of the result.
     """
-    rows = _read_late(frame)
+    rows = _read_aside(frame)
     if rows is None:
-        return ArrowRows(frame.select(*columns, *late), function, ddl)
+        return ArrowRows(frame.select(*columns, *aside), function, ddl)
     # A condition on a column that only Spark reads must stay Spark's: rows that it dropped are not asked for.
-    return ArrowRows(rows.select(*columns, F.col(FILE), F.col(ROW)), fetching(rows.sparkSession, late, function), ddl)
+    return ArrowRows(rows.select(*columns, F.col(FILE), F.col(ROW)), fetching(rows.sparkSession, aside, function), ddl)
 
 
 def map_joined(
@@ -101,13 +101,13 @@ def map_joined(
     others: DataFrame,
     keys: Sequence[str],
     columns: Sequence[str],
-    late: Sequence[str],
+    aside: Sequence[str],
     function: Callable[[Batches], Iterator[pa.RecordBatch]],
     ddl: str,
 ) -> ArrowRows:
     """As `map_rows` over the rows of a frame that others go with, whose columns are added.
 
-    The late columns take no part in the join. A join may shuffle rows, so they are brought back into the order of their
+    Side reads take no part in the join. A join may shuffle rows, so they are brought back into the order of their
     files, of which each task then reads a stretch.
 
     Args:
@@ -115,16 +115,16 @@ def map_joined(
         others: narrow rows with the keys and further columns; at most one for each row of the frame.
         keys: columns that are equal in both.
         columns: what Spark reads, of both.
-        late: what the workers read, of the frame.
+        aside: what the workers read, of the frame.
         function: as of `map_rows`.
         ddl: columns of the result.
     """
-    rows = _read_late(frame)
+    rows = _read_aside(frame)
     if rows is None:
-        return ArrowRows(frame.join(others, list(keys)).select(*columns, *late), function, ddl)
+        return ArrowRows(frame.join(others, list(keys)).select(*columns, *aside), function, ddl)
     own = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]
     chosen = rows.select(*own, FILE, ROW).join(others, list(keys)).select(*columns, FILE, ROW)
-    return in_file_order(chosen).map(fetching(rows.sparkSession, late, function), ddl)
+    return in_file_order(chosen).map(fetching(rows.sparkSession, aside, function), ddl)
 
 
 def in_file_order(placed: DataFrame, *order: str) -> Arranged:
@@ -139,10 +139,10 @@ def in_file_order(placed: DataFrame, *order: str) -> Arranged:
 
 
 def fetching(
-    spark: SparkSession, late: Sequence[str], function: Callable[[Batches], Iterator[pa.RecordBatch]]
+    spark: SparkSession, aside: Sequence[str], function: Callable[[Batches], Iterator[pa.RecordBatch]]
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """The function, over batches with `data_file` and `data_row` in place of the late columns."""
-    fetch = LateColumns(tuple(late), file_properties(spark)).fetch
+    """The function, over batches with `data_file` and `data_row` in place of the side reads."""
+    fetch = SideReads(tuple(aside), file_properties(spark)).fetch
     return lambda batches: function(fetch(batches))
 
 
@@ -158,7 +158,7 @@ def file_properties(spark: SparkSession) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class LateColumns:
+class SideReads:
     """What a worker reads from data files.
 
     Attributes:
@@ -170,7 +170,7 @@ class LateColumns:
     properties: Mapping[str, str]
 
     def fetch(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Replace `data_file` and `data_row` by the late columns.
+        """Replace `data_file` and `data_row` by the columns that are read aside.
 
         Args:
             batches: rows with both; any order gives the right rows, the order of the files is fast.
@@ -190,7 +190,7 @@ class LateColumns:
         """Read the row groups that rows lie in, one after the other.
 
         Yields:
-            Some rows; the late columns of rows that hold them all, a row group where no column of it has more than
+            Some rows; the side reads of rows that hold them all, a row group where no column of it has more than
             2 GiB (beyond them Arrow needs several arrays of texts); (N,) index of each row in these.
         """
         path, number = "", -1

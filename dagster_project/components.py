@@ -74,6 +74,11 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     quality: dict[str, Any] = Field(
         default_factory=dict, description="{weights: {SIGNAL: .., ..}, ranges: {SIGNAL: [.., ..]}}: a weighted sum"
     )
+    judged: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="by name: {rubric: .., scores: [0, 5], endpoint: {url: .., model: ..}, sample: 5000, ..}: a judge "
+        "that scores a sample",
+    )
     policy: str | dict[str, Any] = Field(
         "headrace",
         description="what texts are judged by: NAME, NAME@VERSION, a hash, a YAML file, or the policy itself",
@@ -117,6 +122,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             provenance=self.provenance,
             scorers={name: config or {} for name, config in self.scorers.items()},
             quality=self.quality,
+            judged=self.judged,
             policy=located(self.policy, context.path),
             variants={name: located(policy, context.path) for name, policy in self.variants.items()},
             redact=self.redact,

@@ -123,6 +123,12 @@ def show(reference: str, as_json: bool) -> None:
             for one in facts.evaluation
         ]
         print_table(rows)
+    if facts.accuracy is not None and (held_back := sum(one.test_count for one in facts.evaluation)):
+        commonest = max(one.test_count for one in facts.evaluation) / held_back
+        click.echo(
+            f"agrees with the labels of {facts.accuracy:.1%} of {held_back:,} texts held back; always the commonest "
+            f"label would agree with {commonest:.1%}"
+        )
     click.echo(_next(entry.label, facts.labels))
 
 

@@ -75,9 +75,11 @@ class Asked:
 class Asker:
     """Asks about some requests; for one run."""
 
-    def __init__(self, source: GeneratedSource, store: AnswerStore, seed: int | None = None) -> None:
-        """The seed is that of the pauses."""
-        self._source, self._store = source, store
+    def __init__(
+        self, source: GeneratedSource, store: AnswerStore, seed: int | None = None, field: str = "source"
+    ) -> None:
+        """The seed is that of the pauses; the field is where the source is declared, for messages."""
+        self._source, self._store, self._field = source, store, field
         self._templates = {one.name: one for one in map(template_of, source.templates)}
         self._spending = Spending(source.budget, *store.spent()[:2])
         self._random = random.Random(seed)
@@ -100,7 +102,7 @@ class Asker:
         import aiohttp
 
         key = self._source.endpoint.key
-        headers = {"Authorization": f"Bearer {secret_of('source.endpoint.key', key)}"} if key else {}
+        headers = {"Authorization": f"Bearer {secret_of(f'{self._field}.endpoint.key', key)}"} if key else {}
         timeout = aiohttp.ClientTimeout(total=self._source.asking.answer_seconds)
         connector = aiohttp.TCPConnector(limit=self._source.asking.at_once)
         self._success = self._told = time.monotonic()
@@ -157,7 +159,7 @@ class Asker:
             await self._turn()
             while not self.done.stopped and not self._spending.reserve(pending.request):
                 if not self._sent:
-                    self._stop("the budget is used up; raise source.budget to go on")
+                    self._stop(f"the budget is used up; raise {self._field}.budget to go on")
                 await asyncio.sleep(0.05)
             if self.done.stopped:
                 return
@@ -207,7 +209,7 @@ class Asker:
             self._queue.put_nowait(pending)
         elif status in _HOPELESS_STATUSES:
             await self._note([Attempt(request.key, seconds, "rejected", fault)])
-            self._stop(f"{url}: {fault}; correct source.endpoint", hopeless=True)
+            self._stop(f"{url}: {fault}; correct {self._field}.endpoint", hopeless=True)
         elif 400 <= status < 500:
             await self._end(pending, Attempt(request.key, seconds, "rejected", fault), "rejected", fault)
         else:

@@ -180,11 +180,11 @@ class AnswerStore:
             row = connection.execute(wanted).one()
             return int(row[0]), int(row[1]), int(row[2])
 
-    def to_land(self, count: int) -> list[Mapping[str, Any]]:
-        """Accepted answers that have not landed, by template and key."""
+    def to_land(self, count: int, *, usable: bool = True) -> list[Mapping[str, Any]]:
+        """Answers that have not landed, by template and key: accepted ones, or all with their reasons."""
         wanted = (
             sa.select(_ANSWERS)
-            .where(self._own, _ANSWERS.c.landed.is_(False), _ANSWERS.c.reason == "")
+            .where(self._own, _ANSWERS.c.landed.is_(False), *([_ANSWERS.c.reason == ""] if usable else []))
             .order_by(_ANSWERS.c.template, _ANSWERS.c.key)
             .limit(count)
         )
@@ -198,11 +198,18 @@ class AnswerStore:
                 some = _ANSWERS.c.key.in_(keys[at : at + _KEYS_AT_ONCE])
                 connection.execute(sa.update(_ANSWERS).where(self._own, some).values(landed=True))
 
-    def forget(self) -> None:
-        """Forget all that was asked for the dataset."""
+    def forget(self, doc_ids: Collection[str] | None = None) -> None:
+        """Forget all that was asked for the dataset and by its judges, or what was answered about some documents."""
         with self._engine.begin() as connection:
-            for table in (_ANSWERS, _ATTEMPTS):
-                connection.execute(sa.delete(table).where(table.c.dataset == self._dataset))
+            if doc_ids is None:
+                for table in (_ANSWERS, _ATTEMPTS):
+                    own = table.c.dataset.startswith(f"{self._dataset}.", autoescape=True)
+                    connection.execute(sa.delete(table).where(sa.or_(table.c.dataset == self._dataset, own)))
+                return
+            wanted = sorted(doc_ids)
+            for at in range(0, len(wanted), _KEYS_AT_ONCE):
+                some = _ANSWERS.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])
+                connection.execute(sa.delete(_ANSWERS).where(self._own, some))
 
     @property
     def _own(self) -> sa.ColumnElement[bool]:
@@ -214,7 +221,9 @@ def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, st
     if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(_ANSWERS.name):
         return []
     wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
-    columns = sa.select(_ANSWERS.c.dataset, _ANSWERS.c.template, _ANSWERS.c.key).where(_ANSWERS.c.reason == "")
+    of_datasets = sa.not_(_ANSWERS.c.dataset.contains("."))  # those of judges are no documents
+    columns = sa.select(_ANSWERS.c.dataset, _ANSWERS.c.template, _ANSWERS.c.key)
+    columns = columns.where(_ANSWERS.c.reason == "", of_datasets)
     with catalogue.engine.connect() as connection:
         for at in range(0, len(wanted), _KEYS_AT_ONCE):
             some = _ANSWERS.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])

@@ -64,7 +64,7 @@ def fetch_answers(
             for reason, count in done.refused.items():
                 total.refused[reason] = total.refused.get(reason, 0) + count
             seal(store, pages, objects)
-    _tell(dataset, source, store, total)
+    tell(dataset, source, store, total)
     return total
 
 
@@ -132,7 +132,7 @@ def _record(row: Any) -> dict[str, Any]:
     return {**record, **known}
 
 
-def _tell(dataset: str, source: GeneratedSource, store: AnswerStore, done: Asked) -> None:
+def tell(dataset: str, source: GeneratedSource, store: AnswerStore, done: Asked) -> None:
     """Say what was asked in this run, what all of it cost, and why it stopped."""
     if done.attempts:
         refused = ", ".join(f"{reason} {count:,}" for reason, count in sorted(done.refused.items()))

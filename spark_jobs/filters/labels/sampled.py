@@ -123,7 +123,7 @@ def _stratum(config: JudgeConfig) -> SparkColumn:
         "length": lambda: length,
         "cluster": lambda: F.coalesce(F.concat(F.lit("cluster "), F.col("cluster")), F.lit("no cluster")),
     }
-    return F.concat_ws(", ", *(values[name]() for name in config.spread_by), F.lit("" if config.spread_by else "all"))
+    return F.concat_ws(", ", *(values[name]() for name in config.spread_by)) if config.spread_by else F.lit("all")
 
 
 def _shares(strata: Mapping[str, Stratum], repeat: float) -> list[tuple[str, str, int, int, int]]:

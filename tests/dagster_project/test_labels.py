@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +19,33 @@ from spark_jobs.filters.registry import entries
 from spark_jobs.lake.run.excisions import record_excisions
 from spark_jobs.lake.session.catalogue import load_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.sources.generated.attempts import AnswerStore
 from spark_jobs.sources.generated.stand_in import StandIn, counting_judge
 from tests.dagster_project.project import Project, failures, lake_settings
 from tests.spark_jobs.sources.test_generated import served
 
 pytest.importorskip("sklearn", reason="scikit-learn is in the extra filters")
 MATTER = ("because", "therefore", "hence", "proof", "example")
-OTHERS = "the mill stood at river stone and its wheel turned slowly while rain fell over old roofs of town".split()
+OTHERS = [
+    "the",
+    "mill",
+    "stood",
+    "at",
+    "river",
+    "stone",
+    "and",
+    "its",
+    "wheel",
+    "turned",
+    "slowly",
+    "while",
+    "rain",
+    "fell",
+    "over",
+    "old",
+    "roofs",
+    "of",
+    "town",
+]
 TABLES = [f"notes.{name}" for name in ("documents", "arrivals", "repositories", "provenance", "texts", "signals")]
 LABELS = ["notes.sampled_worth", "notes.judged_worth", "notes.agreement_worth"]
 
@@ -50,14 +67,14 @@ def write(root: Path, count: int) -> dict[str, str]:
         texts[f"t{number}"] = f"{number} {' '.join(words)}"
         language = "de" if drawn.random() < 0.1 else "en"
         lines.append(json.dumps({"id": f"t{number}", "body": texts[f"t{number}"], "tongue": language}))
-    (root / "notes").mkdir(parents=True, exist_ok=True)
-    (root / "notes" / "a.jsonl").write_text("\n".join(lines))
+    (root / "files").mkdir(parents=True, exist_ok=True)
+    (root / "files" / "a.jsonl").write_text("\n".join(lines))
     return texts
 
 
 def notes(root: Path, url: str, *, judge: dict[str, Any] | None = None, **more: Any) -> list[Any]:
     """The assets of a dataset that has a judge."""
-    source = {"kind": "files", "path": str(root / "notes"), "text_column": "body", "id_column": "id"}
+    source = {"kind": "files", "path": str(root / "files"), "text_column": "body", "id_column": "id"}
     asking = {"backoff_seconds": 0.05, "answer_seconds": 5, "silence_seconds": 20}
     worth = {"rubric": "Count what argues.", "endpoint": {"url": url, "model": "m"}, "asking": asking, **(judge or {})}
     declared = DatasetDeclaration(
@@ -67,6 +84,7 @@ def notes(root: Path, url: str, *, judge: dict[str, Any] | None = None, **more: 
         return dataset_assets(declared)
 
 
+@pytest.mark.nightly
 def test_a_policy_judges_by_a_classifier_that_learned_from_a_judge(tmp_path: Path) -> None:
     """A sample is scored, weights lead back to the dataset, a model learns, and a rule keeps what the judge would."""
     texts = write(tmp_path, 900)
@@ -101,3 +119,52 @@ def test_a_policy_judges_by_a_classifier_that_learned_from_a_judge(tmp_path: Pat
     content = dict(again.rows("notes.texts", "doc_id", "content"))
     right = sum(kept[doc_id] == (truth(text) >= 3) for doc_id, text in content.items())
     assert right > 0.9 * len(kept) == 810
+
+
+@pytest.mark.nightly
+def test_a_sample_follows_its_dataset(tmp_path: Path) -> None:
+    """What is new is asked about, and nothing again; an excised document is in no table of the judge, nor asked about.
+
+    An endpoint that is gone fails nothing where all is answered.
+    """
+    write(tmp_path, 40)
+    stand_in = StandIn(judge=counting_judge(MATTER))
+    with served(stand_in) as url:
+        judge = {"sample": 30, "repeat": 0, "spread_by": ["length"]}
+        project = Project(tmp_path, *notes(tmp_path, url, judge=judge))
+        assert project.run(*TABLES, *LABELS).success
+        assert len(stand_in.bodies) == 30 == len(project.rows("notes.answers_worth", "key"))
+        assert project.facts("notes.judged_worth")["dagster/row_count"] == 30
+        write(tmp_path, 60)
+        result = project.run(*TABLES, *LABELS)
+        assert result.success, failures(result)
+        asked = len(stand_in.bodies)
+        assert 30 < asked < 55 and all(reason is None for (reason,) in project.rows("notes.judged_worth", "reason"))
+        assert sum(weight for (weight,) in project.rows("notes.judged_worth", "weight")) == pytest.approx(60)
+    gone = project.rows("notes.judged_worth", "doc_id")[0][0]
+    catalogue = open_catalogue(settings_at(tmp_path))
+    record_excisions(catalogue, None, {gone}, "by hand")
+    assert len(list(forget_labels(catalogue, {gone}, 5))) == 1
+    assert load_table(catalogue, "notes.judged_worth") is None
+    with served(stand_in) as url:
+        again = project.changed(*notes(tmp_path, url, judge=judge))
+        result = again.run(*LABELS)
+        assert result.success, failures(result)
+        assert gone not in {doc_id for (doc_id,) in again.rows("notes.sampled_worth", "doc_id")}
+        assert len(again.rows("notes.judged_worth", "doc_id")) == 30 and len(stand_in.bodies) == asked + 1
+    result = again.run(*LABELS)
+    assert result.success, failures(result)
+
+
+def test_a_judge_that_cannot_be_is_refused_when_definitions_load(tmp_path: Path) -> None:
+    """A name for no table, a value, texts that stay on the device."""
+    for more, said in (
+        ({"judged": {"Worth": {}}}, "judged: 'Worth' cannot be part of a table's name"),
+        ({"judged": {"worth": {"rubric": "x"}}}, "dataset notes: judged: worth: config endpoint is missing"),
+        ({"visibility": Visibility("on_device")}, "is on the network, and notes is on_device"),
+    ):
+        endpoint = {"url": "http://judge.example/v1", "model": "m"}
+        declared: dict[str, Any] = {"judged": {"worth": {"rubric": "x", "endpoint": endpoint}}, **more}
+        with pytest.raises(DefinitionError) as caught, lake_settings(tmp_path):
+            dataset_assets(DatasetDeclaration("notes", {"kind": "files", "path": "/none"}, **declared))
+        assert said in str(caught.value)

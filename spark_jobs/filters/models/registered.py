@@ -165,7 +165,8 @@ def add_model(
     if not _holds(file, data):
         with create(file.location, dict(file.properties)) as out:
             out.write(data)
-    content = canonical_json(facts.model_dump(mode="json")).encode()
+    lacking = {"accuracy"} if facts.accuracy is None else None  # as in entries of earlier versions of headrace
+    content = canonical_json(facts.model_dump(mode="json", exclude=lacking)).encode()
     return record(catalogue, "model", name, version, content)
 
 

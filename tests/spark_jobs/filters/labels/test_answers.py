@@ -128,7 +128,9 @@ def test_a_run_that_stops_goes_on_and_lands_each_answer_once(spark: SparkSession
         assert len(stand_in.bodies) == 60
     with pytest.raises(InputError, match=r"no answer came: no answer succeeded for 0.2 s"):
         dead = judge_of("http://127.0.0.1:9/v1", asking={"silence_seconds": 0.2, "backoff_seconds": 0.05})
-        put(catalogue, "notes", renamed(sampled, "sampled_dead").table, 0, [{"doc_id": "a", "content": "a", "key": "a"}])
+        put(
+            catalogue, "notes", renamed(sampled, "sampled_dead").table, 0, [{"doc_id": "a", "content": "a", "key": "a"}]
+        )
         ask_judge("notes", "dead", dead, catalogue, 1)
 
 

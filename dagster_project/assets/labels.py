@@ -65,6 +65,7 @@ def label_assets(
         read: dict[str, Source] = {"texts": f"{dataset}.texts", "signals": f"{dataset}.signals"}
         read |= {LANGUAGES: f"{dataset}.{LANGUAGES}"} if LANGUAGES in scored else {}
         read |= {"clusters": f"{config.clusters_of}.clusters"} if config.clusters_of is not None else {}
+        lacks = functools.partial(lacks_answers, dataset, name)
         yield step_asset(renamed(sampled, f"sampled_{name}"), dataset, read, config, presentation=shown)
         yield step_asset(
             renamed(judged, f"judged_{name}"),
@@ -74,12 +75,19 @@ def label_assets(
             presentation=shown,
             upkeep=Upkeep(
                 before=functools.partial(_ask, dataset=dataset, name=name, judge=config),
-                pending=functools.partial(lacks_answers, dataset, name),
+                pending=lacks,
                 lands=table["answers"],
             ),
         )
         compared = renamed(agreement, f"agreement_{name}")
-        yield step_asset(compared, dataset, {"judged": table["judged"]}, compared.config(), presentation=shown)
+        yield step_asset(
+            compared,
+            dataset,
+            {"judged": table["judged"]},
+            compared.config(),
+            presentation=shown,
+            upkeep=Upkeep(pending=lacks),  # for no plan knows what the answers will change
+        )
 
 
 def _ask(lake: Lake, dataset: str, name: str, judge: JudgeConfig) -> None:

@@ -133,7 +133,10 @@ def show(reference: str, as_json: bool) -> None:
 
 
 def _next(label: str, labels: tuple[str, ...]) -> str:
-    chosen = f"[{labels[-1]}]" if len(labels) <= 2 else f"[{labels[0]}, ..]"
+    from spark_jobs.filters.models.classifier_step import HIGH
+
+    wanted = HIGH if HIGH in labels else labels[-1]
+    chosen = f"[{wanted}]" if len(labels) <= 2 else f"[{labels[0]}, ..]"
     return f"Next, in a dataset's declaration: `scorers: {{model_scores: {{models: {{{label}: {chosen}}}}}}}`"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ AGREEMENT = Table(
     columns=(
         Column("sampled_count!", "long", "documents that were sampled"),
         Column("scored_count!", "long", "of these, how many have a score"),
+        Column("reasons!", "string", "why the others have none, with counts, most first"),
         Column("mean_score", "double", "mean score over the dataset: by weight, of those that have one"),
         Column("twice_count!", "long", "documents that have two scores"),
         Column("same_count!", "long", "of these, how many have the same score twice"),
@@ -32,10 +34,10 @@ AGREEMENT = Table(
     ),
 )
 _DDL: Final = (
-    "sampled_count bigint, scored_count bigint, mean_score double, twice_count bigint, same_count bigint, "
-    "same_share double, weighted_kappa double"
+    "sampled_count bigint, scored_count bigint, reasons string, mean_score double, twice_count bigint, "
+    "same_count bigint, same_share double, weighted_kappa double"
 )
-_READ: Final = ("doc_id", "score", "second_score", "weight")
+_READ: Final = ("doc_id", "score", "reason", "second_score", "weight")
 
 
 @step(version="1", scope=Scope.WHOLE, tables=(AGREEMENT,))
@@ -63,25 +65,24 @@ def _compared(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if not found:
         return
     rows = pa.Table.from_batches(found)
-    scores = rows["score"].to_numpy()
-    weights = rows["weight"].to_numpy()
-    has_score = ~np.isnan(scores.astype(np.float64))
-    both = rows.filter(pa.compute.and_(rows["score"].is_valid(), rows["second_score"].is_valid()))
+    scored = rows.filter(rows["score"].is_valid())
+    both = scored.filter(scored["second_score"].is_valid())
     first, second = (both[name].to_numpy().astype(np.int64) for name in ("score", "second_score"))
+    counts = Counter(reason for reason in sorted(filter(None, rows["reason"].to_pylist())))
+    weights = scored["weight"].to_numpy()
     same = int((first == second).sum())
-    made: dict[str, Any] = {
-        "sampled_count": len(rows),
-        "scored_count": int(has_score.sum()),
-        "mean_score": float(np.average(scores[has_score], weights=weights[has_score])) if has_score.any() else None,
-        "twice_count": len(both),
-        "same_count": same,
-        "same_share": same / len(both) if len(both) else None,
-        "weighted_kappa": weighted_kappa(first, second) if len(both) else None,
+    made = {
+        "sampled_count": pa.array([len(rows)], pa.int64()),
+        "scored_count": pa.array([len(scored)], pa.int64()),
+        "reasons": pa.array([", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())]),
+        "mean_score": _doubles(np.average(scored["score"].to_numpy(), weights=weights) if len(scored) else None),
+        "twice_count": pa.array([len(both)], pa.int64()),
+        "same_count": pa.array([same], pa.int64()),
+        "same_share": _doubles(same / len(both) if len(both) else None),
+        "weighted_kappa": _doubles(weighted_kappa(first, second) if len(both) else None),
     }
-    schema = pa.schema(
-        [
-            (name, pa.float64() if name in ("mean_score", "same_share", "weighted_kappa") else pa.int64())
-            for name in made
-        ]
-    )
-    yield pa.RecordBatch.from_pylist([made], schema=schema)
+    yield pa.RecordBatch.from_pydict(made)
+
+
+def _doubles(value: float | None) -> pa.Array:
+    return pa.array([value], pa.float64())

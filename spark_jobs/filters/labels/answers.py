@@ -1,7 +1,8 @@
 """Ask a judge about the sample of a dataset, and land what it answered in `<dataset>.answers_<judge>`.
 
-An answer lands once, by its key; it is written down as it comes (`generated.attempts`), appended to the table at the
-end of a run or, after a kill, at the start of the next, and never asked for again. No step computes this table.
+An answer lands by its key; it is written down as it comes (`generated.attempts`), appended to the table at the end of a
+run or, after a kill, at the start of the next, and never asked for again. No step computes this table. A request that
+failed has a row too, and is open again in the next run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import In
+from pyiceberg.expressions import In, NotEqualTo
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.labels.rubric import JudgeConfig, source_of, templates_of
@@ -22,7 +23,7 @@ from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
 from spark_jobs.sources.generated.asking import Asker
-from spark_jobs.sources.generated.attempts import AnswerStore
+from spark_jobs.sources.generated.attempts import FAILED, AnswerStore
 from spark_jobs.sources.generated.fetch import tell
 from spark_jobs.sources.generated.requests import Parent, Request, request_of
 
@@ -67,6 +68,7 @@ def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, w
     store = AnswerStore(catalogue, store_name(dataset, name))
     with table_leases(catalogue, [landed], wait_seconds):
         _land(store, catalogue, landed)  # what a killed run left
+        store.reopen_failed()
         requests = _requests(dataset, name, judge, store, catalogue)
         done = asyncio.run(Asker(source, store, field=f"judged.{name}").ask(requests))
         _land(store, catalogue, landed)
@@ -76,11 +78,11 @@ def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, w
 
 
 def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:
-    """Whether a request about the sample, as it is now, has no answer that landed."""
+    """Whether a request about the sample, as it is now, has no answer that landed; one that failed has none."""
     sampled = read_columns(catalogue, f"{dataset}.sampled_{name}", ("key", "second_key"))
     if sampled is None:
         return False
-    answers = read_columns(catalogue, f"{dataset}.answers_{name}", ("key",))
+    answers = read_columns(catalogue, f"{dataset}.answers_{name}", ("key",), NotEqualTo("reason", FAILED))
     wanted = {one for column in ("key", "second_key") for one in sampled[column].to_pylist()} - {None}
     return answers is None or not wanted <= set(answers["key"].to_pylist())
 

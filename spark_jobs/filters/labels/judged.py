@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from spark_jobs.filters.labels.rubric import JudgeConfig, score_of
 from spark_jobs.lake.declare.step import ArrowRows, Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.sources.generated.attempts import FAILED
 from spark_jobs.spark_sql import DataFrame, F
 
 JUDGED = Table(
@@ -43,7 +44,6 @@ JUDGED = Table(
         Check("score_or_reason", "(score is null) = (reason is not null)", "a document has a score or a reason"),
         Check("one_second", "second_score is null or second_reason is null", "a second score has no reason beside it"),
     ),
-    notice=Notice("every_document_has_a_score", "reason is not null", "without_score", "reason", "all have a score"),
     sampled=("content", "answer"),
 )
 _ANSWERED: Final = "key string, score int, reason string, answer string, detail string, model string"
@@ -56,11 +56,14 @@ def judged(sampled: DataFrame, answers: DataFrame, config: JudgeConfig) -> DataF
 
     Args:
         sampled: rows of the table `sampled`.
-        answers: what the judge answered, about this sample and others; an answer may be there twice.
+        answers: what the judge answered, about this sample and others; an answer may be there twice, and after one that
+            failed.
         config: of the judge.
     """
-    columns = ("key", "reason", "text", "detail", "model")
-    found = answers.select(*columns).dropDuplicates(["key"])
+    landed = answers.select("key", "reason", "text", "detail", "model")
+    came = landed.where(F.col("reason") != FAILED).dropDuplicates(["key"])
+    failed = landed.where(F.col("reason") == FAILED).dropDuplicates(["key"])
+    found = came.unionByName(failed.join(came, "key", "left_anti"))
     scored = ArrowRows(found, partial(_scored, scores=config.scores), _ANSWERED).to_frame()
     again = scored.select(
         F.col("key").alias("second_key"), F.col("score").alias("second_score"), F.col("reason").alias("second_reason")

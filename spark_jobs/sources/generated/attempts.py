@@ -56,6 +56,7 @@ _ATTEMPTS = sa.Table(
     sa.Column("tokens_out", sa.Integer),
 )
 _KEYS_AT_ONCE = 500
+FAILED = "failed"  # reason of a request that was tried to the end, and to which no answer came
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,11 @@ class AnswerStore:
             for at in range(0, len(wanted), _KEYS_AT_ONCE):
                 some = _ANSWERS.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])
                 connection.execute(sa.delete(_ANSWERS).where(self._own, some))
+
+    def reopen_failed(self) -> None:
+        """Forget requests to which no answer came, so that they are open again; what they cost stays noted."""
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(_ANSWERS).where(self._own, _ANSWERS.c.reason == FAILED))
 
     @property
     def _own(self) -> sa.ColumnElement[bool]:

@@ -100,6 +100,7 @@ def test_every_sampled_document_has_a_score_or_a_reason(spark: SparkSession, cat
     assert [found[name].second_score for name in ("fine", "twin", "wild")] == [2, 3, None]
     compared = found[""]
     assert (compared.sampled_count, compared.scored_count, compared.twice_count) == (7, 3, 2)
+    assert compared.reasons == "empty 1, no_score 1, no_text 1, outside_rubric 1"
     assert (compared.mean_score, compared.same_share, compared.weighted_kappa) == (pytest.approx(8 / 3), 1.0, 1.0)
 
 
@@ -132,6 +133,22 @@ def test_a_run_that_stops_goes_on_and_lands_each_answer_once(spark: SparkSession
             catalogue, "notes", renamed(sampled, "sampled_dead").table, 0, [{"doc_id": "a", "content": "a", "key": "a"}]
         )
         ask_judge("notes", "dead", dead, catalogue, 1)
+
+
+def test_a_request_that_failed_is_open_again(spark: SparkSession, catalogue: Catalog) -> None:
+    """No answer is no fact: the row says that it failed until one comes."""
+    stand_in = StandIn({"unavailable": 1.0}, judge=says)
+    with served(stand_in) as url:
+        judge = judge_of(url)
+        put_sample(catalogue, judge, {"a": "fine", "b": "chat"})
+        ask_judge("notes", "worth", judge, catalogue, 1)
+        assert {row.reason for name, row in read(spark, catalogue, judge).items() if name} == {"failed"}
+        assert lacks_answers("notes", "worth", catalogue)
+        stand_in.faults.clear()
+        ask_judge("notes", "worth", judge, catalogue, 1)
+    found = read(spark, catalogue, judge)
+    assert (found["a"].score, found["b"].reason, len(found)) == (2, "no_score", 3)
+    assert not lacks_answers("notes", "worth", catalogue)
 
 
 def test_what_was_said_about_a_document_goes_with_it(catalogue: Catalog) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Set
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Final
 
@@ -20,6 +21,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.filters.labels.rubric import JudgeConfig, source_of, templates_of
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_batches, read_columns
+from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
 from spark_jobs.sources.generated.asking import Asker
@@ -59,7 +61,7 @@ def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, w
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.
-        InputError: nothing was answered at all, or the catalogue has no database.
+        InputError: nothing was ever answered, or the catalogue has no database.
         LeaseError: another process asks, and goes on for longer than `wait_seconds`.
     """
     if missing := [one for one in ("aiohttp", "jsonschema") if find_spec(one) is None]:
@@ -73,8 +75,9 @@ def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, w
         done = asyncio.run(Asker(source, store, field=f"judged.{name}").ask(requests))
         _land(store, catalogue, landed)
     tell(landed, source, store, done)
-    if done.stopped and not store.outcomes():
-        raise InputError(f"{landed}: no answer came: {done.stopped}")
+    if done.attempts and not store.outcomes().keys() - {FAILED}:
+        why = done.stopped or "every request failed"
+        raise InputError(f"{landed}: no answer came: {why}; look: headrace table show {landed} --rows 3")
 
 
 def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:
@@ -90,8 +93,8 @@ def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:
 def forget_labels(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -> Iterator[str]:
     """Take documents out of what judges said, for good; gives a line for each judge that was asked about one.
 
-    Answers about them are deleted, and the tables with their texts dropped: the next run makes them again without the
-    documents, and asks about those that take their place.
+    Answers about them are deleted, and the tables with their texts removed with their files: the next run makes them
+    again without the documents, and asks about those that take their place.
     """
     for (space,) in catalogue.list_namespaces():
         for landed in tables_in(catalogue, space):
@@ -111,7 +114,8 @@ def forget_labels(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) ->
                     table.delete(In("doc_id", about))
                 for one in made if there else ():
                     if load_table(catalogue, one) is not None:
-                        catalogue.drop_table(one)
+                        catalogue.purge_table(one)
+            expire(catalogue, landed, datetime.now(UTC), wait_seconds)
             yield f"{landed}: what was said about {len(about | there):,} of them is out; next: headrace run {space}"
 
 

@@ -15,7 +15,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from spark_jobs.exceptions import InputError
 from spark_jobs.filters.labels.rubric import JudgeConfig, templates_of
 from spark_jobs.filters.labels.strata import Stratum, allocate
 from spark_jobs.lake.declare.step import Scope, step
@@ -72,9 +71,6 @@ def sampled(
         config: of the judge.
         languages: doc_id and language, where the dataset has that scorer; else the language of `texts` counts.
         clusters: doc_id and coarse cluster, where the sample is spread over clusters.
-
-    Raises:
-        InputError: there is no document.
     """
     from pyspark.sql import Window
 
@@ -86,8 +82,6 @@ def sampled(
         rows = rows.join(clusters.select("doc_id", F.col("coarse").alias("cluster")), "doc_id", "left")
     rows = rows.select("shard", "doc_id", "kind", "character_count", _stratum(config).alias("own_stratum"))
     counted = rows.groupBy("own_stratum").count().toArrow().to_pydict()
-    if not counted["count"]:
-        raise InputError("sampled: the dataset has no document; there is nothing to be judged")
     strata = allocate(dict(zip(counted["own_stratum"], counted["count"], strict=True)), config.sample)
     shares = rows.sparkSession.createDataFrame(
         _shares(strata, config.repeat),
@@ -118,12 +112,12 @@ def _stratum(config: JudgeConfig) -> SparkColumn:
     for low, high in zip(reversed(ends[:-1]), reversed(ends[1:]), strict=True):
         length = F.when(F.col("character_count") < high, F.lit(f"{low} to {high}")).otherwise(length)
     values = {
-        "kind": lambda: F.col("kind"),
-        "language": lambda: F.coalesce("language", F.lit("no language")),
-        "length": lambda: length,
-        "cluster": lambda: F.coalesce(F.concat(F.lit("cluster "), F.col("cluster")), F.lit("no cluster")),
+        "kind": F.col("kind"),
+        "language": F.coalesce("language", F.lit("no language")),
+        "length": length,
+        "cluster": F.coalesce(F.concat(F.lit("cluster "), F.col("cluster")), F.lit("no cluster")),
     }
-    return F.concat_ws(", ", *(values[name]() for name in config.spread_by)) if config.spread_by else F.lit("all")
+    return F.concat_ws(", ", *(values[name] for name in config.spread_by)) if config.spread_by else F.lit("all")
 
 
 def _shares(strata: Mapping[str, Stratum], repeat: float) -> list[tuple[str, str, int, int, int]]:

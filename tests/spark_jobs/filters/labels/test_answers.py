@@ -141,7 +141,8 @@ def test_a_request_that_failed_is_open_again(spark: SparkSession, catalogue: Cat
     with served(stand_in) as url:
         judge = judge_of(url)
         put_sample(catalogue, judge, {"a": "fine", "b": "chat"})
-        ask_judge("notes", "worth", judge, catalogue, 1)
+        with pytest.raises(InputError, match="no answer came: every request failed"):
+            ask_judge("notes", "worth", judge, catalogue, 1)
         assert {row.reason for name, row in read(spark, catalogue, judge).items() if name} == {"failed"}
         assert lacks_answers("notes", "worth", catalogue)
         stand_in.faults.clear()
@@ -161,6 +162,7 @@ def test_what_was_said_about_a_document_goes_with_it(catalogue: Catalog) -> None
     assert list(forget_labels(catalogue, {"nobody"}, 1)) == []
     (line,) = forget_labels(catalogue, {"gone", "nobody"}, 1)
     assert line.startswith("notes.answers_worth: what was said about 1 of them is out")
+    assert len(catalogue.load_table("notes.answers_worth").metadata.snapshots) == 1, "no earlier state has its answers"
     assert catalogue.load_table("notes.answers_worth").scan().to_arrow()["doc_id"].to_pylist() == ["stays"]
     assert load_table(catalogue, "notes.sampled_worth") is None
     store = AnswerStore(catalogue, store_name("notes", "worth"))

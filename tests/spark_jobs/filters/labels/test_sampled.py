@@ -88,6 +88,26 @@ def test_a_weighted_mean_of_the_sample_is_that_of_the_dataset(spark: SparkSessio
     assert _sampled(spark, mixed, judge) == found and _sampled(spark, rows, _judge(seed=1)).keys() != found.keys()
 
 
+def test_a_sample_is_spread_over_clusters_and_languages_of_a_scorer(spark: SparkSession) -> None:
+    """What is in no cluster is a stratum too, and so is what has no language; the text's own language is not asked."""
+    texts = spark.createDataFrame(
+        [(0, f"{n:032x}", "prose" if n % 2 else "code", "own", "a text") for n in range(40)],
+        "shard int, doc_id string, kind string, language string, content string",
+    )
+    signals = texts.selectExpr("shard", "doc_id", "kind", "cast(6 as bigint) as character_count")
+    languages = texts.selectExpr("doc_id", "if(kind = 'prose', 'de', null) as language")
+    clusters = texts.where("kind = 'prose'").selectExpr("doc_id", "cast(7 as int) as coarse")
+    judge = _judge(sample=20, spread_by=["cluster", "kind", "language"], clusters_of="main")
+    found = sampled(texts, signals, judge, languages, clusters).collect()
+    counts = Counter((row.stratum, row.stratum_count, row.weight) for row in found)
+    assert counts == {("cluster 7, prose, de", 20, 2.0): 10, ("no cluster, code, no language", 20, 2.0): 10}
+
+
+def test_a_dataset_without_documents_has_an_empty_sample(spark: SparkSession) -> None:
+    """And no error."""
+    assert _sampled(spark, [], _judge()) == {}
+
+
 def test_a_row_has_what_the_judge_reads_and_the_keys_of_its_requests(spark: SparkSession) -> None:
     """Cut at the start to what the model reads; white space is asked about by nobody; 5% have two keys."""
     rows, judge = _dataset(60), _judge(sample=100, repeat=0.05)

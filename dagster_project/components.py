@@ -76,6 +76,11 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     quality: dict[str, Any] = Field(
         default_factory=dict, description="{weights: {SIGNAL: .., ..}, ranges: {SIGNAL: [.., ..]}}: a weighted sum"
     )
+    judged: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="by name: {rubric: .., scores: [0, 5], endpoint: {url: .., model: ..}, sample: 5000, ..}: a judge "
+        "that scores a sample",
+    )
     policy: str | dict[str, Any] = Field(
         "headrace",
         description="what texts are judged by: NAME, NAME@VERSION, a hash, a YAML file, or the policy itself",

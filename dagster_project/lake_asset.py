@@ -116,6 +116,7 @@ class Upkeep:
         refuse: raises where `before` would, for what the declaration says; called before a run computes anything.
         planned: called before a run from the terminal is planned.
         keeping: how long what landed is kept, which maintenance sees to.
+        lands: table to which `before` appends, and which the step reads; it is no asset.
     """
 
     before: Callable[[Lake], None] | None = None
@@ -125,6 +126,7 @@ class Upkeep:
     refuse: Callable[[Catalog], None] | None = None
     planned: Callable[[Catalog], None] | None = None
     keeping: Keeping | None = None
+    lands: str | None = None
 
 
 def declared_binding(
@@ -314,7 +316,8 @@ class LakeAsset:
         # An input of the same namespace depends on the driving table itself; the first steps of a corpus have none.
         if self.driving_table is not None and all(name.split(".")[0] != self.namespace for name in found):
             found.setdefault(self.driving_table)
-        return [name for name in found if name not in self.tables]
+        landed = self.upkeep.lands if self.upkeep is not None else None
+        return [name for name in found if name not in self.tables and name != landed]
 
     def _check_specs(self) -> Iterator[dg.AssetCheckSpec]:
         for table, identifier in zip(self.step.tables, self.tables, strict=True):

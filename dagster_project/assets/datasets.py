@@ -11,6 +11,7 @@ import dagster as dg
 from pyiceberg.catalog import Catalog
 
 from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.assets.labels import label_assets, label_tables
 from dagster_project.assets.quarantine import Quarantine, quarantine_assets
 from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DefinitionError
@@ -72,6 +73,7 @@ class DatasetDeclaration:
         provenance: licence, licence_evidence and collected_by, for the table of that name.
         scorers: what is measured of texts beside `signals`: config by name, or by `package.module:function`.
         quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
+        judged: by name, the rubric, endpoint and sample of a judge (`spark_jobs.filters.labels`), as plain values.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
         redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
@@ -93,6 +95,7 @@ class DatasetDeclaration:
     provenance: Mapping[str, str] = field(default_factory=dict)
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     quality: Mapping[str, Any] = field(default_factory=dict)
+    judged: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     policy: str | Mapping[str, Any] = DEFAULT
     variants: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
     redact: Mapping[str, str] = field(default_factory=dict)
@@ -174,7 +177,9 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         f"verdicts_{variant}" if variant else "verdicts": _entering(policy) for variant, policy in policies.items()
     }
     upkeep |= {} if landing else {documents.name: Upkeep(keeping=declared.keeping)}
-    return landing + [
+    shown = Presentation(owners=declared.owners, samples=declared.samples, visibility=declared.visibility)
+    labels = label_assets(name, declared.judged, {one.table.name for one in scorers}, shown)
+    return [*landing, *labels] + [
         step_asset(
             made,
             name,
@@ -219,7 +224,8 @@ def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
     Raises:
         DefinitionError: names the first.
     """
-    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES), "headrace's own")
+    labels = (table for name in declared.judged for table in label_tables(name))
+    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *labels), "headrace's own")
     for table in (one.table.name for one in scorers):
         if table in taken or table.partition("_")[0] == "verdicts":
             other = taken.get(table, "headrace's own")

@@ -31,6 +31,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends
+from spark_jobs.filters.labels.answers import forget_labels
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.files.lookups import read_columns, read_rows
@@ -178,6 +179,7 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
             yield from excision_lines(one)
         if failed := [one.failure for one in done if one.failure]:
             raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
+        yield from forget_labels(catalogue, doc_ids, lake.wait_seconds)
     held = [f"{plan.dataset}.fetched", *(table for space in plan.spaces for table in tables_in(catalogue, space))]
     with table_leases(catalogue, held, lake.wait_seconds) as leases:  # not beside a run that reads or writes them
         lake = replace(lake, leases=leases)

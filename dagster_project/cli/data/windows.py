@@ -112,6 +112,7 @@ def _excise_documents(
         excision_lines,
         known_duplicates,
     )
+    from spark_jobs.filters.labels.answers import forget_labels
     from spark_jobs.lake.ledger.acts import EXCISE, note_act
     from spark_jobs.lake.run.excisions import record_excisions
     from spark_jobs.sources.generated.families import descendants
@@ -141,6 +142,8 @@ def _excise_documents(
     note_act(catalogue, EXCISE, ",".join(sorted(tables)) or "all packed tables", why=why)
     if not tables:
         record_excisions(catalogue, None, wanted, run_id)
+        for line in forget_labels(catalogue, wanted, lake.wait_seconds):
+            click.echo(line, err=as_json)
     done = excise_documents(lake, tables, wanted)
     missing = wanted - {doc_id for one in done for doc_id in one.excised.doc_ids}
     if as_json:

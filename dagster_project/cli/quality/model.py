@@ -123,11 +123,20 @@ def show(reference: str, as_json: bool) -> None:
             for one in facts.evaluation
         ]
         print_table(rows)
+    if facts.accuracy is not None and (held_back := sum(one.test_count for one in facts.evaluation)):
+        commonest = max(one.test_count for one in facts.evaluation) / held_back
+        click.echo(
+            f"agrees with the labels of {facts.accuracy:.1%} of {held_back:,} texts held back; always the commonest "
+            f"label would agree with {commonest:.1%}"
+        )
     click.echo(_next(entry.label, facts.labels))
 
 
 def _next(label: str, labels: tuple[str, ...]) -> str:
-    chosen = f"[{labels[-1]}]" if len(labels) <= 2 else f"[{labels[0]}, ..]"
+    from spark_jobs.filters.models.classifier_step import HIGH
+
+    wanted = HIGH if HIGH in labels else labels[-1]
+    chosen = f"[{wanted}]" if len(labels) <= 2 else f"[{labels[0]}, ..]"
     return f"Next, in a dataset's declaration: `scorers: {{model_scores: {{models: {{{label}: {chosen}}}}}}}`"
 
 

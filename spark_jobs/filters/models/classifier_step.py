@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RAW, REFERENCE = "raw", "reference"
+LOW, HIGH = "low", "high"
 _CURVE: Final = "list<struct<threshold!: double, precision!: double, recall!: double>!>"
 _CALIBRATION: Final = "list<struct<probability!: double, share!: double, test_count!: long>!>"
 _MEASURES: Final = ("precision", "recall", "auc", "average_precision", "calibration_error")
@@ -43,6 +44,11 @@ class ClassifierConfig(TrainingConfig):
         "label",
         description="of a labelled table: its column of labels, or documents.COLUMN or metadata.KEY of its documents; "
         "texts without a label are left out",
+    )
+    high_from: float | None = Field(
+        None,
+        description="where labels are numbers, as the scores of a judge: those from here on are the label `high`, "
+        "lower ones `low`; without it each number is a label of its own",
     )
     sample_bytes: int = Field(
         32 << 20,
@@ -174,7 +180,7 @@ def _labels(
     table, point, name = config.label_column.partition(".")
     if not point:
         _require_column(labelled, config.label_column, "the table")
-        return labelled.where(F.col(table).isNotNull()), F.col(table).cast("string")
+        return _graded(labelled, F.col(table), config)
     if documents is None or table not in ("documents", "metadata"):
         raise ConfigError(
             f"classifier: label_column {config.label_column}: write a column of the table, documents.COLUMN or "
@@ -184,7 +190,15 @@ def _labels(
         _require_column(documents, name, "documents")
     label = F.col("metadata").getItem(name) if table == "metadata" else F.col(name)
     of_documents = documents.select("shard", "doc_id", label.cast("string").alias("label")).where("label is not null")
-    return labelled.drop("label").join(of_documents, ["shard", "doc_id"]), F.col("label")
+    return _graded(labelled.drop("label").join(of_documents, ["shard", "doc_id"]), F.col("label"), config)
+
+
+def _graded(rows: DataFrame, label: SparkColumn, config: ClassifierConfig) -> tuple[DataFrame, SparkColumn]:
+    """The rows that have a label, and the label: as it is, or `low` and `high`."""
+    if config.high_from is None:
+        return rows.where(label.isNotNull()), label.cast("string")
+    is_high = label.cast("double") >= config.high_from
+    return rows.where(is_high.isNotNull()), F.when(is_high, HIGH).otherwise(LOW)
 
 
 def _sampled(

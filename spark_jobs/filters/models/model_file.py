@@ -31,7 +31,7 @@ SHA256_COLUMN: Final = Column(
 )
 SHA256_CHECK: Final = Check(
     "sha256_of_file",
-    "lower(hex(substring(file, length(file) - 31, 32))) = sha256",
+    "right(lower(hex(file)), 64) = sha256",
     "the identity is the hash that ends the file",
 )
 

@@ -72,6 +72,7 @@ class ModelFacts(ConfigModel):
     sha256: str
     byte_count: int
     evaluation: tuple[LabelFacts, ...] = ()
+    accuracy: float | None = None  # share of the texts held back whose most probable label is theirs
 
     @classmethod
     def of(cls, entry: Entry) -> ModelFacts:
@@ -132,7 +133,12 @@ def _as_kept(data: bytes, name: str) -> bytes:
 
 
 def add_model(
-    catalogue: Catalog, name: str, data: bytes, version: str | None = None, evaluation: Iterable[LabelFacts] = ()
+    catalogue: Catalog,
+    name: str,
+    data: bytes,
+    version: str | None = None,
+    evaluation: Iterable[LabelFacts] = (),
+    accuracy: float | None = None,
 ) -> Entry:
     """Enter a model, and keep its file; nothing is written where both are there.
 
@@ -149,6 +155,7 @@ def add_model(
         sha256=_sha256(model, data),
         byte_count=len(data),
         evaluation=tuple(evaluation),
+        accuracy=accuracy,
     )
     version = version or facts.sha256[:VERSION_DIGITS]
     for there in entries(catalogue, "model", name):
@@ -158,7 +165,8 @@ def add_model(
     if not _holds(file, data):
         with create(file.location, dict(file.properties)) as out:
             out.write(data)
-    content = canonical_json(facts.model_dump(mode="json")).encode()
+    lacking = {"accuracy"} if facts.accuracy is None else None  # as in entries of earlier versions of headrace
+    content = canonical_json(facts.model_dump(mode="json", exclude=lacking)).encode()
     return record(catalogue, "model", name, version, content)
 
 
@@ -168,10 +176,10 @@ def record_trained(catalogue: Catalog, name: str, table: str) -> None:
 
     if not is_unrecorded(catalogue, name, table):
         return
-    (row,) = read_rows(catalogue, f"{name}.{table}", ("file",), AlwaysTrue())
+    (row,) = read_rows(catalogue, f"{name}.{table}", ("file", "accuracy"), AlwaysTrue())
     measured = read_rows(catalogue, f"{name}.evaluation", tuple(LabelFacts.model_fields), AlwaysTrue())
     evaluation = sorted((LabelFacts(**one) for one in measured), key=lambda one: one.label)
-    add_model(catalogue, name, row["file"], evaluation=evaluation)
+    add_model(catalogue, name, row["file"], evaluation=evaluation, accuracy=row.get("accuracy"))
 
 
 def is_unrecorded(catalogue: Catalog, name: str, table: str) -> bool:

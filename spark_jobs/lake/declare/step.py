@@ -147,6 +147,7 @@ class Step:
         refuse: raises for a config that names what the lake or this machine does not have, such as a model; called
             before a run computes anything.
         any_engine: whether its author says that the function's rows do not depend on the engine (docs/engines.md).
+        without_excised: whether excised documents are left out of what it reads, as they are where rows are numbered.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Step:
     gate: Literal["", "person", "policy"] = ""
     refuse: Callable[[Any], object] | None = None
     any_engine: bool = False
+    without_excised: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -218,6 +220,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     gate: Literal["", "person", "policy"] = "",
     refuse: Callable[[Any], object] | None = None,
     any_engine: bool = False,
+    without_excised: bool = False,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -231,7 +234,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
         own = (step_name, version, scope, tables, model, function)
-        return Step(*own, discover, fetch, numbered, plot, gate, refuse, any_engine)
+        return Step(*own, discover, fetch, numbered, plot, gate, refuse, any_engine, without_excised)
 
     return declare
 

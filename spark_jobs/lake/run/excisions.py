@@ -102,10 +102,11 @@ def excisions_read(ledger: Ledger, binding: Binding) -> dict[str, dict[str, Any]
     """The list as an input of a step, as the ledger records it: its snapshot, and a digest of the documents.
 
     Returns:
-        The list by its name, as other inputs are recorded; nothing where the step's rows are not numbered or no
-        document is out of its table.
+        The list by its name, as other inputs are recorded; nothing where the step's rows are not numbered and it does
+        not ask for this, or no document is out of its table.
     """
-    listed = ledger.table(EXCISIONS) if binding.step.numbered else None
+    step = binding.step
+    listed = ledger.table(EXCISIONS) if step.numbered or step.without_excised else None
     snapshot = listed.current_snapshot() if listed is not None else None
     if listed is None or snapshot is None:
         return {}

@@ -22,6 +22,7 @@ from spark_jobs.lake.declare.quarantined import (
 )
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.validity import is_of_a_step
 from spark_jobs.lake.run.binding import Binding, tables_of
 from spark_jobs.lake.run.history import Facts, History, facts_of
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
@@ -220,6 +221,8 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
         predicate = (
             None if chosen is None else " OR ".join(f"({condition})" for condition in chosen.values()) or "false"
         )
+        if not is_of_a_step(iceberg):  # what commands append to it the ledger does not know
+            versions = {"": f"snapshot:{head}"}
         whole = Read(table, head, versions, None, predicate, labelled, _grown(ledger, table))
         is_many = binding.step.scope is Scope.WHOLE and len(versions) > 1
         return replace(whole, facts=facts_of(versions)) if is_many else whole

@@ -21,6 +21,8 @@ from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.config.api_config import VARIABLE, PagedSource, _Model
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
+BEGIN_TEXT: Final = "\n\n----- the text begins -----\n"  # around a text that a judge is asked about
+END_TEXT: Final = "\n----- the text ends -----\n\n"
 _SYSTEM: Final = "You rewrite texts for training. Use only what the text says. Answer in the language of the text."
 # The kinds of tasks are those of Nemotron-CC (Su et al. 2024, arXiv 2412.02595); the wording is our own.
 _OWN: Final = {

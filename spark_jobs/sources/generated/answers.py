@@ -100,7 +100,7 @@ def judged(
         ("form", lambda: not text.startswith(template.prefix) or not _fits(usable, template.answer_schema)),
         ("longer", lambda: len(usable) > max_longer * max(len(parent), _LEAST_CHARACTERS)),
         ("repetitive", lambda: len(data) >= _LEAST_BYTES and len(zlib.compress(data, 1)) < _REPETITIVE * len(data)),
-        ("copied", lambda: copied_share(usable, parent) > max_copied),
+        ("copied", lambda: max_copied < 1 and copied_share(usable, parent) > max_copied),
     )
     reason = next((name for name, is_so in faults if is_so()), "")
     return ("", reason) if reason else (usable, "")

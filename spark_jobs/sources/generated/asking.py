@@ -99,9 +99,12 @@ class Asked:
 class Asker:
     """Takes tasks of a dataset and asks their requests."""
 
-    def __init__(self, source: GeneratedSource, store: AnswerStore, tasks: TaskQueue, seed: int | None = None) -> None:
-        """The seed is that of the pauses."""
-        self._source, self._store, self._tasks = source, store, tasks
+    def __init__(
+        self, source: GeneratedSource, store: AnswerStore, tasks: TaskQueue, seed: int | None = None,
+        field: str = "source",
+    ) -> None:  # fmt: skip
+        """The seed is that of the pauses; the field is where the source is declared, for messages."""
+        self._source, self._store, self._tasks, self._field = source, store, tasks, field
         self._templates = {one.name: one for one in map(template_of, source.templates)}
         self._random = random.Random(seed)
         self._queue: asyncio.Queue[_Pending] = asyncio.Queue()
@@ -128,7 +131,7 @@ class Asker:
         import aiohttp
 
         key = self._source.endpoint.key
-        headers = {"Authorization": f"Bearer {secret_of('source.endpoint.key', key)}"} if key else {}
+        headers = {"Authorization": f"Bearer {secret_of(f'{self._field}.endpoint.key', key)}"} if key else {}
         timeout = aiohttp.ClientTimeout(total=self._source.asking.answer_seconds)
         connector = aiohttp.TCPConnector(limit=self._source.asking.at_once)
         self._success = self._told = time.monotonic()
@@ -185,7 +188,7 @@ class Asker:
             taken = await asyncio.to_thread(self._tasks.take)
         except BudgetError:
             if not self._leases and not (await asyncio.to_thread(self._tasks.counts))[1]:
-                self.stop("the budget is used up; raise source.budget to go on")
+                self.stop(f"the budget is used up; raise {self._field}.budget to go on")
             return False
         if taken is None:
             if began - self._looked > 1.0:
@@ -281,7 +284,7 @@ class Asker:
         elif status in _HOPELESS_STATUSES:
             await self._note([Attempt(request.key, seconds, "rejected", fault)])
             self.done.hopeless = True
-            self.stop(f"{url}: {fault}; correct source.endpoint", patience=0)
+            self.stop(f"{url}: {fault}; correct {self._field}.endpoint", patience=0)
         elif 400 <= status < 500:
             await self._end(pending, Attempt(request.key, seconds, "rejected", fault), "rejected", fault)
         else:

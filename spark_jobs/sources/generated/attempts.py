@@ -115,6 +115,9 @@ class Hold(NamedTuple):
     token: str
 
 
+FAILED = "failed"  # reason of a request that was tried to the end, and to which no answer came
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One request that was sent.
@@ -313,18 +316,22 @@ class AnswerStore:
     def unlanded(self) -> dict[tuple[str, str], int]:
         """Accepted answers that have not landed, by the model and fingerprint that the server named."""
         served = (_ANSWERS.c.model, _ANSWERS.c.fingerprint)
-        counted = sa.select(*served, sa.func.count()).where(self._own, self._unlanded).group_by(*served)
+        accepted = _ANSWERS.c.landed.is_(False), _ANSWERS.c.reason == ""
+        counted = sa.select(*served, sa.func.count()).where(self._own, *accepted).group_by(*served)
         with self._engine.connect() as connection:
             return {(row[0], row[1]): int(row[2]) for row in connection.execute(counted)}
 
-    def to_land(self, count: int, served: tuple[str, str]) -> list[Mapping[str, Any]]:
-        """Accepted answers of a model and fingerprint that have not landed, by template and key."""
-        wanted = (
-            sa.select(_ANSWERS)
-            .where(self._own, self._unlanded, _ANSWERS.c.model == served[0], _ANSWERS.c.fingerprint == served[1])
-            .order_by(_ANSWERS.c.template, _ANSWERS.c.key)
-            .limit(count)
-        )
+    def to_land(self, count: int, served: tuple[str, str] | None = None) -> list[Mapping[str, Any]]:
+        """Answers that have not landed, by template and key: all with their reasons, or the accepted ones of a model.
+
+        Args:
+            count: most of them.
+            served: the model and fingerprint that the server named.
+        """
+        which: list[sa.ColumnElement[bool]] = [_ANSWERS.c.landed.is_(False)]
+        if served is not None:
+            which += [_ANSWERS.c.reason == "", _ANSWERS.c.model == served[0], _ANSWERS.c.fingerprint == served[1]]
+        wanted = sa.select(_ANSWERS).where(self._own, *which).order_by(_ANSWERS.c.template, _ANSWERS.c.key).limit(count)
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(wanted).mappings()]
 
@@ -335,11 +342,37 @@ class AnswerStore:
                 some = _ANSWERS.c.key.in_(keys[at : at + _KEYS_AT_ONCE])
                 connection.execute(sa.update(_ANSWERS).where(self._own, some).values(landed=True))
 
-    def forget(self) -> None:
-        """Forget all that was asked for the dataset."""
+    def forget(self, doc_ids: Collection[str] | None = None) -> None:
+        """Forget all that was asked for the dataset and by its judges, or what was answered about some documents."""
         with self._engine.begin() as connection:
-            for table in (_ANSWERS, _ATTEMPTS, TASKS, TOTALS):
-                connection.execute(sa.delete(table).where(table.c.dataset == self.dataset))
+            if doc_ids is None:
+                for table in (_ANSWERS, _ATTEMPTS, TASKS, TOTALS):
+                    own = table.c.dataset.startswith(f"{self.dataset}.", autoescape=True)
+                    connection.execute(sa.delete(table).where(sa.or_(table.c.dataset == self.dataset, own)))
+                return
+            wanted = sorted(doc_ids)
+            for at in range(0, len(wanted), _KEYS_AT_ONCE):
+                some = _ANSWERS.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])
+                connection.execute(sa.delete(_ANSWERS).where(self._own, some))
+        self._count_again()
+
+    def reopen_failed(self) -> None:
+        """Forget requests to which no answer came, so that they are open again; what they cost stays noted."""
+        with self._engine.begin() as connection:
+            self.lock(connection)
+            connection.execute(sa.delete(_ANSWERS).where(self._own, _ANSWERS.c.reason == FAILED))
+        self._count_again()
+
+    def _count_again(self) -> None:
+        """Count the answers anew, after some were forgotten."""
+        with self._engine.begin() as connection:
+            self.lock(connection)
+            counted = (
+                sa.select(_ANSWERS.c.reason == "", sa.func.count()).where(self._own).group_by(_ANSWERS.c.reason == "")
+            )
+            counts = {bool(is_usable): int(count) for is_usable, count in connection.execute(counted)}
+            values = {"accepted": counts.get(True, 0), "refused": counts.get(False, 0)}
+            connection.execute(sa.update(TOTALS).where(self._totals).values(values))
 
     @property
     def _own(self) -> sa.ColumnElement[bool]:
@@ -348,10 +381,6 @@ class AnswerStore:
     @property
     def _totals(self) -> sa.ColumnElement[bool]:
         return TOTALS.c.dataset == self.dataset
-
-    @property
-    def _unlanded(self) -> sa.ColumnElement[bool]:
-        return sa.and_(_ANSWERS.c.landed.is_(False), _ANSWERS.c.reason == "")
 
 
 def answered(connection: sa.Connection, dataset: str, keys: Iterable[str]) -> set[str]:
@@ -382,7 +411,9 @@ def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, st
     if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(_ANSWERS.name):
         return []
     wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
-    columns = sa.select(_ANSWERS.c.dataset, _ANSWERS.c.template, _ANSWERS.c.key).where(_ANSWERS.c.reason == "")
+    of_datasets = sa.not_(_ANSWERS.c.dataset.contains("."))  # those of judges are no documents
+    columns = sa.select(_ANSWERS.c.dataset, _ANSWERS.c.template, _ANSWERS.c.key)
+    columns = columns.where(_ANSWERS.c.reason == "", of_datasets)
     with catalogue.engine.connect() as connection:
         for at in range(0, len(wanted), _KEYS_AT_ONCE):
             some = _ANSWERS.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])

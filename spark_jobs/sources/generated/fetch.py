@@ -12,7 +12,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -57,22 +57,36 @@ def fetch_answers(
     sealed = AnswerPages(store, Checkpoints(catalogue, dataset), objects)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         sealed.seal()  # what a killed run left
+        store.reopen_failed()
         lacking, left = _open(source, store, 0)
         parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
-        done = asyncio.run(ask(source, store, tasks, _requests(catalogue, source, parents), sealed))
+        done = asyncio.run(ask(source, store, tasks, _requests(catalogue, source, parents), sealed.seal_full))
         sealed.seal()
-    _tell(source, store, done)
+    tell_outcome(source, store, done)
     return done
 
 
 async def ask(
-    source: GeneratedSource, store: AnswerStore, tasks: TaskQueue, wanted: Iterator[Request], sealed: AnswerPages
+    source: GeneratedSource,
+    store: AnswerStore,
+    tasks: TaskQueue,
+    wanted: Iterator[Request],
+    land: Callable[[], str] = lambda: "",
+    field: str = "source",
 ) -> Asked:
-    """Put requests into the queue as workers take them, this process being one, and seal what comes.
+    """Put requests into the queue as workers take them, this process being one of them, until all are answered.
 
     A key that was answered, or is on its way, is left out: also that of another document with the same text.
+
+    Args:
+        source: how and whom to ask.
+        store: of the answers.
+        tasks: the queue.
+        wanted: the requests.
+        land: called now and then, for answers that came; gives why to stop, else nothing.
+        field: where the source is declared, for messages.
     """
-    asker, ahead = Asker(source, store, tasks), max(_AHEAD, 4 * source.asking.at_once)
+    asker, ahead = Asker(source, store, tasks, field=field), max(_AHEAD, 4 * source.asking.at_once)
     more, exhausted, on_their_way = True, False, await asyncio.to_thread(tasks.clear)
     end, told = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
     working = asyncio.create_task(asker.work(lambda: more))
@@ -94,11 +108,10 @@ async def ask(
                     continue
             elif not waiting:
                 more = False
-            await asyncio.to_thread(sealed.seal, _PAGE_RECORDS)
-            if sealed.other:
-                asker.stop(f"{sealed.other}; what came before lands, the next run goes on with it")
+            if why := await asyncio.to_thread(land):
+                asker.stop(why)
             if time.monotonic() > end:
-                asker.stop(f"source.asking.run_minutes is {source.asking.run_minutes:g}; the next run goes on")
+                asker.stop(f"{field}.asking.run_minutes is {source.asking.run_minutes:g}; the next run goes on")
             if time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
                 tell(f"{store.dataset}: {(await asyncio.to_thread(progress_of, store)).line(source.budget)}")
@@ -137,16 +150,12 @@ def _requests(catalogue: Catalog, source: GeneratedSource, parents: list[tuple[s
 
 
 class AnswerPages:
-    """The pages of a run, which are of one model: what another one wrote lands with the next run.
-
-    Attributes:
-        other: in words, that another model or fingerprint was served after the first; else empty.
-    """
+    """The pages of a run, which are of one model: what another one wrote lands with the next run."""
 
     def __init__(self, store: AnswerStore, pages: Checkpoints, objects: ObjectFolder) -> None:
         self._store, self._pages, self._objects = store, pages, objects
         self._served: tuple[str, str] | None = None
-        self.other = ""
+        self._other = ""
 
     def seal(self, least: int = 1) -> int:
         """Make pages of accepted answers that have not landed, where there are enough of them; gives how many.
@@ -159,13 +168,20 @@ class AnswerPages:
             return 0
         if others := [served for served in unlanded if served != self._served]:
             before, now = ("/".join(filter(None, one)) for one in (self._served, others[0]))
-            self.other = f"the endpoint served {before}, now {now}"
+            self._other = (
+                f"the endpoint served {before}, now {now}; what came before lands, the next run goes on with it"
+            )
         while unlanded.get(self._served, 0) - count >= least:
             rows = self._store.to_land(_PAGE_RECORDS, self._served)
             rows = [row for row in rows if row["template"] == rows[0]["template"]]
             self._save(rows)
             count += len(rows)
         return count
+
+    def seal_full(self) -> str:
+        """Make pages that are full; gives why to stop, where another model or fingerprint is served by now."""
+        self.seal(_PAGE_RECORDS)
+        return self._other
 
     def _save(self, rows: list[Mapping[str, Any]]) -> None:
         data = json.dumps([_record(row) for row in rows], ensure_ascii=False).encode()
@@ -197,7 +213,7 @@ def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**record, **known}
 
 
-def _tell(source: GeneratedSource, store: AnswerStore, done: Asked) -> None:
+def tell_outcome(source: GeneratedSource, store: AnswerStore, done: Asked) -> None:
     """Say what this run sent, what came of all runs and what it cost, and why it stopped."""
     if done.attempts:
         so_far = progress_of(store).line(source.budget)

@@ -2,6 +2,7 @@
 
     python -m spark_jobs.sources.generated.stand_in --port 8000
     python -m spark_jobs.sources.generated.stand_in --port 8000 --fault throttle=.1 --fault cut=.05
+    python -m spark_jobs.sources.generated.stand_in --port 8000 --judge because,therefore --unsteady .1
 
 It writes words of the prompt, each after one that it follows there, so the same request has the same answer. Use vLLM
 (`vllm serve MODEL`) or SGLang (`python -m sglang.launch_server --model-path MODEL`) for one that means something.
@@ -17,7 +18,10 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
+
+from spark_jobs.sources.config.generated_config import BEGIN_TEXT, END_TEXT
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -36,9 +40,16 @@ class StandIn:
         counts: faults that were made, by name.
     """
 
-    def __init__(self, faults: dict[str, float] | None = None, seed: int = 0, seconds: float = 0.0) -> None:
-        """Make faults at these rates, and answer after so many seconds."""
+    def __init__(
+        self,
+        faults: dict[str, float] | None = None,
+        seed: int = 0,
+        seconds: float = 0.0,
+        judge: Callable[[str], str] | None = None,
+    ) -> None:
+        """Make faults at these rates, and answer after so many seconds; a judge writes the answer to a prompt."""
         self.faults, self._random, self._seconds = dict(faults or {}), random.Random(seed), seconds
+        self._judge = judge
         self.bodies: list[dict[str, Any]] = []
         self.counts: Counter[str] = Counter()
 
@@ -72,7 +83,7 @@ class StandIn:
         """The JSON of an answer, with a fault inside."""
         prompt, limit = body["messages"][-1]["content"], int(body["max_tokens"])
         words = written(prompt, limit if fault == "cut" else min(limit, 120), json.dumps(body, sort_keys=True))
-        text: str | None = " ".join(words)
+        text: str | None = " ".join(words) if self._judge is None else self._judge(prompt)
         if fault in ("null", "reasoning"):
             text = None
         elif fault == "white_space":
@@ -105,6 +116,20 @@ def written(prompt: str, count: int, seed: str) -> list[str]:
     while made and len(made) < count:
         made.append(drawn.choice(follow.get(made[-1]) or words))
     return made
+
+
+def counting_judge(words: Collection[str], unsteady: float = 0.0, seed: int = 0) -> Callable[[str], str]:
+    """A judge that counts words of a text: its score is how many there are, 5 at most, and sometimes one off."""
+    drawn = random.Random(seed)
+
+    def judge(prompt: str) -> str:
+        text = prompt.partition(BEGIN_TEXT)[2].rpartition(END_TEXT)[0]
+        count = min(5, sum(one in words for one in re.findall(r"\w+", text.lower())))
+        if drawn.random() < unsteady:
+            count += 1 if count < 5 else -1
+        return f"I count {count} of the words that matter.\nScore: {count}"
+
+    return judge
 
 
 async def _slowly(request: web.Request, data: bytes, *, breaks: bool) -> web.StreamResponse:
@@ -141,6 +166,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--seconds", type=float, default=0.0, help="before each answer")
     parser.add_argument("--fault", action="append", default=[], metavar="NAME=SHARE", help=", ".join(FAULTS))
+    parser.add_argument("--judge", metavar="WORD,WORD,..", help="score texts by how many of these words they have")
+    parser.add_argument("--unsteady", type=float, default=0.0, help="share of scores of the judge that are one off")
     given = parser.parse_args()
     faults = {}
     for one in given.fault:
@@ -148,7 +175,10 @@ def main() -> None:
         if name not in FAULTS:
             parser.error(f"--fault {one}: there is no {name}; there are {', '.join(FAULTS)}")
         faults[name] = float(share or 1)
-    web.run_app(application(StandIn(faults, seconds=given.seconds)), host="127.0.0.1", port=given.port, print=None)
+    judge = counting_judge(given.judge.lower().split(","), given.unsteady) if given.judge else None
+    web.run_app(
+        application(StandIn(faults, seconds=given.seconds, judge=judge)), host="127.0.0.1", port=given.port, print=None
+    )
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ class Twin:
     def ask(self, source: GeneratedSource, asked: list[Request], lease_seconds: float = 60.0) -> Asked:
         """Ask what has no answer yet, as a run does."""
         pages = AnswerPages(self.store, self.checkpoints, self.objects)
-        done = asyncio.run(ask(source, self.store, self.tasks(source, lease_seconds), iter(asked), pages))
+        done = asyncio.run(ask(source, self.store, self.tasks(source, lease_seconds), iter(asked), pages.seal_full))
         pages.seal()
         return done
 

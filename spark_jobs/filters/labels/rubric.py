@@ -1,0 +1,97 @@
+"""A judge: whom to ask about which sample, by which rubric; and the score in an answer."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final, Literal
+
+from pydantic import Field, model_validator
+
+from spark_jobs.lake.declare.step import ConfigModel
+from spark_jobs.sources.config.generated_config import (
+    BEGIN_TEXT,
+    END_TEXT,
+    Asking,
+    Budget,
+    GeneratedSource,
+    ModelEndpoint,
+    Parents,
+    Template,
+)
+
+_NUMBER: Final = r"([-+]?[0-9]+(?:\.[0-9]+)?)"
+_ALONE: Final = re.compile(_NUMBER)
+_LAST_LINE: Final = re.compile(rf"\**score\**\s*:\s*\**\s*{_NUMBER}\s*\**", re.IGNORECASE)
+_FIRST, _SECOND = "first", "second"
+
+
+class JudgeConfig(ConfigModel):
+    """A rubric, the endpoint that scores by it, and the sample that it scores."""
+
+    rubric: str = Field(min_length=1, description="what is scored, and what each score means")
+    scores: tuple[int, int] = Field((0, 5), description="lowest and highest score; whole numbers")
+    endpoint: ModelEndpoint = Field(description="who scores")
+    sample: int = Field(5000, ge=1, description="documents that are scored; all where there are no more")
+    spread_by: tuple[Literal["kind", "language", "length", "cluster"], ...] = Field(
+        ("language", "length"), description="what the sample is spread over"
+    )
+    clusters_of: str | None = Field(None, description="corpus whose clusters `cluster` means")
+    repeat: float = Field(0.05, ge=0, le=1, description="share of the sample that is asked about twice")
+    seed: int = Field(0, description="another seed draws another sample")
+    budget: Budget = Field(
+        Budget(), description="what it may cost, in all runs", json_schema_extra={"affects_rows": False}
+    )
+    asking: Asking = Field(
+        Asking(), description="how hard the endpoint is asked", json_schema_extra={"affects_rows": False}
+    )
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> JudgeConfig:
+        """Refuse scores without a range, a rubric with a place for the text, and clusters of no corpus."""
+        if self.scores[0] >= self.scores[1]:
+            raise ValueError(f"scores: [{self.scores[0]}, {self.scores[1]}] is no range; write [lowest, highest]")
+        if "{text}" in self.rubric:
+            raise ValueError("rubric: leave {text} out; the text follows the rubric")
+        if len(set(self.spread_by)) < len(self.spread_by):
+            raise ValueError("spread_by: a value is there twice; leave one out")
+        if ("cluster" in self.spread_by) != (self.clusters_of is not None):
+            raise ValueError("spread_by: cluster and clusters_of: CORPUS go together; write both or neither")
+        return self
+
+
+def templates_of(judge: JudgeConfig) -> tuple[Template, Template]:
+    """What is asked about a text; the second one, with the same words, is for those that are asked about twice."""
+    low, high = judge.scores
+    asked = f"End your answer with a line 'Score: N', where N is a whole number from {low} to {high}."
+    user = f"{judge.rubric}{BEGIN_TEXT}{{text}}{END_TEXT}{asked}"
+    return Template(name=_FIRST, user=user), Template(name=_SECOND, user=user)
+
+
+def source_of(judge: JudgeConfig, dataset: str) -> GeneratedSource:
+    """A judge as `generated.asking` asks it: an answer is kept whatever it copies and however long it is."""
+    return GeneratedSource(
+        parents=Parents(dataset=dataset),
+        templates=templates_of(judge),
+        endpoint=judge.endpoint,
+        budget=judge.budget,
+        asking=judge.asking,
+        max_copied=1,
+        max_longer=math.inf,
+    )
+
+
+def score_of(answer: str, scores: tuple[int, int]) -> tuple[int | None, str | None]:
+    """The score that an answer gives, or the reason why it gives none: no_score, outside_rubric.
+
+    It gives one if it is a number alone, or its last line is `Score: N`. A number that is no score of the rubric, as
+    3.5 or 9, is outside of it; what else an answer says is not guessed at.
+    """
+    text = answer.strip()
+    found = _ALONE.fullmatch(text) or _LAST_LINE.fullmatch(text.rpartition("\n")[2].strip())
+    if found is None:
+        return None, "no_score"
+    value = float(found[1])
+    if not scores[0] <= value <= scores[1] or not value.is_integer():
+        return None, "outside_rubric"
+    return int(value), None

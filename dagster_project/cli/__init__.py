@@ -32,6 +32,7 @@ _GROUPS = {
         "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
         "runs": (".runs", "runs", "What ran: when, by whom, what it computed and what failed."),
         "status": (".status", "status", "How datasets and corpora are: backlog, what has moved, what it cost."),
+        "worker": (".worker", "worker", "Try whether code of datasets can be executed on this machine."),
         "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
         "lake": (".lake", "lake", "Relocate a lake that was copied, moved or restored."),
     },

@@ -50,6 +50,7 @@ EXAMPLES = {
     "run": "notes main",
     "runs": "--limit 5",
     "status": "notes --check",
+    "worker": "--check",
     "maintain": "main.packed_notes_2048 --only expiry --days 0",
     "lake relocate": "--from /old/warehouse --to /new/warehouse --dry-run",
     "dataset add": "notes --from ~/notes --corpus main",

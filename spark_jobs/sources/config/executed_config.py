@@ -63,6 +63,10 @@ class ExecutedSource(PagedSource):
     inputs: tuple[str, ...] = Field(("",), min_length=1, description="with command: what each document is given")
     limits: ExecutionLimits = Field(ExecutionLimits(), description="what a call may use")
     trace: Trace = Field(Trace(), description="what is noted of a call's steps")
+    runs: int = Field(
+        3, ge=2, le=8, description="runs of a call, which differ on purpose; a pair in the order of its hashes is the "
+        "same in two runs half of the time",
+    )  # fmt: skip
     accepted: int | None = Field(
         None, ge=1, description="records that are wanted; without it those of all documents",
         json_schema_extra={"affects_rows": False},
@@ -73,9 +77,7 @@ class ExecutedSource(PagedSource):
         description="unsafe_local runs strangers' code as the worker itself, with all that the worker may do",
         json_schema_extra={"affects_rows": False},
     )
-    at_once: int = Field(
-        4, ge=1, le=256, description="sandboxes at a time", json_schema_extra={"affects_rows": False}
-    )
+    at_once: int = Field(4, ge=1, le=256, description="sandboxes at a time", json_schema_extra={"affects_rows": False})
 
     @model_validator(mode="after")
     def _one_way_to_run(self) -> ExecutedSource:

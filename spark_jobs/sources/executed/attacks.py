@@ -31,7 +31,11 @@ INSIDE: Final = Path(__file__).with_name("inside")
 _MEGABYTES, _FOLDER_MEGABYTES, _PROCESSES = 192, 8, 24
 _CPU_SECONDS: Final = 1.0
 _LIMITS: Final = ExecutionLimits(
-    idle_seconds=2, memory_bytes=_MEGABYTES << 20, processes=_PROCESSES, folder_bytes=_FOLDER_MEGABYTES << 20, files=2000
+    idle_seconds=2,
+    memory_bytes=_MEGABYTES << 20,
+    processes=_PROCESSES,
+    folder_bytes=_FOLDER_MEGABYTES << 20,
+    files=2000,
 )
 _GONE_SECONDS: Final = 5.0
 

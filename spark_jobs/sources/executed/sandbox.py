@@ -1,7 +1,7 @@
-"""Run a command line in bubblewrap: no network, no root, nothing of the worker's, limits that hold for all its processes.
+"""Run a command line in bubblewrap: no network, no root, nothing of the worker's, limits for all its processes.
 
-    root worker:   bwrap (what is bound, nothing else) -> setpriv (a uid of its own) -> bwrap (namespaces) -> prlimit -> program
-    other worker:                                                                       bwrap (namespaces) -> prlimit -> program
+    a worker that is root: bwrap (the folders) -> setpriv (a uid) -> bwrap (namespaces) -> prlimit -> program
+    another:                                                         bwrap (namespaces) -> prlimit -> program
 
 The first bwrap of a worker that is root builds the folder tree as root, which the uid may not be able to reach, such as
 an interpreter below /root. Limits are set inside, by prlimit in the last user namespace: set outside, the number of
@@ -113,7 +113,7 @@ def run(program: Program, limits: ExecutionLimits, *, isolated: bool = True) -> 
             group = Watched(limits, looks_inside=False)
             command = [*_limited(program, limits), *program.command]
             variables = {**_ENVIRONMENT, **program.variables}
-        process = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(
             command,
             stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=variables, pass_fds=descriptors, start_new_session=True,
@@ -296,9 +296,11 @@ def interpreter_of(python: str) -> Interpreter:
     """
     asked = "import platform, sys; print(sys.base_prefix, platform.python_implementation(), platform.python_version())"
     try:
-        said = subprocess.run([python, "-I", "-S", "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603
+        said = subprocess.run([python, "-I", "-S", "-c", asked], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise SetupError(f"python: {python} does not run ({error}); name an interpreter of Python 3.9 or newer") from error
+        raise SetupError(
+            f"python: {python} does not run ({error}); name an interpreter of Python 3.9 or newer"
+        ) from error
     prefix, name, version = said.stdout.rstrip().rsplit(" ", 2)
     path = os.path.realpath(python)
     needed = {one for one in (prefix, os.path.dirname(path)) if not one.startswith("/usr")}

@@ -11,7 +11,7 @@ import io
 import itertools
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -95,13 +95,26 @@ def _requests(
         yield from (one for one in made if one.key not in known)
 
 
-def seal(store: AnswerStore, pages: Checkpoints, objects: ObjectFolder) -> int:
-    """Make pages of accepted answers that have not landed; after a kill a record may be in two, and lands once."""
+def seal(
+    store: AnswerStore,
+    pages: Checkpoints,
+    objects: ObjectFolder,
+    record_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+) -> int:
+    """Make pages of accepted answers that have not landed; after a kill a record may be in two, and lands once.
+
+    Args:
+        store: of the answers.
+        pages: of the dataset.
+        objects: where pages are kept.
+        record_of: makes a record of a row; without it that of a model's answer.
+    """
+    record_of = record_of or _record
     count = 0
     while rows := store.to_land(_PAGE_RECORDS):
         template = rows[0]["template"]
         rows = [row for row in rows if row["template"] == template]
-        data = json.dumps([_record(row) for row in rows], ensure_ascii=False).encode()
+        data = json.dumps([record_of(row) for row in rows], ensure_ascii=False).encode()
         kept = objects.keep(io.BytesIO(data))
         page = StoredPage(
             cursor=rows[0]["key"],
@@ -117,7 +130,7 @@ def seal(store: AnswerStore, pages: Checkpoints, objects: ObjectFolder) -> int:
     return count
 
 
-def _record(row: Any) -> dict[str, Any]:
+def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     """An answer as a record of a page; the fields beside key and text become metadata."""
     record = {
         "key": row["key"],

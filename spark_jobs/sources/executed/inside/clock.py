@@ -35,8 +35,8 @@ def move_clock(seconds: int) -> None:
 
 
 def _move_datetime(now: Any) -> None:
-    """Replace the class `datetime` by one that asks the moved clock, and takes instances of the real one for its own."""
-    real = datetime.datetime
+    """Replace the class `datetime` by one that asks the moved clock; instances of the real one count as its own."""
+    real: Any = datetime.datetime
 
     class Kind(type(real)):  # type: ignore[misc]
         def __instancecheck__(cls, value: object) -> bool:
@@ -45,7 +45,7 @@ def _move_datetime(now: Any) -> None:
         def __subclasscheck__(cls, other: type) -> bool:
             return issubclass(other, real)
 
-    class Moved(real, metaclass=Kind):
+    class Moved(real, metaclass=Kind):  # type: ignore[misc]
         @classmethod
         def now(cls, tz: Any = None) -> Any:
             return cls.fromtimestamp(now(), tz)
@@ -56,7 +56,7 @@ def _move_datetime(now: Any) -> None:
 
         @classmethod
         def utcnow(cls) -> Any:
-            return cls.fromtimestamp(now(), datetime.timezone.utc).replace(tzinfo=None)
+            return cls.fromtimestamp(now(), datetime.UTC).replace(tzinfo=None)
 
         def __repr__(self) -> str:
             text = super().__repr__()

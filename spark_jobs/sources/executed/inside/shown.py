@@ -1,6 +1,8 @@
-"""Values as text: sets in the order of their texts, long ones cut, objects of a program's own by its `repr` if asked."""
+"""Values as text: sets by the order of their texts, long ones cut, a program's objects by its `repr` if asked."""
 
 from __future__ import annotations
+
+from typing import Any
 
 _CUT = "..."
 _MOST_BITS = 10_000  # of an integer that is written out
@@ -18,7 +20,7 @@ class Shown:
         self._characters, self._calls_repr, self._depth = characters, calls_repr, depth
         self.was_cut = False
 
-    def text(self, value: object) -> str:
+    def text(self, value: Any) -> str:
         """A value as text."""
         text = self._text(value, self._characters, self._depth)
         if len(text) > self._characters:
@@ -26,15 +28,15 @@ class Shown:
             text = text[: self._characters] + _CUT
         return text
 
-    def _text(self, value: object, room: int, depth: int) -> str:
+    def _text(self, value: Any, room: int, depth: int) -> str:
         kind = type(value)
         if kind in (str, bytes):
-            if len(value) > room:  # type: ignore[arg-type]
+            if len(value) > room:
                 self.was_cut = True
-                return repr(value[:room]) + _CUT  # type: ignore[index]
+                return repr(value[:room]) + _CUT
             return repr(value)
-        if kind is int and value.bit_length() > _MOST_BITS:  # type: ignore[attr-defined]
-            return f"<int of {value.bit_length()} bits>"  # type: ignore[attr-defined]
+        if kind is int and value.bit_length() > _MOST_BITS:
+            return f"<int of {value.bit_length()} bits>"
         if kind in (int, float, bool, complex, type(None), type(Ellipsis), range):
             return repr(value)
         if kind in (list, tuple, set, frozenset, dict):
@@ -46,11 +48,11 @@ class Shown:
             return f"<{value.__name__}>" if isinstance(value, type) else f"<{kind.__qualname__} object>"
         return repr(value)
 
-    def _container(self, value: object, room: int, depth: int) -> str:
+    def _container(self, value: Any, room: int, depth: int) -> str:
         """A list, tuple, set or dict, as much of it as there is room for."""
         kind = type(value)
         parts, used = [], 0
-        for item in value.items() if kind is dict else value:  # type: ignore[attr-defined]
+        for item in value.items() if kind is dict else value:
             if used > room:
                 self.was_cut = True
                 parts.append(_CUT)

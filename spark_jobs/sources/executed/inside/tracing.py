@@ -34,6 +34,7 @@ class Tracer:
         self._folder, self._steps = folder, steps
         self.shown = Shown(characters, calls_repr=False, depth=4)
         self._before: dict[int, dict[str, str]] = {}
+        self._raised: set[int] = set()
 
     def start(self) -> None:
         """Trace what is called from now on."""
@@ -52,11 +53,14 @@ class Tracer:
     def _inside(self, frame: FrameType, event: str, given: Any) -> Any:
         if event == "line":
             self._note(f"line {frame.f_lineno}", self._changes(frame))
-        elif event == "return":
-            self._note(f"return {self.shown.text(given)}", "")
-            self._before.pop(id(frame), None)
         elif event == "exception":
-            self._note(f"exception {given[0].__name__}: {self.shown.text(_message(given[1]))}", "")
+            said = _message(given[1])
+            self._note(f"exception {given[0].__name__}" + (f": {self.shown.text(said)}" if said else ""), "")
+        elif event == "return":
+            self._before.pop(id(frame), None)
+            if id(frame) not in self._raised:  # else it is left by what was raised
+                self._note(f"return {self.shown.text(given)}", "")
+        (self._raised.add if event == "exception" else self._raised.discard)(id(frame))
         return None if self.was_cut else self._inside
 
     def _note(self, head: str, values: str) -> None:
@@ -81,7 +85,7 @@ class Tracer:
         return ", ".join(parts)
 
 
-def _message(error: object) -> str:
+def _message(error: Any) -> str:
     """What an exception was made with, where it is plain."""
     given = getattr(error, "args", ())
     return given[0] if len(given) == 1 and type(given[0]) is str else ", ".join(map(str, filter(_is_plain, given)))

@@ -81,7 +81,7 @@ def attacks(port: int, name: str, files: tuple[str, ...]) -> tuple[Attack, ...]:
         Attack("privileges", "is root, or has a capability"),
         Attack("user_namespace", "makes a user namespace"),
         Attack("fork_bomb", "forks without end", given=(str(_PROCESSES),)),
-        Attack("fork_each_its_limit", "forks that each use their CPU limit", (CPU,)),
+        Attack("fork_each_its_limit", "forks children that each use their CPU limit", (CPU,)),
         Attack("endless_loop", "loops without end", (CPU,)),
         Attack("ignore_sigterm", "ignores SIGTERM", (CPU,)),
         Attack("sleep", "sleeps", (IDLE,)),

@@ -36,6 +36,7 @@ RECORDS: Final = "calls"
 _INSIDE: Final = Path(__file__).with_name("inside")
 _BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; main()"
 _IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU, beside that of calls
+_VAIN: Final = 3  # after so many, the module itself is at fault
 _LATER: Final = 400 * 86_400  # seconds
 
 
@@ -124,7 +125,7 @@ def document_key(source: ExecutedSource, text: str) -> str:
 
 def _key(source: ExecutedSource, text: str, given: Sequence[str] | None) -> str:
     """SHA-256 of source, input, limits and environment."""
-    named = ("calls", "generated_each", "limits", "trace", "runs")
+    named = ("limits", "trace", "runs", *(("calls", "generated_each", "inputs") if given is None else ()))
     facts = source.model_dump(mode="json", include=set(named))
     whole = {**facts, "source": text, "input": None if given is None else list(given), "environment": _facts(source)}
     return hashlib.sha256(canonical_json(whole).encode()).hexdigest()
@@ -134,11 +135,18 @@ def _facts(source: ExecutedSource) -> dict[str, Any]:
     """What code is executed with: the interpreter's version, and those of the packages; or the command line."""
     if source.command:
         return {"command": list(source.command)}
-    return {"python": _interpreter(source).version, "packages": _packages(source.environment)}
+    return {"python": _interpreter(source).version, "packages": _packages(_package_folder(source))}
 
 
 def _interpreter(source: ExecutedSource) -> Interpreter:
     return interpreter_of(source.python or sys.executable)
+
+
+def _package_folder(source: ExecutedSource) -> str | None:
+    """The folder of packages that code may import; of a virtual environment that inside it."""
+    if source.environment is None:
+        return None
+    return str(next(Path(source.environment).glob("lib/python3*/site-packages"), source.environment))
 
 
 @cache
@@ -197,7 +205,7 @@ class _Python:
         for one in collected.skipped:
             span = (one.first_line, one.last_line)
             rows.append(_row(document, source, [one.function, ""], "no_inputs", one.detail, span))
-        reason = "executed" if collected.calls else "no_inputs" if collected.skipped else "no_functions"
+        reason = "executed" if collected.calls or collected.skipped else "no_functions"
         unique = {row.request.key: row for row in reversed(rows)}
         return [*reversed(unique.values()), _row(document, source, None, reason, f"{len(collected.calls)} calls")]
 
@@ -227,7 +235,7 @@ class _Python:
         """Make calls in a run; after one that takes the sandbox down, in another."""
         limits, trace = self._source.limits, self._source.trace
         results = dict[int, Result]()
-        left = list(calls)
+        left, vain = list(calls), 0  # sandboxes in a row that gave nothing
         while left:
             asked = {
                 "mode": "run",
@@ -251,9 +259,10 @@ class _Python:
                     result = Result.model_validate(canonical(json.loads(line), paths))
                     if result.call in wanted:
                         results.setdefault(result.call, result)
-            first = next((number for number, _ in left if number not in results), None)
-            if first is not None:
-                results[first] = Result(reason=outcome.reason or "died", detail=_why(outcome))
+            lacking = [number for number, _ in left if number not in results]
+            vain = vain + 1 if len(lacking) == len(left) else 0
+            for number in lacking if vain == _VAIN else lacking[:1]:
+                results[number] = Result(reason=outcome.reason or "died", detail=_why(outcome))
             left = [call for call in left if call[0] not in results]
         return results
 
@@ -261,7 +270,7 @@ class _Python:
         self, asked: Mapping[str, Any], one: _Run, tools: Mapping[str, str], cpu_seconds: float, output_bytes: int
     ) -> Outcome:
         """Run the interpreter in the sandbox and ask it something."""
-        packages = self._source.environment
+        packages = _package_folder(self._source)
         inside = {"/headrace/inside": str(_INSIDE), one.root: self._folder, **self._python.folders, **tools}
         if packages is not None:
             inside["/packages"] = packages

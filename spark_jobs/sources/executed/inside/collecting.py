@@ -12,6 +12,7 @@ import importlib
 import inspect
 import itertools
 import math
+import string
 import sys
 import typing
 from collections.abc import Callable, Iterator
@@ -21,8 +22,14 @@ from typing import Any
 _MOST_STATEMENTS = 50
 _MOST_CHARACTERS = 2000  # of one generated input
 _TRIES = 3  # inputs made for each that is taken
+# Any character would make texts that nobody writes, and hypothesis take 2.5 s to list them all.
+_ALPHABET = string.ascii_letters + string.digits + string.punctuation + " \n\täöüßéñçøαωжяאب中日本語한🙂"
 # What a repr may name that its module does not; the statement that imports it comes first.
 _IMPORTED = ("collections", "datetime", "decimal", "fractions", "ipaddress", "pathlib", "uuid")
+
+
+class _NoInputsError(Exception):
+    """No input can be made for a function."""
 
 
 def collect(module: ModuleType, path: str, kinds: list[str], each: int, tools: str | None) -> dict[str, Any]:
@@ -56,6 +63,8 @@ def collect(module: ModuleType, path: str, kinds: list[str], each: int, tools: s
             text = ast.get_source_segment(source, node) or name
             try:
                 found += [("generated", one) for one in _generated(module, function, each, text, tools)]
+            except _NoInputsError as error:
+                why = str(error)
             except Exception as error:  # noqa: BLE001 - whatever a program's annotations do
                 why = f"{type(error).__name__}: {error}"[:300]
         calls += [{**where, "kind": kind, "statements": statements} for kind, statements in found]
@@ -87,16 +96,16 @@ def _generated(
 ) -> list[list[str]]:
     """Calls with inputs that hypothesis makes from annotations, the smallest first; the seed is the function's hash."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError("it is asynchronous")
+        raise _NoInputsError("it is asynchronous")
     form = "list({})" if inspect.isgeneratorfunction(function) else "{}"
     required = _required(function)
     parameters = inspect.signature(function).parameters
     if not parameters:
         return [[form.format(f"{function.__name__}()")]]
     if missing := [one.name for one in required if one.annotation is one.empty]:
-        raise TypeError(f"{missing[0]} has no annotation")
+        raise _NoInputsError(f"{missing[0]} has no annotation")
     if tools is None:
-        raise ImportError("hypothesis is not there")
+        raise _NoInputsError("hypothesis is not there")
     made = dict[str, list[str]]()
 
     def note(values: dict[str, Any]) -> None:
@@ -124,6 +133,7 @@ def _draw(
         sys.path.append(tools)
     hypothesis = importlib.import_module("hypothesis")
     strategies = importlib.import_module("hypothesis.strategies")
+    strategies.register_type_strategy(str, strategies.text(_ALPHABET))
     of = {name: strategies.from_type(hints[name]) for name in parameters if name in hints}
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     taken = {name: one for name, one in of.items() if parameters[name].kind not in several}

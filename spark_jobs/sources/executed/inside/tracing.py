@@ -87,7 +87,7 @@ class Tracer:
 
 def _message(error: Any) -> str:
     """What an exception was made with, where it is plain."""
-    given = getattr(error, "args", ())
+    given: tuple[Any, ...] = getattr(error, "args", ())
     return given[0] if len(given) == 1 and type(given[0]) is str else ", ".join(map(str, filter(_is_plain, given)))
 
 

@@ -189,7 +189,9 @@ def _missing() -> str | None:
 
 def _mend(attack: Attack, outcome: Outcome) -> str:
     """What to do where an attack was not held."""
-    if not outcome.output and b"bwrap:" in outcome.errors:
+    if b"bwrap: Unknown option" in outcome.errors:
+        return "bubblewrap is older than 0.8: install a newer one"
+    if b"bwrap:" in outcome.errors:
         return _mend_start()
     if attack.name == "hidden_memory":
         return "let the worker make cgroups (run it as root, or with Delegate=yes in its systemd unit)"

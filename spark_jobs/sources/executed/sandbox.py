@@ -138,8 +138,11 @@ def _watch(process: subprocess.Popen[bytes], group: Group, program: Program, lim
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ, name)
-        while not reason and selector.get_map():
-            for key, _ in selector.select(_LOOK_SECONDS):
+        while not reason and (selector.get_map() or process.poll() is None):
+            ended, ready = process.poll() is not None, selector.select(_LOOK_SECONDS)
+            if ended and not ready:  # without a sandbox what it started may live on and hold its output
+                break
+            for key, _ in ready:
                 data = os.read(key.fd, _READ_BYTES)
                 written[key.data].append(data)
                 count += len(data)
@@ -181,8 +184,10 @@ def _bubblewrap(program: Program, limits: ExecutionLimits, uid: int, descriptors
     command = list[str]()
     if os.geteuid() == 0:
         tree = [part for option in (*made, *bound, *linked, *files, *folders) for part in option]
-        command = ["bwrap", "--die-with-parent", "--dev-bind", "/proc", "/proc", "--dev", "/dev", "--dir", "/tmp"]
-        command += [*tree, "setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+        # A parent without capabilities may send no signal to another uid, not even by its death: so the first bwrap has
+        # a namespace of processes too, which ends with it.
+        command = ["bwrap", "--die-with-parent", "--unshare-pid", "--dev-bind", "/proc", "/proc", "--dev", "/dev"]
+        command += ["--dir", "/tmp", *tree, "setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
         folders = [("--ro-bind", inside, inside) for inside in program.folders]
     size = str(limits.folder_bytes)
     variables = {**_ENVIRONMENT, **program.variables}

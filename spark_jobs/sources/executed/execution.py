@@ -160,6 +160,8 @@ def _packages(folder: str | None) -> list[str]:
         return []
     if not os.path.isdir(folder):
         raise InputError(f"environment: {folder} is no folder; make it by pip install --target {folder} PACKAGE")
+    if os.geteuid() == 0 and os.stat(folder).st_mode & 5 != 5:
+        raise InputError(f"environment: {folder} is closed to others, as whom code runs: chmod -R o+rX {folder}")
     return sorted(f"{one.name} {one.version}" for one in metadata.distributions(path=[folder]))
 
 

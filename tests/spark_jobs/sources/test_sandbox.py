@@ -80,7 +80,9 @@ def test_every_attack_is_held_as_a_user_without_cgroups() -> None:
 @pytest.mark.nightly
 def test_sixteen_attacks_at_once_change_nothing_beside_them() -> None:
     """What honest programs give while all attacks run is what they give alone."""
-    honest = "import hashlib, os; open('x', 'w').write('1'); print(hashlib.sha256(b'x' * 10**6).hexdigest(), os.listdir())"
+    honest = (
+        "import hashlib, os; open('x', 'w').write('1'); print(hashlib.sha256(b'x' * 10**6).hexdigest(), os.listdir())"
+    )
     alone = python(honest)
     with ThreadPoolExecutor(18) as pool:
         attacked = [pool.submit(lambda: list(check(at_once=16))) for _ in range(2)]
@@ -123,7 +125,7 @@ def test_a_sandbox_that_does_not_start_says_what_mends_it(
     (found,) = check()
     assert wanted in found.mend and errors.decode() in found.harm
     require_sandbox.cache_clear()
-    with pytest.raises(SetupError, match="code is not executed on this machine.*headrace worker --check"):
+    with pytest.raises(SetupError, match=r"code is not executed on this machine.*headrace worker --check"):
         require_sandbox()
     require_sandbox.cache_clear()
 

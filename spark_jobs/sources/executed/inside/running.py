@@ -66,10 +66,9 @@ def _in_child(module: ModuleType, statements: list[str], asked: dict[str, Any], 
     given, reason = _watched(child, results[0], prints[0], asked)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    if asked["isolated"]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)  # all but this process and the first of the namespace
     _, status = os.waitpid(child, 0)
+    if asked["isolated"]:
+        _end_others()
     for number in (results[0], prints[0]):
         os.close(number)
     if reason:
@@ -82,6 +81,17 @@ def _in_child(module: ModuleType, statements: list[str], asked: dict[str, Any], 
         return {"reason": "died", "detail": why}
     result["printed_elsewhere"] = given[prints[0]].decode("utf-8", "backslashreplace")
     return result
+
+
+def _end_others() -> None:
+    """End all processes of the namespace but this one and the first, and wait for their end."""
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        time.sleep(0.001)
 
 
 def _watched(child: int, results: int, prints: int, asked: dict[str, Any]) -> tuple[dict[int, bytes], str]:

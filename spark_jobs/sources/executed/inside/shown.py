@@ -45,7 +45,7 @@ class Shown:
                 return _CUT
             return self._container(value, room, depth - 1)
         if not self._calls_repr:
-            return f"<{value.__name__}>" if isinstance(value, type) else f"<{kind.__qualname__} object>"
+            return f"<{value.__name__}>" if isinstance(value, type) else f"<{kind.__name__} object>"
         return repr(value)
 
     def _container(self, value: Any, room: int, depth: int) -> str:

@@ -35,7 +35,7 @@ def run_calls(module: ModuleType, asked: dict[str, Any], tell: Callable[[dict[st
         result = _in_child(module, statements, asked, folder)
         tell({"call": number, **result})
         if asked["isolated"]:
-            _clear(asked["folder"])
+            _clear()
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -137,9 +137,9 @@ def _cpu_seconds() -> float:
     return total / _TICKS + used.ru_utime + used.ru_stime
 
 
-def _clear(folder: str) -> None:
-    """Remove what a call wrote."""
-    for top in (folder, "/dev/shm"):
+def _clear() -> None:
+    """Remove what a call wrote, all there is in the folders that are for it."""
+    for top in ("/tmp", "/dev/shm"):
         for entry in os.listdir(top):
             path = os.path.join(top, entry)
             with contextlib.suppress(OSError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ RECORDS: Final = "calls"
 _INSIDE: Final = Path(__file__).with_name("inside")
 _BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; main()"
 _IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU, beside that of calls
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as Python counts them
+_MOST_BYTES: Final = 64 << 20  # of what a sandbox says
 _VAIN: Final = 3  # after so many, the module itself is at fault
 _LATER: Final = 400 * 86_400  # seconds
 
@@ -250,9 +253,8 @@ class _Python:
                 "trace_characters": trace.characters,
             }
             each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # in JSON a character can be six
-            outcome = self._ask(
-                asked, one, {}, _IMPORT_SECONDS + limits.cpu_seconds * (len(left) + 1), each * len(left)
-            )
+            seconds = _IMPORT_SECONDS + limits.cpu_seconds * (len(left) + 1)
+            outcome = self._ask(asked, one, {}, seconds, min(each * len(left), _MOST_BYTES))
             paths = {one.root: "/code", one.folder: "/tmp/work"}
             paths |= dict.fromkeys(self._python.folders, "/python")
             wanted = {number for number, _ in left}
@@ -340,7 +342,7 @@ def _call_row(document: Document, repository: str | None, source: ExecutedSource
     row = _row(document, source, call.statements, result.reason, result.detail, span)
     if result.reason:
         return row
-    record = record_of(row.request.parent.text, result)
+    record = record_of(row.request.parent.text, result, call.kind)
     if len(record["text"].encode()) > source.limits.output_bytes * 4:
         return _row(document, source, call.statements, OUTPUT, "the text of the record", span)
     record |= {"function": call.function, "call": call.kind, "repository": repository}
@@ -366,7 +368,7 @@ def _part(document: Document, lines: tuple[int, int] | None) -> Parent:
     """Some lines of a document as part of it, in bytes."""
     if lines is None:
         return Parent(document.dataset, document.doc_id, document.text, 0, len(_bytes(document.text)))
-    every = document.text.splitlines(keepends=True)
+    every = _LINE.findall(document.text)
     before, text = "".join(every[: lines[0] - 1]), "".join(every[lines[0] - 1 : lines[1]])
     start = len(_bytes(before))
     return Parent(document.dataset, document.doc_id, text, start, start + len(_bytes(text)))

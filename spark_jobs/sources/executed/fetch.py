@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import threading
@@ -40,10 +41,6 @@ def fetch_executions(
         InputError: the parents were not judged yet, or the catalogue has no database.
         LeaseError: another process is at it, and goes on for longer than `wait_seconds`.
     """
-    if source.isolation == "bubblewrap":
-        require_sandbox()
-    else:
-        _log.warning("%s: isolation: unsafe_local: strangers' code runs as this process, unconfined", dataset)
     store, pages = AnswerStore(catalogue, dataset), Checkpoints(catalogue, dataset)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         before = store.outcomes()
@@ -80,13 +77,17 @@ def _enough(source: ExecutedSource, store: AnswerStore) -> bool:
 
 def _execute_all(bundles: Sequence[Bundle], source: ExecutedSource, store: AnswerStore) -> None:
     """Execute bundles side by side; each document's rows are written together, so a kill loses those in work."""
+    lacking = list(filter(None, (_lacking(bundle, source, store) for bundle in bundles)))
+    if not lacking:
+        return
+    if source.isolation == "bubblewrap":
+        require_sandbox()
+    else:
+        _log.warning("isolation: unsafe_local: strangers' code runs as this process, with all that it may do")
     stopped, writing = threading.Event(), threading.Lock()
 
     def work(bundle: Bundle) -> None:
-        keys = {one.doc_id: document_key(source, one.text) for one in bundle.documents}
-        known = store.answered(keys.values())
-        lacking = tuple(one for one in bundle.documents if keys[one.doc_id] not in known)
-        for rows in execute(Bundle(bundle.repository, bundle.files, lacking), source):
+        for rows in execute(bundle, source):
             with writing:
                 there = store.answered(row.request.key for row in rows)
                 store.write([], [row for row in rows if row.request.key not in there])
@@ -97,7 +98,7 @@ def _execute_all(bundles: Sequence[Bundle], source: ExecutedSource, store: Answe
 
     # A sandbox dies with the thread that started it; those of the pool live as long as the pool.
     with ThreadPoolExecutor(source.at_once) as pool:
-        tasks = [pool.submit(work, bundle) for bundle in bundles]
+        tasks = [pool.submit(work, bundle) for bundle in lacking]
         try:
             wait(tasks, return_when=FIRST_EXCEPTION)
             for task in tasks:
@@ -106,6 +107,14 @@ def _execute_all(bundles: Sequence[Bundle], source: ExecutedSource, store: Answe
         finally:
             stopped.set()
             pool.shutdown(cancel_futures=True)
+
+
+def _lacking(bundle: Bundle, source: ExecutedSource, store: AnswerStore) -> Bundle | None:
+    """A bundle of the documents that were not executed yet; None where all were. Equal texts are executed once."""
+    keys = {document_key(source, one.text): one for one in reversed(bundle.documents)}
+    known = store.answered(keys)
+    documents = tuple(one for key, one in reversed(keys.items()) if key not in known)
+    return dataclasses.replace(bundle, documents=documents) if documents else None
 
 
 def _rounds(catalogue: Catalog, source: ExecutedSource) -> Iterator[list[Bundle]]:

@@ -114,9 +114,10 @@ def _difference(one: Result, other: Result) -> str:
     return next((f"trace: {mine[:120]} and {theirs[:120]}" for mine, theirs in pairs if mine != theirs), "length")
 
 
-def record_of(source: str, result: Result) -> dict[str, Any]:
-    """The text of a record, and its fields."""
-    session = "\n".join(line for one in result.statements for line in _typed(one))
+def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
+    """The text of a record, and its fields; kind is that of the call."""
+    form = _streams if kind == "command" else _typed
+    session = "\n".join(line for one in result.statements for line in form(one))
     parts = [source.rstrip("\n"), session + _elsewhere(result)]
     if result.trace:
         cut = "; it goes on" if result.trace_was_cut else ""
@@ -145,6 +146,12 @@ def _typed(statement: Statement) -> list[str]:
     elif statement.value is not None:
         lines.append(statement.value)
     return lines
+
+
+def _streams(statement: Statement) -> list[str]:
+    """What a command line was given, and what it wrote."""
+    lines = ["Input:", statement.input.removesuffix("\n"), "", "Output:", statement.printed.removesuffix("\n")]
+    return lines if statement.exception is None else [*lines, statement.exception]
 
 
 def _elsewhere(result: Result) -> str:

@@ -111,7 +111,7 @@ def run(program: Program, limits: ExecutionLimits, *, isolated: bool = True) -> 
             variables = dict[str, str]()
         else:
             group = Watched(limits, looks_inside=False)
-            command = [*_limited(program, limits), *program.command]
+            command = [*_limited(program, limits), "--", *program.command]
             variables = {**_ENVIRONMENT, **program.variables}
         process = subprocess.Popen(
             command,
@@ -203,14 +203,13 @@ def _bubblewrap(program: Program, limits: ExecutionLimits, uid: int, descriptors
         *(("--setenv", name, value) for name, value in variables.items()),
     ]
     command += ["bwrap", *(part for option in options for part in option)]
-    return [*command, "--", *_limited(program, limits), *program.command]
+    return [*command, "--", *_limited(program, limits), f"--nproc={limits.processes}", "--", *program.command]
 
 
 def _limited(program: Program, limits: ExecutionLimits) -> list[str]:
     """The words that set the limits of each process."""
     values = {
-        "nproc": limits.processes,
-        "as": limits.memory_bytes,
+        "as": limits.address_bytes or limits.memory_bytes,
         "cpu": math.ceil(program.cpu_seconds) + 1,  # a backstop: what stops first says why
         "fsize": limits.file_bytes,
         "nofile": limits.open_files,
@@ -218,7 +217,7 @@ def _limited(program: Program, limits: ExecutionLimits) -> list[str]:
         "memlock": 0,
         "msgqueue": 0,
     }
-    return ["prlimit", *(f"--{name}={value}" for name, value in values.items()), "--"]
+    return ["prlimit", *(f"--{name}={value}" for name, value in values.items())]
 
 
 def _join(group: Group, command: list[str]) -> list[str]:

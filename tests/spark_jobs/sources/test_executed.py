@@ -185,6 +185,16 @@ exception ValueError: 'a size of nothing'
     assert GOOD.encode()[start:end].decode().startswith("def test_chunk")
 
 
+def test_documents_need_no_name_of_a_file_and_no_encoding() -> None:
+    """A record of a file of records; a declared encoding was heeded when it was read; lines are those of Python."""
+    text = "# -*- coding: latin-1 -*-\n# \x0c \u2028\r\ndef f(): return 'ä'\n"
+    rows = executed(text, path="part.jsonl#7")
+    assert [one["output"] for one in records(rows)] == ["'ä'"]
+    assert records(rows)[0]["text"].startswith("def f(): return 'ä'\n\n>>> f()\n")
+    parent = rows[0].request.parent
+    assert text.encode()[parent.start : parent.end].decode() == "def f(): return 'ä'\n"
+
+
 @pytest.mark.parametrize("name", ["statistics", "textwrap", "string", "bisect", "heapq", "colorsys"])
 def test_records_of_the_library_are_what_it_gives_here(name: str) -> None:
     """Each input, typed into this process, gives the value or the exception of its record."""
@@ -279,6 +289,7 @@ def test_another_language_is_a_command_line() -> None:
     rows = executed('read word\n[ $word = sleep ] && sleep 50\necho "got $word"\n[ $word != fail ]\n', source, "a.sh")
     first, second = records(rows)
     assert (first["printed"], first["exception"], second["exception"]) == ("got one\n", "", "exit status 1: ")
+    assert first["text"].endswith("\n\nInput:\none\n\nOutput:\ngot one\n")
     assert [row.reason for row in rows] == ["", "", "idle", "executed"]
 
 
@@ -318,7 +329,7 @@ def test_values_are_written_without_a_programs_code() -> None:
 
 
 def test_executions_land_once_as_pages_with_their_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sandbox is tried first; a second run executes nothing; what its policy dropped is no parent."""
+    """The sandbox is tried before; a second run executes nothing; what its policy dropped is no parent."""
     tried = list[bool]()
     monkeypatch.setattr(fetch, "require_sandbox", lambda: tried.append(True))
     catalogue = open_catalogue(settings_at(tmp_path))
@@ -342,7 +353,7 @@ def test_executions_land_once_as_pages_with_their_parents(tmp_path: Path, monkey
     assert {"key", "text", "input", "output", "printed", "exception", "steps", "executed_with"} <= landed[0].keys()
     more = fetch_executions("runs", declared(generated_each=9), catalogue, objects, 0)
     assert more[""] > done[""]  # inputs that are there already are not executed as others
-    assert len(tried) == 3
+    assert len(tried) == 2
     assert Counter(AnswerStore(catalogue, "runs").outcomes()) == Counter(more)
 
 

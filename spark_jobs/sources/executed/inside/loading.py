@@ -7,7 +7,17 @@ import importlib.util
 import os
 import re
 import sys
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
+from typing import Any
+
+
+class _Loader(SourceFileLoader):
+    """Takes a file of any name for Python in UTF-8, whatever encoding it declares: documents are decoded already."""
+
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> Any:  # type: ignore[override]
+        """The code of a file."""
+        return compile(bytes(data).decode(), path, "exec", dont_inherit=True, optimize=_optimize)
 
 
 def load_module(root: str, path: str) -> ModuleType:
@@ -33,10 +43,12 @@ def load_module(root: str, path: str) -> ModuleType:
     module_name = ".".join(parts) or "__init__"
     if len(parts) > 1:
         importlib.import_module(module_name.rpartition(".")[0])
+    file = os.path.join(root, path)
     spec = importlib.util.spec_from_file_location(
         module_name,
-        os.path.join(root, path),
-        submodule_search_locations=[os.path.join(root, os.path.dirname(path))] if name == "__init__.py" else None,
+        file,
+        loader=_Loader(module_name, file),
+        submodule_search_locations=[os.path.dirname(file)] if name == "__init__.py" else None,
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no module of Python")

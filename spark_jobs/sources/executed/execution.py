@@ -39,7 +39,6 @@ _BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; 
 _IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU, beside that of calls
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as Python counts them
 _MOST_BYTES: Final = 64 << 20  # of what a sandbox says
-_VAIN: Final = 3  # after so many, the module itself is at fault
 _LATER: Final = 400 * 86_400  # seconds
 
 
@@ -240,7 +239,8 @@ class _Python:
         """Make calls in a run; after one that takes the sandbox down, in another."""
         limits, trace = self._source.limits, self._source.trace
         results = dict[int, Result]()
-        left, vain = list(calls), 0  # sandboxes in a row that gave nothing
+        left = list(calls)
+        each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # in JSON a character can be six
         while left:
             asked = {
                 "mode": "run",
@@ -249,24 +249,24 @@ class _Python:
                 "cpu_seconds": limits.cpu_seconds,
                 "idle_seconds": limits.idle_seconds,
                 "output_bytes": limits.output_bytes,
+                "result_bytes": each,
                 "trace_steps": trace.steps,
                 "trace_characters": trace.characters,
             }
-            each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # in JSON a character can be six
             seconds = _IMPORT_SECONDS + limits.cpu_seconds * (len(left) + 1)
             outcome = self._ask(asked, one, {}, seconds, min(each * len(left), _MOST_BYTES))
             paths = {one.root: "/code", one.folder: "/tmp/work"}
             paths |= dict.fromkeys(self._python.folders, "/python")
+            said = _results(outcome.output, paths)
             wanted = {number for number, _ in left}
-            for line in outcome.output.splitlines():
-                with suppress(ValueError):
-                    result = Result.model_validate(canonical(json.loads(line), paths))
-                    if result.call in wanted:
-                        results.setdefault(result.call, result)
+            for result in said:
+                if result.call in wanted:
+                    results.setdefault(result.call, result)
             lacking = [number for number, _ in left if number not in results]
-            vain = vain + 1 if len(lacking) == len(left) else 0
-            for number in lacking if vain == _VAIN else lacking[:1]:
-                results[number] = Result(reason=outcome.reason or "died", detail=_why(outcome))
+            if said and not said[0].reason:  # the module was imported, so it is the first of them that failed
+                lacking = lacking[:1]
+            failed = Result(reason=outcome.reason or "died", detail=_why(outcome))
+            results |= dict.fromkeys(lacking, said[0] if said and said[0].reason else failed)
             left = [call for call in left if call[0] not in results]
         return results
 
@@ -294,6 +294,15 @@ class _Python:
         return run(program, patient, isolated=self._isolated)
 
 
+def _results(output: bytes, paths: Mapping[str, str]) -> list[Result]:
+    """The lines that a sandbox gave, as far as they are results."""
+    found = list[Result]()
+    for line in output.splitlines():
+        with suppress(ValueError, RecursionError):
+            found.append(Result.model_validate(canonical(json.loads(line), paths)))
+    return found
+
+
 def _run_command(document: Document, source: ExecutedSource, folder: str) -> Iterator[tuple[Call, Result]]:
     """Give each input to a command line, in several runs."""
     for given in source.inputs:
@@ -304,8 +313,9 @@ def _run_command(document: Document, source: ExecutedSource, folder: str) -> Ite
             command = tuple(part.replace("{file}", file) for part in source.command)
             extra = {} if source.environment is None else {source.environment: source.environment}
             limits = source.limits
+            variables = _Run(number).variables
             program = Program(
-                command, {root: folder, **extra}, {}, given.encode(), limits.output_bytes, limits.cpu_seconds
+                command, {root: folder, **extra}, variables, given.encode(), limits.output_bytes, limits.cpu_seconds
             )
             outcome = run(program, limits, isolated=source.isolation == "bubblewrap")
             text, errors = (one.decode(errors="backslashreplace") for one in (outcome.output, outcome.errors))

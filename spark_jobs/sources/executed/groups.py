@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -167,8 +168,13 @@ def find_cgroups(limits: ExecutionLimits, root: Path = _ROOT, own: Path = Path("
     for layout in found:
         with contextlib.suppress(OSError):
             _sweep(layout)
-            Cgroup(limits, layout).close()
-            return layout
+            group = Cgroup(limits, layout)
+            try:
+                enters = ["/bin/sh", "-c", 'for file; do echo $$ > "$file" || exit 1; done', "sh", *group.joins]
+                if subprocess.run(enters, capture_output=True, check=False).returncode == 0:
+                    return layout
+            finally:
+                group.close()
     return None
 
 

@@ -105,6 +105,14 @@ def differs__zone(): return time.tzname
 def differs__random(): return random.random()
 
 """
+TAKES_DOWN = """
+import os
+def died__first(): os.kill(os.getppid(), 9)
+def died__second(): os.kill(os.getppid(), 9)
+def died__third(): os.kill(os.getppid(), 9)
+def died__fourth(): os.kill(os.getppid(), 9)
+
+"""
 GIVES = """
 import os, subprocess, sys
 def gives__object(): return object()
@@ -229,6 +237,17 @@ def test_what_goes_wrong_is_a_row_with_its_reason_and_moves_no_other() -> None:
     alone = executed("\n" * shift + GOOD)
     assert [one["text"] for one in records(rows)] == [one["text"] for one in records(alone)]
     assert rows[-1].reason == "executed"
+
+
+def test_calls_that_take_the_sandbox_down_take_no_other_along() -> None:
+    """However many come first; a module that does not import again is another matter."""
+    rows = executed(TAKES_DOWN + GOOD)
+    assert Counter(row.reason for row in rows)["died"] == 4
+    assert len(records(rows)) == len(records(executed(GOOD)))
+    once = "import os\nif os.environ['TZ'] != 'UTC': raise RuntimeError('elsewhere')\n"
+    assert {(row.reason, row.detail) for row in executed(once + GOOD)[:-1]} == {
+        ("not_importable", "RuntimeError: elsewhere")
+    }
 
 
 def test_runs_agree_on_what_does_not_depend_on_them() -> None:

@@ -36,11 +36,13 @@ def main() -> None:
     try:
         module = load_module(asked["root"], asked["path"])
     except BaseException as error:  # noqa: BLE001 - whatever a module does
-        tell({"error": f"{type(error).__name__}: {error}"[:300]})
+        said = f"{type(error).__name__}: {error}"[:300]
+        tell({"error": said, "reason": "not_importable", "detail": said})
         os._exit(0)
     if asked["mode"] == "collect":
         tell(collect(module, path, asked["kinds"], asked["each"], asked["tools"]))
     else:
+        tell({})  # from here on it is a call that fails
         run_calls(module, asked, tell)
     del held
     os._exit(0)  # whatever the module wants at its end

@@ -85,6 +85,8 @@ def _in_child(module: ModuleType, statements: list[str], asked: dict[str, Any], 
 
 def _end_others() -> None:
     """End all processes of the namespace but this one and the first, and wait for their end."""
+    if os.getppid() != 1:  # in no namespace of its own these would be all that the user has
+        return
     end = time.monotonic() + 1
     while time.monotonic() < end:
         try:
@@ -97,7 +99,7 @@ def _end_others() -> None:
 def _watched(child: int, results: int, prints: int, asked: dict[str, Any]) -> tuple[dict[int, bytes], str]:
     """What came through two pipes until the first was closed, and why the child is to be stopped, if it is."""
     given = {results: b"", prints: b""}
-    begin = _cpu_seconds()
+    begin = _cpu_seconds(child, asked["isolated"])
     progress_at, progress_cpu = time.monotonic(), 0.0
     wanted = [results, prints]
     while results in wanted:
@@ -106,9 +108,9 @@ def _watched(child: int, results: int, prints: int, asked: dict[str, Any]) -> tu
             given[number] += data
             if not data:
                 wanted.remove(number)
-        if len(given[prints]) > asked["output_bytes"]:
+        if len(given[prints]) > asked["output_bytes"] or len(given[results]) > asked["result_bytes"]:
             return given, "too_long"
-        cpu, now = _cpu_seconds() - begin, time.monotonic()
+        cpu, now = _cpu_seconds(child, asked["isolated"]) - begin, time.monotonic()
         if cpu > asked["cpu_seconds"]:
             return given, "time_out"
         if cpu - progress_cpu > 0.01 * (now - progress_at) and cpu > progress_cpu:
@@ -123,14 +125,15 @@ def _watched(child: int, results: int, prints: int, asked: dict[str, Any]) -> tu
     return given, ""
 
 
-def _cpu_seconds() -> float:
+def _cpu_seconds(child: int, isolated: bool) -> float:
     """CPU seconds of the other processes of the namespace, those that ended too; only differences mean something.
 
-    What its parent does not wait for is waited for by the first process, so nothing is lost at an end.
+    What its parent does not wait for is waited for by the first process, so nothing is lost at an end. Without a
+    namespace those of the child alone.
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = 0
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc") if isolated else [str(child)]:
         if name.isdigit() and int(name) != os.getpid():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
                 total += sum(map(int, file.read().rpartition(")")[2].split()[11:15]))

@@ -6,11 +6,8 @@ A program that takes the sandbox down with it ends its own call alone: those tha
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,40 +20,17 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.config.executed_config import ExecutedSource
-from spark_jobs.sources.executed.records import Call, Collected, Result, Statement, agreed, canonical, record_of
-from spark_jobs.sources.executed.sandbox import OUTPUT, Interpreter, Outcome, Program, interpreter_of, run
-from spark_jobs.sources.generated.answers import Answer
+from spark_jobs.sources.executed.records import Call, Collected, Result, Statement, agreed, canonical
+from spark_jobs.sources.executed.rows import Document, call_row, interpreter, package_folder, row_of
+from spark_jobs.sources.executed.sandbox import Outcome, Program, run
 from spark_jobs.sources.generated.attempts import Landed
-from spark_jobs.sources.generated.requests import Parent, Request
-
-RECORDS: Final = "calls"
-"""First part of the paths of records."""
 
 _INSIDE: Final = Path(__file__).with_name("inside")
 _BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; main()"
 _IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU, beside that of calls
-_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as Python counts them
 _MOST_BYTES: Final = 64 << 20  # of what a sandbox says
 _LATER: Final = 400 * 86_400  # seconds
-
-
-@dataclass(frozen=True)
-class Document:
-    """A document of code.
-
-    Attributes:
-        dataset: of the document.
-        doc_id: its identity.
-        path: in its repository.
-        text: its content.
-    """
-
-    dataset: str
-    doc_id: str
-    path: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -120,53 +94,6 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
                 yield _Python(document, bundle.repository, source, folder).rows()
 
 
-def document_key(source: ExecutedSource, text: str) -> str:
-    """The key under which it is noted that a document was executed."""
-    return _key(source, text, None)
-
-
-def _key(source: ExecutedSource, text: str, given: Sequence[str] | None) -> str:
-    """SHA-256 of source, input, limits and environment."""
-    named = ("limits", "trace", "runs", *(("calls", "generated_each", "inputs") if given is None else ()))
-    facts = source.model_dump(mode="json", include=set(named))
-    whole = {**facts, "source": text, "input": None if given is None else list(given), "environment": _facts(source)}
-    return hashlib.sha256(canonical_json(whole).encode()).hexdigest()
-
-
-def _facts(source: ExecutedSource) -> dict[str, Any]:
-    """What code is executed with: the interpreter's version, and those of the packages; or the command line."""
-    if source.command:
-        return {"command": list(source.command)}
-    return {"python": _interpreter(source).version, "packages": _packages(_package_folder(source))}
-
-
-def _interpreter(source: ExecutedSource) -> Interpreter:
-    return interpreter_of(source.python or sys.executable)
-
-
-def _package_folder(source: ExecutedSource) -> str | None:
-    """The folder of packages that code may import; of a virtual environment that inside it."""
-    if source.environment is None:
-        return None
-    return str(next(Path(source.environment).glob("lib/python3*/site-packages"), source.environment))
-
-
-@cache
-def _packages(folder: str | None) -> list[str]:
-    """The distributions in a folder of packages.
-
-    Raises:
-        InputError: it is none.
-    """
-    if folder is None:
-        return []
-    if not os.path.isdir(folder):
-        raise InputError(f"environment: {folder} is no folder; make it by pip install --target {folder} PACKAGE")
-    if os.geteuid() == 0 and os.stat(folder).st_mode & 5 != 5:
-        raise InputError(f"environment: {folder} is closed to others, as whom code runs: chmod -R o+rX {folder}")
-    return sorted(f"{one.name} {one.version}" for one in metadata.distributions(path=[folder]))
-
-
 @contextmanager
 def _written(files: Mapping[str, str]) -> Iterator[str]:
     """A folder with some files, that every user may read. Paths that lead out of it are left out."""
@@ -189,14 +116,14 @@ class _Python:
     def __init__(self, document: Document, repository: str | None, source: ExecutedSource, folder: str) -> None:
         self._document, self._repository, self._source, self._folder = document, repository, source, folder
         self._isolated = source.isolation == "bubblewrap"
-        self._python = _interpreter(source)
+        self._python = interpreter(source)
 
     def rows(self) -> list[Landed]:
         """All rows of the document."""
         collected = self._collect()
         document, source = self._document, self._source
         if collected.error:
-            return [_row(document, source, None, "not_importable", collected.error)]
+            return [row_of(document, source, None, "not_importable", collected.error)]
         asked = list(enumerate(call.statements for call in collected.calls))
         runs: list[dict[int, Result]] = []
         for number in range(source.runs):
@@ -205,13 +132,13 @@ class _Python:
         rows = []
         for number, call in enumerate(collected.calls):
             result = agreed([done[number] for done in runs if number in done])
-            rows.append(_call_row(document, self._repository, source, call, result))
+            rows.append(call_row(document, self._repository, source, call, result))
         for one in collected.skipped:
             span = (one.first_line, one.last_line)
-            rows.append(_row(document, source, [one.function, ""], "no_inputs", one.detail, span))
+            rows.append(row_of(document, source, [one.function, ""], "no_inputs", one.detail, span))
         reason = "executed" if collected.calls or collected.skipped else "no_functions"
         unique = {row.request.key: row for row in reversed(rows)}
-        return [*reversed(unique.values()), _row(document, source, None, reason, f"{len(collected.calls)} calls")]
+        return [*reversed(unique.values()), row_of(document, source, None, reason, f"{len(collected.calls)} calls")]
 
     def _run(self, number: int) -> _Run:
         """A run; without a sandbox all are in the folder itself."""
@@ -274,7 +201,7 @@ class _Python:
         self, asked: Mapping[str, Any], one: _Run, tools: Mapping[str, str], cpu_seconds: float, output_bytes: int
     ) -> Outcome:
         """Run the interpreter in the sandbox and ask it something."""
-        packages = _package_folder(self._source)
+        packages = package_folder(self._source)
         inside = {"/headrace/inside": str(_INSIDE), one.root: self._folder, **self._python.folders, **tools}
         if packages is not None:
             inside["/packages"] = packages
@@ -334,8 +261,8 @@ def _rows(
     document: Document, repository: str | None, source: ExecutedSource, done: Iterator[tuple[Call, Result]]
 ) -> list[Landed]:
     """The rows of a document that a command was run on."""
-    rows = [_call_row(document, repository, source, call, result) for call, result in done]
-    return [*rows, _row(document, source, None, "executed", f"{len(rows)} inputs")]
+    rows = [call_row(document, repository, source, call, result) for call, result in done]
+    return [*rows, row_of(document, source, None, "executed", f"{len(rows)} inputs")]
 
 
 def _why(outcome: Outcome) -> str:
@@ -344,48 +271,6 @@ def _why(outcome: Outcome) -> str:
         return f"{outcome.reason} after {outcome.cpu_seconds:.1f} CPU seconds"
     said = outcome.errors.decode(errors="replace").strip().splitlines()
     return (said[-1] if said else f"ended with status {outcome.status}")[:300]
-
-
-def _call_row(document: Document, repository: str | None, source: ExecutedSource, call: Call, result: Result) -> Landed:
-    """The row of a call: a record, or the reason why there is none."""
-    span = (call.first_line, call.last_line)
-    row = _row(document, source, call.statements, result.reason, result.detail, span)
-    if result.reason:
-        return row
-    record = record_of(row.request.parent.text, result, call.kind)
-    if len(record["text"].encode()) > source.limits.output_bytes * 4:
-        return _row(document, source, call.statements, OUTPUT, "the text of the record", span)
-    record |= {"function": call.function, "call": call.kind, "repository": repository}
-    return Landed(row.request, row.answer, json.dumps(record), "", "")
-
-
-def _row(
-    document: Document,
-    source: ExecutedSource,
-    given: Sequence[str] | None,
-    reason: str,
-    detail: str = "",
-    lines: tuple[int, int] | None = None,
-) -> Landed:
-    """A row about lines of a document, or all of it."""
-    parent = _part(document, lines)
-    request = Request(_key(source, document.text, given), {}, parent, RECORDS)
-    model = " ".join(source.command) or _interpreter(source).version
-    return Landed(request, Answer(model=model), "", reason, detail)
-
-
-def _part(document: Document, lines: tuple[int, int] | None) -> Parent:
-    """Some lines of a document as part of it, in bytes."""
-    if lines is None:
-        return Parent(document.dataset, document.doc_id, document.text, 0, len(_bytes(document.text)))
-    every = _LINE.findall(document.text)
-    before, text = "".join(every[: lines[0] - 1]), "".join(every[lines[0] - 1 : lines[1]])
-    start = len(_bytes(before))
-    return Parent(document.dataset, document.doc_id, text, start, start + len(_bytes(text)))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")
 
 
 @cache

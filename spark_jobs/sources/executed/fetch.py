@@ -19,7 +19,8 @@ from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.executed.attacks import require_sandbox
-from spark_jobs.sources.executed.execution import Bundle, Document, document_key, execute
+from spark_jobs.sources.executed.execution import Bundle, execute
+from spark_jobs.sources.executed.rows import Document, document_key
 from spark_jobs.sources.generated.attempts import AnswerStore
 from spark_jobs.sources.generated.fetch import seal
 from spark_jobs.sources.generated.parents import ranked_parents, texts_of

@@ -21,10 +21,11 @@ from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.sources.executed import fetch
-from spark_jobs.sources.executed.execution import Bundle, Document, execute
+from spark_jobs.sources.executed.execution import Bundle, execute
 from spark_jobs.sources.executed.fetch import fetch_executions
 from spark_jobs.sources.executed.inside.shown import Shown
 from spark_jobs.sources.executed.records import canonical
+from spark_jobs.sources.executed.rows import Document
 from spark_jobs.sources.generated.attempts import AnswerStore, Landed
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put

@@ -6,9 +6,12 @@ A program that takes the sandbox down with it ends its own call alone: those tha
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ from spark_jobs.sources.generated.attempts import Landed
 
 _INSIDE: Final = Path(__file__).with_name("inside")
 _BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; main()"
+_FOLDER, _LEFT_SECONDS = "headrace-code-", 60
 _IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU, beside that of calls
 _MOST_BYTES: Final = 64 << 20  # of what a sandbox says
 _LATER: Final = 400 * 86_400  # seconds
@@ -97,7 +101,12 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
 @contextmanager
 def _written(files: Mapping[str, str]) -> Iterator[str]:
     """A folder with some files, that every user may read. Paths that lead out of it are left out."""
-    with tempfile.TemporaryDirectory(prefix="headrace-code-") as folder:
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:  # a new one may not be locked yet
+                with _locked(str(left)):
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder, _locked(folder):
         os.chmod(folder, 0o755)
         for path, text in files.items():
             parts = PurePosixPath(path)
@@ -108,6 +117,21 @@ def _written(files: Mapping[str, str]) -> Iterator[str]:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(text.encode(errors="surrogatepass"))
         yield folder
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold the lock of a folder, which a worker that was killed does not hold any more.
+
+    Raises:
+        OSError: another holds it.
+    """
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(number)
 
 
 class _Python:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -375,6 +378,44 @@ def test_executions_land_once_as_pages_with_their_parents(tmp_path: Path, monkey
     assert more[""] > done[""]  # inputs that are there already are not executed as others
     assert len(tried) == 2
     assert Counter(AnswerStore(catalogue, "runs").outcomes()) == Counter(more)
+
+
+_RUN = """
+import sys
+from pathlib import Path
+from tests.spark_jobs.sources import test_executed as tests
+tests.fetch.require_sandbox = lambda: None
+catalogue = tests.open_catalogue(tests.settings_at(Path(sys.argv[1])))
+print("executing", flush=True)
+tests.fetch_executions("runs", tests.declared(at_once=2), catalogue, tests.ObjectFolder.of(catalogue, "runs"), 60)
+"""
+
+
+@pytest.mark.nightly
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Killed a few times in the middle: the rows of a run that was not, each record in a page, no sandbox left."""
+    outcomes = []
+    for kills in (0, 4):
+        root = tmp_path / str(kills)
+        root.mkdir()
+        catalogue = open_catalogue(settings_at(root))
+        texts = [(f"{number:032x}", f"{GOOD}# {number}\n") for number in range(12)]
+        put(
+            catalogue, "code", DOCUMENTS, 0,
+            [{"doc_id": one, "path": f"{one}.py", "language": "python", "metadata": []} for one, _ in texts],
+        )  # fmt: skip
+        put(catalogue, "code", TEXTS, 0, [{"doc_id": one, "content": text} for one, text in texts])
+        put(catalogue, "code", VERDICTS, 0, [{"doc_id": one, "kept": True} for one, _ in texts])
+        for number in range(kills + 1):
+            with subprocess.Popen([sys.executable, "-c", _RUN, str(root)], stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None and process.stdout.readline()
+                if number < kills:
+                    time.sleep(1.5)
+                    process.kill()
+            assert process.returncode == (-9 if number < kills else 0)
+        pages = [page for some in Checkpoints(catalogue, "runs").all_pages().values() for page in some]
+        outcomes.append((AnswerStore(catalogue, "runs").outcomes(), sum(page.record_count or 0 for page in pages)))
+    assert outcomes[0] == outcomes[1] and outcomes[0][0]["executed"] == 12
 
 
 def test_the_same_rows_come_again() -> None:

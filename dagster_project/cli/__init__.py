@@ -30,9 +30,9 @@ _GROUPS = {
     "Run": {
         "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),
         "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
-        "worker": (".worker", "worker", "Answer requests of generated datasets beside their run."),
         "runs": (".runs", "runs", "What ran: when, by whom, what it computed and what failed."),
         "status": (".status", "status", "How datasets and corpora are: backlog, what has moved, what it cost."),
+        "worker": (".worker", "worker", "Answer requests of generated datasets beside their run; attack the sandbox."),
         "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
         "lake": (".lake", "lake", "Relocate a lake that was copied, moved or restored."),
     },

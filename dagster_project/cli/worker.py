@@ -1,62 +1,88 @@
-"""`headrace worker`: answer the requests of generated datasets beside their run, on this or another machine."""
+"""`headrace worker`: answer requests beside a run, on any machine; try whether code can be executed on this one."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from dagster_project.cli.declared import complete_names
+from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
+if TYPE_CHECKING:
+    from spark_jobs.sources.config.generated_config import GeneratedSource
+
 
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=complete_names)
 @click.option("--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="processes")
-def worker(names: tuple[str, ...], replicas: int) -> None:
-    """Take tasks of the generated datasets NAMES, of all without names, until stopped by Ctrl-C or SIGTERM.
+@click.option("--check", "checks", is_flag=True, help="instead: attack the sandbox of this machine, say what holds")
+@click.option("--json", "as_json", is_flag=True, help="with --check: print JSON")
+def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -> None:
+    """Take tasks of generated datasets and judges (DATASET.JUDGE), of all without NAMES, until stopped by Ctrl-C.
 
-    A run of the dataset makes the tasks and works on them itself; workers only help, on any machine that reaches the
-    catalogue's database and the endpoint. Stopped, a worker waits 20 seconds for what is in flight and gives its tasks
-    back; killed, others have them within a minute.
+    A run makes the tasks and works on them itself; workers only help, on any machine that reaches the catalogue's
+    database and the endpoint. Stopped, a worker waits 20 seconds for what is in flight and gives its tasks back;
+    killed, others have them within a minute.
+
+    --check tries whether the code of datasets can be executed here: a line for each attack on the sandbox.
     """
+    if checks:
+        _check(as_json)
+        return
     if replicas > 1:
         sys.exit(_several(names, replicas))
-    from dagster_project.lake_asset import assets_of
-    from spark_jobs.sources.config.generated_config import GeneratedSource
-    from spark_jobs.sources.config.source_config import DocumentsConfig
-    from spark_jobs.sources.generated.worker import work_for
-
-    configs = [one.config for one in assets_of(load_definitions())]
-    sources = {
-        one.dataset: one.source
-        for one in configs
-        if isinstance(one, DocumentsConfig) and isinstance(one.source, GeneratedSource)
-    }
+    sources = _declared()
     for name in names:
         if name not in sources:
-            raise CommandError(f"worker {name}: no generated dataset is declared so{nearest(name, sources)}")
+            raise CommandError(f"worker {name}: no generated dataset or judge is declared so{nearest(name, sources)}")
     if not sources:
-        raise CommandError("worker: no dataset is declared with `source: {kind: generated}`; see docs/generated.md")
+        raise CommandError(
+            "worker: no dataset is declared with `source: {kind: generated}` or `judged`; none to work for"
+        )
     chosen = {name: source for name, source in sources.items() if name in names or not names}
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     click.echo(f"worker for {', '.join(sorted(chosen))}; Ctrl-C stops it")
 
     async def work() -> None:
+        from spark_jobs.sources.generated.worker import work_for
+
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, stopping.set)
         await work_for(open_catalogue(load_settings()), chosen, stopping)
 
     asyncio.run(work())
+
+
+def _declared() -> dict[str, GeneratedSource]:
+    """How and whom to ask, of every generated dataset and judge of the project."""
+    from dagster_project.lake_asset import assets_of
+    from spark_jobs.filters.labels.answers import store_name
+    from spark_jobs.filters.labels.rubric import JudgeConfig, source_of
+    from spark_jobs.sources.config.generated_config import GeneratedSource
+    from spark_jobs.sources.config.source_config import DocumentsConfig
+
+    found = {}
+    for one in assets_of(load_definitions()):
+        dataset, _, table = one.tables[0].partition(".")
+        if isinstance(one.config, DocumentsConfig) and isinstance(one.config.source, GeneratedSource):
+            found[one.config.dataset] = one.config.source
+        elif isinstance(one.config, JudgeConfig):
+            found[store_name(dataset, table.partition("_")[2])] = source_of(one.config, dataset)
+    return found
 
 
 def _several(names: tuple[str, ...], replicas: int) -> int:
@@ -71,3 +97,24 @@ def _several(names: tuple[str, ...], replicas: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     return max(abs(one.wait()) for one in workers)
+
+
+def _check(as_json: bool) -> None:
+    """Try whether strangers' code can be executed here: a line for each attack, with the mend where one is not held."""
+    from spark_jobs.lake.files.storage import local_path
+    from spark_jobs.sources.executed.attacks import check
+
+    warehouse = local_path(load_settings().warehouse)
+    findings = []
+    for finding in check((str(warehouse),) if warehouse is not None else ()):
+        findings.append(finding)
+        if not as_json:
+            mend = f": {finding.harm}; {finding.mend}" if finding.harm else ""
+            line = f"{'NOT HELD' if finding.harm else 'held':<9} a program that {finding.what}{mend}"
+            print_styled(line, "red" if finding.harm else "green")
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    if faults := [finding for finding in findings if finding.harm]:
+        raise CommandError(f"code of datasets is not executed here: {len(faults)} of {len(findings)} are not held")
+    if not as_json:
+        click.echo("all hold; code of datasets is executed here")

@@ -92,11 +92,13 @@ def corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) ->
 
 
 def written_from(metadata: Mapping[str, str]) -> str:
-    """Which part of which document a model wrote it from; empty where none did."""
-    if not {"parent", "parent_dataset", "model"} <= metadata.keys():
+    """Which part of which document a model wrote it from, or what was executed; empty where it is neither."""
+    if not {"parent", "parent_dataset"} <= metadata.keys() or metadata.keys().isdisjoint({"model", "executed_with"}):
         return ""
+    executed = metadata.get("executed_with")
+    how = f"written by {metadata['model']} from" if executed is None else f"executed with {executed}:"
     return (
-        f"written by {metadata['model']} from bytes {metadata.get('parent_bytes', '?')} of {metadata['parent']} of "
+        f"{how} bytes {metadata.get('parent_bytes', '?')} of {metadata['parent']} of "
         f"{metadata['parent_dataset']}; headrace doc why {metadata['parent'][:12]}"
     )
 

@@ -6,6 +6,7 @@ source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata
 source: {kind: git, repositories: [~/mirrors/*.git], revisions: tags, select: {min_commits: 10}}
 source: {kind: packages, path: ~/wheels}
 source: {kind: generated, parents: {dataset: notes}, templates: [questions], endpoint: {url: .., model: ..}}
+source: {kind: executed, parents: {dataset: code}}
 source: {kind: api, url: https://host.example/v1/items, records: data, text_column: body, id_column: id}
 source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
 
@@ -24,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, WrapValidator
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.plugins import load
 from spark_jobs.sources.config.api_config import ApiSource, Limits, PagedSource
+from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.file_reading import Described, Kind
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.generated_config import GeneratedSource
@@ -194,7 +196,18 @@ class FilesSource(FileSource):
 
 TreeSource = PythonCodeSource | PythonDocsSource | FileSource
 _OWN = PythonCodeSource | PythonDocsSource | FilesSource | IcebergSource | PackagesSource | GitSource
-_OWN_KINDS = ("python_code", "python_docs", "files", "iceberg", "packages", "git", "api", "stream", "generated")
+_OWN_KINDS = (
+    "python_code",
+    "python_docs",
+    "files",
+    "iceberg",
+    "packages",
+    "git",
+    "api",
+    "stream",
+    "generated",
+    "executed",
+)
 
 
 def _of_its_kind(value: Any, own: Any) -> Any:
@@ -215,7 +228,9 @@ def _of_its_kind(value: Any, own: Any) -> Any:
 
 
 Source = Annotated[
-    SerializeAsAny[Annotated[_OWN | ApiSource | StreamSource | GeneratedSource, Field(discriminator="kind")]],
+    SerializeAsAny[
+        Annotated[_OWN | ApiSource | StreamSource | GeneratedSource | ExecutedSource, Field(discriminator="kind")]
+    ],
     WrapValidator(_of_its_kind),
 ]
 
@@ -258,7 +273,7 @@ class DocumentsConfig(BaseModel):
     @property
     def is_fetched(self) -> bool:
         """Whether a run asks the source for what is new before it can list it."""
-        return isinstance(self.source, ApiSource | GeneratedSource) or bool(
+        return isinstance(self.source, ApiSource | GeneratedSource | ExecutedSource) or bool(
             isinstance(self.source, FilesSource) and self.source.urls
         )
 

@@ -268,7 +268,7 @@ class AnswerStore:
             "reasoning": _clean(answer.reasoning),
             "model": answer.model[:255],
             "fingerprint": answer.fingerprint[:255],
-            "answer_tokens": one.request.body["max_tokens"],
+            "answer_tokens": one.request.body.get("max_tokens", 0),
             "tokens_in": answer.tokens_in,
             "tokens_out": answer.tokens_out,
             "landed": False,

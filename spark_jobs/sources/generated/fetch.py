@@ -152,8 +152,16 @@ def _requests(catalogue: Catalog, source: GeneratedSource, parents: list[tuple[s
 class AnswerPages:
     """The pages of a run, which are of one model: what another one wrote lands with the next run."""
 
-    def __init__(self, store: AnswerStore, pages: Checkpoints, objects: ObjectFolder) -> None:
+    def __init__(
+        self,
+        store: AnswerStore,
+        pages: Checkpoints,
+        objects: ObjectFolder,
+        record_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        """Without `record_of` an answer's row becomes the record of a model's answer."""
         self._store, self._pages, self._objects = store, pages, objects
+        self._record_of = record_of or _record
         self._served: tuple[str, str] | None = None
         self._other = ""
 
@@ -184,7 +192,7 @@ class AnswerPages:
         return self._other
 
     def _save(self, rows: list[Mapping[str, Any]]) -> None:
-        data = json.dumps([_record(row) for row in rows], ensure_ascii=False).encode()
+        data = json.dumps([self._record_of(row) for row in rows], ensure_ascii=False).encode()
         kept = self._objects.keep(io.BytesIO(data))
         page = StoredPage(
             cursor=rows[0]["key"],

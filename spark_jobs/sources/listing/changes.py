@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.api_config import ApiSource, PagedSource
+from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.generated_config import GeneratedSource
@@ -134,11 +135,15 @@ def _looked_at_too(
 
 
 def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-    """Fetch what an API has, or a model writes, so that `discover` can list it; others are read where they are."""
+    """Fetch what an API has, a model writes or code gives, so that `discover` can list it."""
     if isinstance(config.source, GeneratedSource):
         from spark_jobs.sources.generated.fetch import fetch_answers
 
         fetch_answers(config.dataset, config.source, catalogue, objects, wait_seconds)
+    elif isinstance(config.source, ExecutedSource):
+        from spark_jobs.sources.executed.fetch import fetch_executions
+
+        fetch_executions(config.dataset, config.source, catalogue, objects, wait_seconds)
     elif config.is_fetched:
         assert isinstance(config.source, ApiSource | FilesSource)
         from spark_jobs.sources.api.fetch import fetch_source

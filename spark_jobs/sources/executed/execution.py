@@ -1,0 +1,318 @@
+"""Execute a bundle of documents: a pure function of it and the config, whoever calls it, in a pool or on a worker.
+
+Every call is made in several runs that differ on purpose; where their results do, the call is a row with that reason.
+A program that takes the sandbox down with it ends its own call alone: those that follow are made in another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.config.executed_config import ExecutedSource
+from spark_jobs.sources.executed.records import Call, Collected, Result, Statement, agreed, canonical
+from spark_jobs.sources.executed.rows import Document, call_row, interpreter, package_folder, row_of
+from spark_jobs.sources.executed.sandbox import Outcome, Program, run
+from spark_jobs.sources.generated.attempts import Landed
+
+_INSIDE: Final = Path(__file__).with_name("inside")
+_BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; main()"
+_FOLDER, _LEFT_SECONDS = "headrace-code-", 60
+_IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU, beside that of calls
+_MOST_BYTES: Final = 64 << 20  # of what a sandbox says
+_LATER: Final = 400 * 86_400  # seconds
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Documents of a repository that are executed, with the files that they may import and read.
+
+    Attributes:
+        repository: its name; None for a document without one.
+        files: text by path.
+        documents: that are executed.
+    """
+
+    repository: str | None
+    files: Mapping[str, str]
+    documents: tuple[Document, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """In what a run differs from the others; the folders are paths inside."""
+
+    number: int
+    root: str = "/code"
+    folder: str = "/tmp/work"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Its environment: hash seed, time zone, locale."""
+        if self.number % 2 == 0:
+            return {"PYTHONHASHSEED": str(self.number + 1), "TZ": "UTC"}
+        more = {"TZ": "XXX-14", "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+        return {"PYTHONHASHSEED": str(self.number + 1), **more}
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is done inside: clock, numbers of processes, places of objects, cores."""
+        number = self.number
+        return {
+            "clock_seconds": number * _LATER,
+            "earlier_processes": 23 * number,
+            "earlier_objects": 1 + 997 * number,
+            "one_core": number % 2 == 1,
+        }
+
+
+_OTHER: Final = ("/srv/elsewhere/tree", "/tmp/other/folder")
+
+
+def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
+    """The rows of each document, one after the other: its records, and what became of all else.
+
+    Raises:
+        SetupError: the sandbox lacks something on this machine.
+        InputError: the folder of packages is not there.
+    """
+    with _written(bundle.files) as folder:
+        for document in bundle.documents:
+            if source.command:
+                yield _rows(document, bundle.repository, source, _run_command(document, source, folder))
+            else:
+                yield _Python(document, bundle.repository, source, folder).rows()
+
+
+@contextmanager
+def _written(files: Mapping[str, str]) -> Iterator[str]:
+    """A folder with some files, that every user may read. Paths that lead out of it are left out."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:  # a new one may not be locked yet
+                with _locked(str(left)):
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder, _locked(folder):
+        os.chmod(folder, 0o755)
+        for path, text in files.items():
+            parts = PurePosixPath(path)
+            if parts.is_absolute() or ".." in parts.parts or "\0" in path:
+                continue
+            place = Path(folder, parts)
+            with suppress(OSError):  # a name that this file system does not take, a file where a folder has to be
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(text.encode(errors="surrogatepass"))
+        yield folder
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold the lock of a folder, which a worker that was killed does not hold any more.
+
+    Raises:
+        OSError: another holds it.
+    """
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(number)
+
+
+class _Python:
+    """The execution of a document of Python."""
+
+    def __init__(self, document: Document, repository: str | None, source: ExecutedSource, folder: str) -> None:
+        self._document, self._repository, self._source, self._folder = document, repository, source, folder
+        self._isolated = source.isolation == "bubblewrap"
+        self._python = interpreter(source)
+
+    def rows(self) -> list[Landed]:
+        """All rows of the document."""
+        collected = self._collect()
+        document, source = self._document, self._source
+        if collected.error:
+            return [row_of(document, source, None, "not_importable", collected.error)]
+        asked = list(enumerate(call.statements for call in collected.calls))
+        runs: list[dict[int, Result]] = []
+        for number in range(source.runs):
+            runs.append(self._make(asked, self._run(number)))
+            asked = [one for one in asked if not runs[-1][one[0]].reason]
+        rows = []
+        for number, call in enumerate(collected.calls):
+            result = agreed([done[number] for done in runs if number in done])
+            rows.append(call_row(document, self._repository, source, call, result))
+        for one in collected.skipped:
+            span = (one.first_line, one.last_line)
+            rows.append(row_of(document, source, [one.function, ""], "no_inputs", one.detail, span))
+        reason = "executed" if collected.calls or collected.skipped else "no_functions"
+        unique = {row.request.key: row for row in reversed(rows)}
+        return [*reversed(unique.values()), row_of(document, source, None, reason, f"{len(collected.calls)} calls")]
+
+    def _run(self, number: int) -> _Run:
+        """A run; without a sandbox all are in the folder itself."""
+        if not self._isolated:
+            return _Run(number, self._folder, f"{self._folder}.call")
+        return _Run(number) if number % 2 == 0 else _Run(number, *_OTHER)
+
+    def _collect(self) -> Collected:
+        """The calls of the document."""
+        source = self._source
+        tools = _tools() if "generated" in source.calls else {}
+        asked = {
+            "mode": "collect",
+            "kinds": list(source.calls),
+            "each": source.generated_each,
+            "tools": "/tools" if self._isolated else next(iter({os.path.dirname(one) for one in tools.values()}), None),
+        }
+        outcome = self._ask(asked, self._run(0), tools, _COLLECT_SECONDS + _IMPORT_SECONDS, 16 << 20)
+        try:
+            return Collected.model_validate_json(outcome.output)
+        except ValidationError:
+            return Collected(error=_why(outcome))
+
+    def _make(self, calls: Sequence[tuple[int, list[str]]], one: _Run) -> dict[int, Result]:
+        """Make calls in a run; after one that takes the sandbox down, in another."""
+        limits, trace = self._source.limits, self._source.trace
+        results = dict[int, Result]()
+        left = list(calls)
+        each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # in JSON a character can be six
+        while left:
+            asked = {
+                "mode": "run",
+                "calls": left,
+                "isolated": self._isolated,
+                "cpu_seconds": limits.cpu_seconds,
+                "idle_seconds": limits.idle_seconds,
+                "output_bytes": limits.output_bytes,
+                "result_bytes": each,
+                "trace_steps": trace.steps,
+                "trace_characters": trace.characters,
+            }
+            seconds = _IMPORT_SECONDS + limits.cpu_seconds * (len(left) + 1)
+            outcome = self._ask(asked, one, {}, seconds, min(each * len(left), _MOST_BYTES))
+            paths = {one.root: "/code", one.folder: "/tmp/work"}
+            paths |= dict.fromkeys(self._python.folders, "/python")
+            said = _results(outcome.output, paths)
+            wanted = {number for number, _ in left}
+            for result in said:
+                if result.call in wanted:
+                    results.setdefault(result.call, result)
+            lacking = [number for number, _ in left if number not in results]
+            if said and not said[0].reason:  # the module was imported, so it is the first of them that failed
+                lacking = lacking[:1]
+            failed = Result(reason=outcome.reason or "died", detail=_why(outcome))
+            results |= dict.fromkeys(lacking, said[0] if said and said[0].reason else failed)
+            left = [call for call in left if call[0] not in results]
+        return results
+
+    def _ask(
+        self, asked: Mapping[str, Any], one: _Run, tools: Mapping[str, str], cpu_seconds: float, output_bytes: int
+    ) -> Outcome:
+        """Run the interpreter in the sandbox and ask it something."""
+        packages = package_folder(self._source)
+        inside = {"/headrace/inside": str(_INSIDE), one.root: self._folder, **self._python.folders, **tools}
+        if packages is not None:
+            inside["/packages"] = packages
+            packages = "/packages" if self._isolated else packages
+        place = "/headrace" if self._isolated else str(_INSIDE.parent)
+        where = {"root": one.root, "path": self._document.path, "folder": one.folder, "packages": packages}
+        program = Program(
+            (self._python.path, "-S", "-s", "-B", "-c", _BEGIN.format(place)),
+            inside,
+            one.variables,
+            json.dumps({**asked, **where, **one.asked}).encode(),
+            output_bytes,
+            cpu_seconds,
+        )
+        limits = self._source.limits
+        patient = limits.model_copy(update={"idle_seconds": 2 * limits.idle_seconds + 5})  # a call is stopped inside
+        return run(program, patient, isolated=self._isolated)
+
+
+def _results(output: bytes, paths: Mapping[str, str]) -> list[Result]:
+    """The lines that a sandbox gave, as far as they are results."""
+    found = list[Result]()
+    for line in output.splitlines():
+        with suppress(ValueError, RecursionError):
+            found.append(Result.model_validate(canonical(json.loads(line), paths)))
+    return found
+
+
+def _run_command(document: Document, source: ExecutedSource, folder: str) -> Iterator[tuple[Call, Result]]:
+    """Give each input to a command line, in several runs."""
+    for given in source.inputs:
+        results = []
+        for number in range(source.runs):
+            root = folder if source.isolation != "bubblewrap" else "/code" if number % 2 == 0 else _OTHER[0]
+            file = f"{root}/{document.path}"
+            command = tuple(part.replace("{file}", file) for part in source.command)
+            extra = {} if source.environment is None else {source.environment: source.environment}
+            limits = source.limits
+            variables = _Run(number).variables
+            program = Program(
+                command, {root: folder, **extra}, variables, given.encode(), limits.output_bytes, limits.cpu_seconds
+            )
+            outcome = run(program, limits, isolated=source.isolation == "bubblewrap")
+            text, errors = (one.decode(errors="backslashreplace") for one in (outcome.output, outcome.errors))
+            status = f"exit status {outcome.status}: {errors.strip()}" if outcome.status else None
+            statement = Statement(input=given, printed=text, exception=status)
+            said = Result(reason=outcome.reason, detail=_why(outcome) if outcome.reason else "", statements=[statement])
+            results.append(Result.model_validate(canonical(said.model_dump(), {root: "/code"})))
+            if outcome.reason:
+                break
+        lines = document.text.count("\n") + 1
+        call = Call(kind="command", function="", first_line=1, last_line=lines, statements=[given])
+        yield call, agreed(results) if len(results) > 1 else results[0]
+
+
+def _rows(
+    document: Document, repository: str | None, source: ExecutedSource, done: Iterator[tuple[Call, Result]]
+) -> list[Landed]:
+    """The rows of a document that a command was run on."""
+    rows = [call_row(document, repository, source, call, result) for call, result in done]
+    return [*rows, row_of(document, source, None, "executed", f"{len(rows)} inputs")]
+
+
+def _why(outcome: Outcome) -> str:
+    """How a program ended that gave no result."""
+    if outcome.reason:
+        return f"{outcome.reason} after {outcome.cpu_seconds:.1f} CPU seconds"
+    said = outcome.errors.decode(errors="replace").strip().splitlines()
+    return (said[-1] if said else f"ended with status {outcome.status}")[:300]
+
+
+@cache
+def _tools() -> dict[str, str]:
+    """Hypothesis and what it needs: path inside to path outside.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    found = dict[str, str]()
+    for name in ("hypothesis", "sortedcontainers"):
+        try:
+            files = metadata.files(name) or []
+        except metadata.PackageNotFoundError as error:
+            raise InputError(
+                f"calls: generated inputs are made by {name}, which is not installed; run: pip install "
+                "'headrace[execute]', or leave out `generated`"
+            ) from error
+        for top in {Path(one).parts[0] for one in files if one.suffix == ".py"} - {".."}:
+            found[f"/tools/{top}"] = str(metadata.distribution(name).locate_file(top))
+    return found

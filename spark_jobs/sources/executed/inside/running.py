@@ -1,0 +1,238 @@
+"""Make calls of a module, each in a process of its own that starts from the module as it was imported.
+
+What a call leaves behind (processes, files) is gone before the next. A line of JSON for each call says what it gave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from .shown import Shown
+from .tracing import Tracer
+
+_LOOK_SECONDS = 0.05
+_TICKS = os.sysconf("SC_CLK_TCK")
+_DEPTH = 50  # of values that are given back
+
+
+def run_calls(module: ModuleType, asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
+    """Make the calls that were asked for, one after the other."""
+    for number, statements in asked["calls"]:
+        folder = os.path.join(asked["folder"], "call")
+        os.makedirs(folder, exist_ok=True)
+        result = _in_child(module, statements, asked, folder)
+        tell({"call": number, **result})
+        if asked["isolated"]:
+            _clear()
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_child(module: ModuleType, statements: list[str], asked: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Make a call in a child, and wait for what it gives or a reason to stop it."""
+    results, prints = os.pipe(), os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            own = os.getpid()
+            os.setsid()
+            os.close(results[0])
+            os.close(asked["answers"])
+            for number in (1, 2):
+                os.dup2(prints[1], number)
+            bound = int(asked["cpu_seconds"]) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (bound, bound))
+            os.chdir(folder)
+            made = _made(module, statements, asked)
+            data = json.dumps(made).encode() if os.getpid() == own else b""  # a copy that the program made says nothing
+            while data:
+                data = data[os.write(results[1], data) :]
+        os._exit(0)
+    os.close(results[1])
+    os.close(prints[1])
+    given, reason = _watched(child, results[0], prints[0], asked)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if asked["isolated"]:
+        _end_others()
+    for number in (results[0], prints[0]):
+        os.close(number)
+    if reason:
+        return {"reason": reason, "detail": ""}
+    try:
+        result: dict[str, Any] = json.loads(given[results[0]])
+    except ValueError:
+        code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        why = signal.Signals(code).name if code else f"ended with status {os.WEXITSTATUS(status)}"
+        return {"reason": "died", "detail": why}
+    result["printed_elsewhere"] = given[prints[0]].decode("utf-8", "backslashreplace")
+    return result
+
+
+def _end_others() -> None:
+    """End all processes of the namespace but this one and the first, and wait for their end."""
+    if os.getppid() != 1:  # in no namespace of its own these would be all that the user has
+        return
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        time.sleep(0.001)
+
+
+def _watched(child: int, results: int, prints: int, asked: dict[str, Any]) -> tuple[dict[int, bytes], str]:
+    """What came through two pipes until the first was closed, and why the child is to be stopped, if it is."""
+    given = {results: b"", prints: b""}
+    begin = _cpu_seconds(child, asked["isolated"])
+    progress_at, progress_cpu = time.monotonic(), 0.0
+    wanted = [results, prints]
+    while results in wanted:
+        for number in select.select(wanted, [], [], _LOOK_SECONDS)[0]:
+            data = os.read(number, 1 << 16)
+            given[number] += data
+            if not data:
+                wanted.remove(number)
+        if len(given[prints]) > asked["output_bytes"] or len(given[results]) > asked["result_bytes"]:
+            return given, "too_long"
+        cpu, now = _cpu_seconds(child, asked["isolated"]) - begin, time.monotonic()
+        if cpu > asked["cpu_seconds"]:
+            return given, "time_out"
+        if cpu - progress_cpu > 0.01 * (now - progress_at) and cpu > progress_cpu:
+            progress_at, progress_cpu = now, cpu
+        if now - progress_at > asked["idle_seconds"]:
+            return given, "idle"
+    while prints in wanted and select.select([prints], [], [], 0)[0]:
+        data = os.read(prints, 1 << 16)
+        given[prints] += data
+        if not data:
+            break
+    return given, ""
+
+
+def _cpu_seconds(child: int, isolated: bool) -> float:
+    """CPU seconds of the other processes of the namespace, those that ended too; only differences mean something.
+
+    What its parent does not wait for is waited for by the first process, so nothing is lost at an end. Without a
+    namespace those of the child alone.
+    """
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = 0
+    for name in os.listdir("/proc") if isolated else [str(child)]:
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
+                total += sum(map(int, file.read().rpartition(")")[2].split()[11:15]))
+    return total / _TICKS + used.ru_utime + used.ru_stime
+
+
+def _clear() -> None:
+    """Remove what a call wrote, all there is in the folders that are for it."""
+    for top in ("/tmp", "/dev/shm"):
+        for entry in os.listdir(top):
+            path = os.path.join(top, entry)
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+
+
+def _made(module: ModuleType, statements: list[str], asked: dict[str, Any]) -> dict[str, Any]:
+    """Type statements into a module's names, and note what they give; in the child."""
+    names = dict(vars(module))
+    tracer = Tracer(asked["root"], asked["trace_steps"], asked["trace_characters"])
+    done, reason, printed_bytes = list[dict[str, Any]](), "", 0
+    for statement in statements:
+        values = list[object]()
+        sys.displayhook = values.append
+        written = _Printed(asked["output_bytes"] - printed_bytes)
+        sys.stdin = io.StringIO()
+        sys.stdout = sys.stderr = io.TextIOWrapper(written, "utf-8", "backslashreplace", "", write_through=True)
+        exception = None
+        try:
+            code = compile(statement + "\n", "<call>", "single")
+            tracer.start()
+            exec(code, names)
+        except BaseException as error:  # noqa: BLE001 - it is what the record says
+            tracer.stop()
+            exception = error
+        tracer.stop()
+        printed = written.getvalue()
+        shown = Shown(asked["output_bytes"], calls_repr=True, depth=_DEPTH)
+        value = next((shown.text(one) for one in reversed(values) if one is not None), None)
+        printed_bytes += len(printed)
+        reason = "too_long" if written.was_cut or shown.was_cut else _reason_of(exception)
+        done.append(
+            {
+                "input": statement,
+                "printed": printed.decode("utf-8", "backslashreplace"),
+                "value": value,
+                "exception": None if exception is None else _exception_text(exception, asked["output_bytes"]),
+            }
+        )
+        if reason:
+            return {"reason": reason, "detail": done[-1]["exception"] or ""}
+    return {
+        "reason": "",
+        "detail": "",
+        "statements": done,
+        "trace": tracer.events,
+        "trace_was_cut": tracer.was_cut,
+        "values_were_cut": tracer.shown.was_cut,
+    }
+
+
+class _Printed(io.BytesIO):
+    """What a statement prints, up to a limit."""
+
+    was_cut = False
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, data: Any) -> int:
+        """Take some bytes; too many end the statement.
+
+        Raises:
+            SystemExit: there were too many.
+        """
+        if self.tell() + len(data) > self._most:
+            self.was_cut = True
+            raise SystemExit("it prints too much")
+        return super().write(data)
+
+
+def _reason_of(error: BaseException | None) -> str:
+    """Why an exception is the sandbox's and not the program's; empty where it is the program's."""
+    if isinstance(error, MemoryError):
+        return "memory"
+    if isinstance(error, OSError) and error.errno in (27, 28, 122):  # EFBIG, ENOSPC, EDQUOT
+        return "files"
+    if isinstance(error, BlockingIOError) or "can't start new thread" in str(error):
+        return "processes"
+    return ""
+
+
+def _exception_text(error: BaseException, most: int) -> str:
+    """The last line of a traceback."""
+    try:
+        said = str(error)
+    except Exception as other:  # noqa: BLE001
+        said = f"<its text raised {type(other).__name__}>"
+    name = type(error).__qualname__ if type(error).__module__ == "builtins" else (
+        f"{type(error).__module__}.{type(error).__qualname__}"
+    )  # fmt: skip
+    return (f"{name}: {said}" if said else name)[:most]

@@ -1,0 +1,159 @@
+"""Records: what a call gave, compared between runs, and written as a text and its fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+_ADDRESS: Final = re.compile(r"(?<= at )0x[0-9a-fA-F]+")
+_SOME_ADDRESS: Final = "0x7f0000000000"
+
+
+class _Said(BaseModel):
+    """What came out of the sandbox: a program may have written it, so each field is checked."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class Call(_Said):
+    """A call that can be made.
+
+    Attributes:
+        kind: doctest, test, generated.
+        function: that is called.
+        first_line: of the function in its file, from 1, decorators included.
+        last_line: of the function.
+        statements: as they would be typed.
+    """
+
+    kind: str
+    function: str
+    first_line: int
+    last_line: int
+    statements: list[str]
+
+
+class Skipped(_Said):
+    """A function for which there is no call; detail says why."""
+
+    function: str
+    first_line: int
+    last_line: int
+    detail: str
+
+
+class Collected(_Said):
+    """What a module has to be called; or why it could not be imported."""
+
+    calls: list[Call] = []
+    skipped: list[Skipped] = []
+    error: str = ""
+
+
+class Statement(_Said):
+    """A statement that was typed, what it printed, the value it gave, and the last line of what it raised."""
+
+    input: str
+    printed: str = ""
+    value: str | None = None
+    exception: str | None = None
+
+
+class Result(_Said):
+    """What a call gave; or the reason why it is no record."""
+
+    call: int = -1
+    reason: str = ""
+    detail: str = ""
+    statements: list[Statement] = []
+    trace: list[str] = []
+    trace_was_cut: bool = False
+    values_were_cut: bool = False
+    printed_elsewhere: str = ""
+
+
+def canonical(value: Any, paths: Mapping[str, str]) -> Any:
+    """A value of JSON with addresses of objects and some paths replaced, so that two runs can be compared.
+
+    Args:
+        value: any.
+        paths: what stands for each; the longest are replaced first.
+    """
+    if isinstance(value, str):
+        for path in sorted(paths, key=len, reverse=True):
+            value = value.replace(path, paths[path])
+        return _ADDRESS.sub(_SOME_ADDRESS, value).encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [canonical(one, paths) for one in value]
+    if isinstance(value, dict):
+        return {name: canonical(one, paths) for name, one in value.items()}
+    return value
+
+
+def agreed(results: Sequence[Result]) -> Result:
+    """What all runs gave; where they differ, or one has a reason, that reason."""
+    first = results[0]
+    for other in results[1:]:
+        if other.reason:
+            return Result(reason="differs" if other.reason == "died" else other.reason, detail=other.detail)
+        if other != first:
+            return Result(reason="differs", detail=_difference(first, other))
+    return first
+
+
+def _difference(one: Result, other: Result) -> str:
+    """The first field in which two results differ, with both values."""
+    for mine, theirs in zip(one.statements, other.statements, strict=False):
+        for name in ("value", "exception", "printed"):
+            if getattr(mine, name) != getattr(theirs, name):
+                return f"{name}: {str(getattr(mine, name))[:120]} and {str(getattr(theirs, name))[:120]}"
+    pairs = zip(one.trace, other.trace, strict=False)
+    return next((f"trace: {mine[:120]} and {theirs[:120]}" for mine, theirs in pairs if mine != theirs), "length")
+
+
+def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
+    """The text of a record, and its fields; kind is that of the call."""
+    form = _streams if kind == "command" else _typed
+    session = "\n".join(line for one in result.statements for line in form(one))
+    parts = [source.rstrip("\n"), session + _elsewhere(result)]
+    if result.trace:
+        cut = "; it goes on" if result.trace_was_cut else ""
+        parts.append("\n".join([f"Trace, by lines of the file{cut}:", *result.trace]))
+    last = result.statements[-1] if result.statements else Statement(input="")
+    return {
+        "text": "\n\n".join(parts) + "\n",
+        "input": "\n".join(one.input for one in result.statements),
+        "output": last.value or "None",
+        "exception": last.exception or "",
+        "printed": "".join(one.printed for one in result.statements) + result.printed_elsewhere,
+        "steps": len(result.trace),
+        "trace_was_cut": result.trace_was_cut,
+        "values_were_cut": result.values_were_cut,
+    }
+
+
+def _typed(statement: Statement) -> list[str]:
+    """A statement as a terminal shows it, with what followed."""
+    first, *others = statement.input.split("\n")
+    lines = [f">>> {first}", *(f"... {line}" for line in others)]
+    if statement.printed:
+        lines.append(statement.printed.removesuffix("\n"))
+    if statement.exception is not None:
+        lines += ["Traceback (most recent call last):", "  ...", statement.exception]
+    elif statement.value is not None:
+        lines.append(statement.value)
+    return lines
+
+
+def _streams(statement: Statement) -> list[str]:
+    """What a command line was given, and what it wrote."""
+    lines = ["Input:", statement.input.removesuffix("\n"), "", "Output:", statement.printed.removesuffix("\n")]
+    return lines if statement.exception is None else [*lines, statement.exception]
+
+
+def _elsewhere(result: Result) -> str:
+    """What the processes of a call wrote without Python's `sys.stdout`, as a terminal may show it last."""
+    return f"\n{result.printed_elsewhere.rstrip()}" if result.printed_elsewhere.strip() else ""

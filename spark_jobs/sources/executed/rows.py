@@ -1,0 +1,136 @@
+"""Rows of executions: the key of each, the part of its parent, and a record or the reason why there is none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.sources.config.executed_config import ExecutedSource
+from spark_jobs.sources.executed.records import Call, Result, record_of
+from spark_jobs.sources.executed.sandbox import OUTPUT, Interpreter, interpreter_of
+from spark_jobs.sources.generated.answers import Answer
+from spark_jobs.sources.generated.attempts import Landed
+from spark_jobs.sources.generated.requests import Parent, Request
+
+RECORDS: Final = "calls"
+"""First part of the paths of records."""
+
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as Python counts them
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document of code.
+
+    Attributes:
+        dataset: of the document.
+        doc_id: its identity.
+        path: in its repository.
+        text: its content.
+    """
+
+    dataset: str
+    doc_id: str
+    path: str
+    text: str
+
+
+def document_key(source: ExecutedSource, text: str) -> str:
+    """The key under which it is noted that a document was executed."""
+    return _key(source, text, None)
+
+
+def _key(source: ExecutedSource, text: str, given: Sequence[str] | None) -> str:
+    """SHA-256 of source, input, limits and environment."""
+    named = ("limits", "trace", "runs", *(("calls", "generated_each", "inputs") if given is None else ()))
+    facts = source.model_dump(mode="json", include=set(named))
+    whole = {**facts, "source": text, "input": None if given is None else list(given), "environment": _facts(source)}
+    return hashlib.sha256(canonical_json(whole).encode()).hexdigest()
+
+
+def _facts(source: ExecutedSource) -> dict[str, Any]:
+    """What code is executed with: the interpreter's version, and those of the packages; or the command line."""
+    if source.command:
+        return {"command": list(source.command)}
+    return {"python": interpreter(source).version, "packages": _packages(package_folder(source))}
+
+
+def interpreter(source: ExecutedSource) -> Interpreter:
+    """The interpreter that runs a dataset's code."""
+    return interpreter_of(source.python or sys.executable)
+
+
+def package_folder(source: ExecutedSource) -> str | None:
+    """The folder of packages that code may import; of a virtual environment that inside it."""
+    if source.environment is None:
+        return None
+    return str(next(Path(source.environment).glob("lib/python3*/site-packages"), source.environment))
+
+
+@cache
+def _packages(folder: str | None) -> list[str]:
+    """The distributions in a folder of packages.
+
+    Raises:
+        InputError: it is none.
+    """
+    if folder is None:
+        return []
+    if not os.path.isdir(folder):
+        raise InputError(f"environment: {folder} is no folder; make it by pip install --target {folder} PACKAGE")
+    if os.geteuid() == 0 and os.stat(folder).st_mode & 5 != 5:
+        raise InputError(f"environment: {folder} is closed to others, as whom code runs: chmod -R o+rX {folder}")
+    return sorted(f"{one.name} {one.version}" for one in metadata.distributions(path=[folder]))
+
+
+def call_row(document: Document, repository: str | None, source: ExecutedSource, call: Call, result: Result) -> Landed:
+    """The row of a call: a record, or the reason why there is none."""
+    span = (call.first_line, call.last_line)
+    row = row_of(document, source, call.statements, result.reason, result.detail, span)
+    if result.reason:
+        return row
+    record = record_of(row.request.parent.text, result, call.kind)
+    if len(record["text"].encode()) > source.limits.output_bytes * 4:
+        return row_of(document, source, call.statements, OUTPUT, "the text of the record", span)
+    record |= {"function": call.function, "call": call.kind, "repository": repository}
+    return Landed(row.request, row.answer, json.dumps(record), "", "")
+
+
+def row_of(
+    document: Document,
+    source: ExecutedSource,
+    given: Sequence[str] | None,
+    reason: str,
+    detail: str = "",
+    lines: tuple[int, int] | None = None,
+) -> Landed:
+    """A row about lines of a document, or all of it."""
+    parent = _part(document, lines)
+    request = Request(_key(source, document.text, given), {}, parent, RECORDS)
+    model = " ".join(source.command) or interpreter(source).version
+    return Landed(request, Answer(model=model), "", reason, detail)
+
+
+def _part(document: Document, lines: tuple[int, int] | None) -> Parent:
+    """Some lines of a document as part of it, in bytes."""
+    if lines is None:
+        return Parent(document.dataset, document.doc_id, document.text, 0, len(_bytes(document.text)))
+    every = _LINE.findall(document.text)
+    before, text = "".join(every[: lines[0] - 1]), "".join(every[lines[0] - 1 : lines[1]])
+    start = len(_bytes(before))
+    return Parent(document.dataset, document.doc_id, text, start, start + len(_bytes(text)))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")

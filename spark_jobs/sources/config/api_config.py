@@ -60,6 +60,18 @@ def secret_of(setting: str, variable: str) -> str:
     return value
 
 
+def header_secret_of(setting: str, variable: str) -> str:
+    """The same for a header of HTTP, without the white space around it, as a file's last line end.
+
+    Raises:
+        ConfigError: it is not set, or no header can hold it.
+    """
+    value = secret_of(setting, variable).strip()
+    if not value.isprintable():
+        raise ConfigError(f"{setting}: {variable} holds a line end or another control character; set the key alone")
+    return value
+
+
 def _is_secretive(name: str) -> bool:
     """Whether a header or a parameter of this name is likely to hold a secret: `api_token`, not `page_token`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower()

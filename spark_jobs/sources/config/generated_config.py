@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Final, Literal
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.config.api_config import VARIABLE, PagedSource, _Model
@@ -46,12 +48,43 @@ class Template(_Model):
     prefix: str = Field("", description="how a usable answer begins, white space left out; it is not part of the text")
     answer_schema: dict[str, object] | None = Field(None, description="JSON schema of the answer, checked here")
 
+    @field_validator("answer_schema")
+    @classmethod
+    def _is_a_schema(cls, given: dict[str, object] | None) -> dict[str, object] | None:
+        """Refuse what is no JSON schema, before an answer is paid for; references lead to parts of itself."""
+        if given is None or find_spec("jsonschema") is None:
+            return given
+        from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
+        from referencing import Registry
+        from referencing.exceptions import Unresolvable
+        from referencing.jsonschema import DRAFT202012
+
+        try:
+            Draft202012Validator.check_schema(given)
+            inside = Registry[Any]().resolver_with_root(DRAFT202012.create_resource(given))
+            for reference in _references(given):
+                inside.lookup(reference)
+        except SchemaError as error:
+            raise ValueError(f"no JSON schema: {error.json_path}: {error.message}") from error
+        except Unresolvable as error:
+            raise ValueError(f"$ref {error.ref!r} is not in the schema; write it below $defs") from error
+        return given
+
     @model_validator(mode="after")
     def _holds_the_text(self) -> Template:
         """Refuse a template that asks the same whatever the text."""
         if "{text}" not in self.user:
             raise ValueError(f"template {self.name}: user has no {{text}}, where the parent's text goes")
         return self
+
+
+def _references(schema: object) -> Iterator[str]:
+    """All that a schema refers to."""
+    if isinstance(schema, dict) and isinstance(to := schema.get("$ref"), str):
+        yield to
+    parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for part in parts:
+        yield from _references(part)
 
 
 def template_of(given: str | Template) -> Template:
@@ -98,6 +131,18 @@ class ModelEndpoint(_Model):
     )
     temperature: float = Field(0.7, ge=0, le=2, description="as it is asked for")
     more: dict[str, object] = Field(default_factory=dict, description="further fields of each request, e.g. top_p")
+
+    @field_validator("more")
+    @classmethod
+    def _keeps_the_form(cls, given: dict[str, object]) -> dict[str, object]:
+        """Refuse what is declared elsewhere, and what makes answers of another form: they are paid for and not read."""
+        own = {"model": "endpoint.model", "max_tokens": "endpoint.answer_tokens", "n": "samples"}
+        own |= {"temperature": "endpoint.temperature", "messages": "templates", "response_format": "answer_schema"}
+        for name in given.keys() & own.keys():
+            raise ValueError(f"more: {name} is not sent from here; declare {own[name]}")
+        if given.get("stream"):
+            raise ValueError("more: answers that stream are not read; leave out stream")
+        return given
 
 
 class Budget(_Model):

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.executed_config import ExecutedSource
+from spark_jobs.sources.executed.groups import CPU
 from spark_jobs.sources.executed.records import Call, Collected, Result, Statement, agreed, canonical
 from spark_jobs.sources.executed.rows import Document, call_row, interpreter, package_folder, row_of
 from spark_jobs.sources.executed.sandbox import Outcome, Program, run
@@ -57,16 +58,17 @@ class _Run:
     """In what a run differs from the others; the folders are paths inside."""
 
     number: int
-    root: str = "/code"
-    folder: str = "/tmp/work"
+    root: str = ""
+    folder: str = ""
+    is_ascii: bool = True  # the names of all files; others are not found where the locale has no such characters
 
     @property
     def variables(self) -> dict[str, str]:
         """Its environment: hash seed, time zone, locale."""
         if self.number % 2 == 0:
             return {"PYTHONHASHSEED": str(self.number + 1), "TZ": "UTC"}
-        more = {"TZ": "XXX-14", "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-        return {"PYTHONHASHSEED": str(self.number + 1), **more}
+        locale = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"} if self.is_ascii else {}
+        return {"PYTHONHASHSEED": str(self.number + 1), "TZ": "XXX-14", **locale}
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -80,7 +82,7 @@ class _Run:
         }
 
 
-_OTHER: Final = ("/srv/elsewhere/tree", "/tmp/other/folder")
+_OWN, _OTHER = ("/code", "/tmp/work"), ("/srv/elsewhere/tree", "/tmp/other/folder")
 
 
 def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
@@ -90,17 +92,21 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
         SetupError: the sandbox lacks something on this machine.
         InputError: the folder of packages is not there.
     """
-    with _written(bundle.files) as folder:
+    with _written(bundle.files) as (folder, paths):
+        is_ascii = all(map(str.isascii, paths))
         for document in bundle.documents:
-            if source.command:
+            if document.path not in paths:
+                yield [row_of(document, source, None, "not_importable", "no file can have its path here")]
+            elif source.command:
                 yield _rows(document, bundle.repository, source, _run_command(document, source, folder))
             else:
-                yield _Python(document, bundle.repository, source, folder).rows()
+                yield _Python(document, bundle.repository, source, folder, is_ascii).rows()
 
 
 @contextmanager
-def _written(files: Mapping[str, str]) -> Iterator[str]:
-    """A folder with some files, that every user may read. Paths that lead out of it are left out."""
+def _written(files: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
+    """A folder with some files, that every user may read, and their paths. Those that lead out of it are left out."""
+    written = set[str]()
     for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _LEFT_SECONDS:  # a new one may not be locked yet
@@ -116,7 +122,8 @@ def _written(files: Mapping[str, str]) -> Iterator[str]:
             with suppress(OSError):  # a name that this file system does not take, a file where a folder has to be
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(text.encode(errors="surrogatepass"))
-        yield folder
+                written.add(path)
+        yield folder, written
 
 
 @contextmanager
@@ -137,8 +144,11 @@ def _locked(folder: str) -> Iterator[None]:
 class _Python:
     """The execution of a document of Python."""
 
-    def __init__(self, document: Document, repository: str | None, source: ExecutedSource, folder: str) -> None:
+    def __init__(
+        self, document: Document, repository: str | None, source: ExecutedSource, folder: str, is_ascii: bool
+    ) -> None:
         self._document, self._repository, self._source, self._folder = document, repository, source, folder
+        self._is_ascii = is_ascii
         self._isolated = source.isolation == "bubblewrap"
         self._python = interpreter(source)
 
@@ -167,8 +177,8 @@ class _Python:
     def _run(self, number: int) -> _Run:
         """A run; without a sandbox all are in the folder itself."""
         if not self._isolated:
-            return _Run(number, self._folder, f"{self._folder}.call")
-        return _Run(number) if number % 2 == 0 else _Run(number, *_OTHER)
+            return _Run(number, self._folder, f"{self._folder}.call", self._is_ascii)
+        return _Run(number, *(_OWN if number % 2 == 0 else _OTHER), self._is_ascii)
 
     def _collect(self) -> Collected:
         """The calls of the document."""
@@ -190,7 +200,7 @@ class _Python:
         """Make calls in a run; after one that takes the sandbox down, in another."""
         limits, trace = self._source.limits, self._source.trace
         results = dict[int, Result]()
-        left = list(calls)
+        left, typed = list(calls), {number: len(statements) for number, statements in calls}
         each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # in JSON a character can be six
         while left:
             asked = {
@@ -208,16 +218,18 @@ class _Python:
             outcome = self._ask(asked, one, {}, seconds, min(each * len(left), _MOST_BYTES))
             paths = {one.root: "/code", one.folder: "/tmp/work"}
             paths |= dict.fromkeys(self._python.folders, "/python")
-            said = _results(outcome.output, paths)
-            wanted = {number for number, _ in left}
+            said = _results(outcome.output, paths, 2 * each)
+            imported = next(said, None)
             for result in said:
-                if result.call in wanted:
+                if result.call in typed and len(result.statements) <= typed[result.call]:
                     results.setdefault(result.call, result)
             lacking = [number for number, _ in left if number not in results]
-            if said and not said[0].reason:  # the module was imported, so it is the first of them that failed
+            # The module was imported, so it is the first of them that failed. That a call uses more CPU than it may is
+            # seen inside, unless the module took the watch away: then each of the others would use as much.
+            if imported and not imported.reason and outcome.reason != CPU:
                 lacking = lacking[:1]
             failed = Result(reason=outcome.reason or "died", detail=_why(outcome))
-            results |= dict.fromkeys(lacking, said[0] if said and said[0].reason else failed)
+            results |= dict.fromkeys(lacking, imported if imported and imported.reason else failed)
             left = [call for call in left if call[0] not in results]
         return results
 
@@ -245,13 +257,12 @@ class _Python:
         return run(program, patient, isolated=self._isolated)
 
 
-def _results(output: bytes, paths: Mapping[str, str]) -> list[Result]:
-    """The lines that a sandbox gave, as far as they are results."""
-    found = list[Result]()
+def _results(output: bytes, paths: Mapping[str, str], most_bytes: int) -> Iterator[Result]:
+    """The lines that a sandbox gave, as far as they are results; one that is longer is none, and is not read."""
     for line in output.splitlines():
         with suppress(ValueError, RecursionError):
-            found.append(Result.model_validate(canonical(json.loads(line), paths)))
-    return found
+            if len(line) <= most_bytes:
+                yield Result.model_validate(canonical(json.loads(line), paths))
 
 
 def _run_command(document: Document, source: ExecutedSource, folder: str) -> Iterator[tuple[Call, Result]]:
@@ -264,7 +275,7 @@ def _run_command(document: Document, source: ExecutedSource, folder: str) -> Ite
             command = tuple(part.replace("{file}", file) for part in source.command)
             extra = {} if source.environment is None else {source.environment: source.environment}
             limits = source.limits
-            variables = _Run(number).variables
+            variables = _Run(number, is_ascii=document.path.isascii()).variables
             program = Program(
                 command, {root: folder, **extra}, variables, given.encode(), limits.output_bytes, limits.cpu_seconds
             )

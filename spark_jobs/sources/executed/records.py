@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 _ADDRESS: Final = re.compile(r"(?<= at )0x[0-9a-fA-F]+")
+_REASONS: Final = "|not_importable|time_out|idle|memory|processes|files|too_long|died|differs"
 _SOME_ADDRESS: Final = "0x7f0000000000"
 
 
@@ -66,7 +67,7 @@ class Result(_Said):
     """What a call gave; or the reason why it is no record."""
 
     call: int = -1
-    reason: str = ""
+    reason: str = Field("", pattern=f"^({_REASONS})$")
     detail: str = ""
     statements: list[Statement] = []
     trace: list[str] = []

@@ -14,6 +14,7 @@ from spark_jobs.sources.config.generated_config import Template
 _WORDS: Final = 8  # of a run that counts as copied
 _REPETITIVE: Final = 0.1  # bytes after compression, of those before
 _LEAST_BYTES: Final = 400  # below which short texts compress by chance
+_MOST_TOKENS: Final = (1 << 31) - 1  # that an answer can have used; the database takes no more
 _LEAST_CHARACTERS: Final = 200  # that a parent counts as having: five times a title is no long answer
 _ONE_CHARACTER: Final = re.compile(r"\w|\S")
 _SPACELESS: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")
@@ -67,7 +68,7 @@ def answer_of(data: Any) -> Answer | str:
 
     def count(name: str) -> int | None:
         value = usage.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+        return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
 
     return Answer(
         text(message, "content"),
@@ -137,7 +138,6 @@ def _fits(text: str, schema: Mapping[str, object] | None) -> bool:
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        return bool(Draft202012Validator(dict(schema)).is_valid(json.loads(text)))
+    except (ValueError, RecursionError):  # no JSON, or too deep
         return False
-    return bool(Draft202012Validator(dict(schema)).is_valid(value))

@@ -6,7 +6,7 @@ What becomes of an attempt:
     broken connection, 5xx,    the request goes back into the queue and comes again after a pause that grows and is
     200 with an error,         random, while its slot asks others; after so many attempts it is refused as `failed`
     no answer in time
-    401, 403, 404              the run stops: no other request would do better
+    401, 403, 404, a redirect  the run stops: no other request would do better
     400 and others             refused as `rejected`; sent again it would fail again
     an answer                  judged; one that was cut is never sent again unchanged (`on_cut`)
 
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.sources.config.api_config import secret_of
+from spark_jobs.sources.config.api_config import header_secret_of
 from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
 from spark_jobs.sources.generated.answers import NOTHING, Answer, answer_of, judged
 from spark_jobs.sources.generated.attempts import AnswerStore, Attempt, Hold, Landed
@@ -131,7 +131,7 @@ class Asker:
         import aiohttp
 
         key = self._source.endpoint.key
-        headers = {"Authorization": f"Bearer {secret_of(f'{self._field}.endpoint.key', key)}"} if key else {}
+        headers = {"Authorization": f"Bearer {header_secret_of(f'{self._field}.endpoint.key', key)}"} if key else {}
         timeout = aiohttp.ClientTimeout(total=self._source.asking.answer_seconds)
         connector = aiohttp.TCPConnector(limit=self._source.asking.at_once)
         self._success = self._told = time.monotonic()
@@ -261,7 +261,7 @@ class Asker:
         self.done.attempts += 1
         try:
             url = f"{self._source.endpoint.url.rstrip('/')}/chat/completions"
-            async with session.post(url, json=request.body) as response:
+            async with session.post(url, json=request.body, allow_redirects=False) as response:
                 data = await response.content.read(_MOST_BYTES)
                 while not response.content.at_eof() and len(data) < _MOST_BYTES:
                     data += await response.content.read(_MOST_BYTES)
@@ -269,6 +269,8 @@ class Asker:
             found = _read(status, data)
             answer = found if isinstance(found, Answer) else None
             fault = "" if isinstance(found, Answer) else found
+            if 300 <= status < 400:  # followed, it would take texts and key to where nobody declared them to go
+                fault = f"status {status}, to {response.headers.get('Location')}: redirects are not followed"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             status, retry_after = 0, None
             fault = f"no answer in {self._source.asking.answer_seconds:g} s" if isinstance(error, TimeoutError) else ""
@@ -281,7 +283,7 @@ class Asker:
             self._resume = max(self._resume, time.monotonic() + _wait_of(retry_after))
             await self._note([Attempt(request.key, seconds, "waited", fault)])
             self._queue.put_nowait(pending)
-        elif status in _HOPELESS_STATUSES:
+        elif status in _HOPELESS_STATUSES or 300 <= status < 400:
             await self._note([Attempt(request.key, seconds, "rejected", fault)])
             self.done.hopeless = True
             self.stop(f"{url}: {fault}; correct {self._field}.endpoint", patience=0)
@@ -309,14 +311,16 @@ class Asker:
             keeps_cut=source.on_cut == "keep",
         )  # fmt: skip
         if reason == "cut" and source.on_cut == "raise_limit_once" and pending.cut is None:
-            await self._note([attempt])
-            cut = Landed(request, answer, "", "cut", "asked once more with twice the limit", pending.lease.task.hold)
             limit = 2 * request.body["max_tokens"]
             again = request_of(
                 request.parent, self._templates[request.template], source.endpoint, request.sample, limit
             )
-            self._queue.put_nowait(replace(pending, request=again, cut=cut))
-            return
+            if not await asyncio.to_thread(self._store.answered, [again.key]):  # else the limit was declared before
+                await self._note([attempt])
+                said = "asked once more with twice the limit"
+                cut = Landed(request, answer, "", "cut", said, pending.lease.task.hold)
+                self._queue.put_nowait(replace(pending, request=again, cut=cut))
+                return
         await self._end(pending, attempt, reason, answer.refusal[:_DETAIL_CHARACTERS], answer, text)
 
     async def _end(

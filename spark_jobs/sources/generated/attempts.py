@@ -20,6 +20,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.generated.answers import NOTHING, Answer
 from spark_jobs.sources.generated.requests import Request
@@ -91,8 +92,8 @@ _Result = TypeVar("_Result")
 _Parameters = ParamSpec("_Parameters")
 
 
-def until_unlocked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """A function of one transaction, repeated while others hold the lock of an SQLite file."""
+def until_reached(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """A function of one transaction, repeated while others hold the lock of an SQLite file or a server is away."""
 
     @functools.wraps(function)
     def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
@@ -101,7 +102,8 @@ def until_unlocked(function: Callable[_Parameters, _Result]) -> Callable[_Parame
             try:
                 return function(*arguments, **named)
             except OperationalError as error:
-                if "locked" not in str(error.orig) or time.monotonic() > end:
+                is_passing = "locked" in str(error.orig) or error.connection_invalidated
+                if not is_passing or time.monotonic() > end:
                     raise
                 time.sleep(random.uniform(0.01, 0.1))
 
@@ -181,7 +183,7 @@ class AnswerStore:
         self.dataset = dataset
         self._make_totals()
 
-    @until_unlocked
+    @until_reached
     def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed]) -> set[Hold]:
         """Note attempts and answers, together; gives the holds that are lost, whose answers were left out.
 
@@ -206,7 +208,8 @@ class AnswerStore:
             self.lock(connection)
             held = {one.hold for one in answers if one.hold is not None}
             lost = held - holds_of(connection, held)
-            given = [self._row(one) for one in answers if one.hold not in lost]
+            known = answered(connection, self.dataset, [one.request.key for one in answers])  # before a server went
+            given = [self._row(one) for one in answers if one.hold not in lost and one.request.key not in known]
             if tried:
                 connection.execute(sa.insert(_ATTEMPTS), tried)
             if given:
@@ -222,9 +225,16 @@ class AnswerStore:
         return lost
 
     def lock(self, connection: sa.Connection) -> None:
-        """Let no other transaction write to the dataset until this one ends; its first statement."""
-        connection.execute(sa.update(TOTALS).where(self._totals).values(dataset=self.dataset))
+        """Let no other transaction write to the dataset until this one ends; its first statement.
 
+        Raises:
+            InputError: the dataset was deleted.
+        """
+        locked = connection.execute(sa.update(TOTALS).where(self._totals).values(dataset=self.dataset))
+        if not locked.rowcount:
+            raise self._gone()
+
+    @until_reached
     def totals(self) -> Totals:
         """What came of all runs so far."""
         with self._engine.connect() as connection:
@@ -233,7 +243,12 @@ class AnswerStore:
     def totals_in(self, connection: sa.Connection) -> Totals:
         """The same, in a transaction."""
         columns = (TOTALS.c[name] for name in Totals._fields)
-        return Totals(*map(int, connection.execute(sa.select(*columns).where(self._totals)).one()))
+        if (row := connection.execute(sa.select(*columns).where(self._totals)).first()) is None:
+            raise self._gone()
+        return Totals(*map(int, row))
+
+    def _gone(self) -> InputError:
+        return InputError(f"{self.dataset}: it was deleted while it was asked for; run it again to begin anew")
 
     def _make_totals(self) -> None:
         """Make the row of totals where there is none, of the answers that earlier versions noted."""
@@ -266,25 +281,28 @@ class AnswerStore:
             "detail": _clean(one.detail),
             "text": _clean(one.text),
             "reasoning": _clean(answer.reasoning),
-            "model": answer.model[:255],
-            "fingerprint": answer.fingerprint[:255],
+            "model": _clean(answer.model)[:255],
+            "fingerprint": _clean(answer.fingerprint)[:255],
             "answer_tokens": one.request.body.get("max_tokens", 0),
             "tokens_in": answer.tokens_in,
             "tokens_out": answer.tokens_out,
             "landed": False,
         }
 
+    @until_reached
     def answered(self, keys: Iterable[str]) -> set[str]:
         """Those of some keys that have an answer."""
         with self._engine.connect() as connection:
             return answered(connection, self.dataset, keys)
 
+    @until_reached
     def outcomes(self) -> dict[str, int]:
         """Answers by reason, the accepted ones under ``."""
         counted = sa.select(_ANSWERS.c.reason, sa.func.count()).where(self._own).group_by(_ANSWERS.c.reason)
         with self._engine.connect() as connection:
             return {str(reason): int(count) for reason, count in connection.execute(counted)}
 
+    @until_reached
     def spent(self) -> tuple[int, int, int]:
         """Tokens of prompts and of answers in all attempts, and attempts at which something came and nobody said."""
         own = _ATTEMPTS.c.dataset == self.dataset
@@ -298,6 +316,7 @@ class AnswerStore:
             row = connection.execute(wanted).one()
             return int(row[0]), int(row[1]), int(row[2])
 
+    @until_reached
     def waiting(self) -> tuple[int, int]:
         """Requests of all tasks, and processes that have tasks."""
         who = sa.select(TASKS.c.host, TASKS.c.scope, TASKS.c.pid)
@@ -306,6 +325,7 @@ class AnswerStore:
         with self._engine.connect() as connection:
             return int(connection.execute(wanted).scalar_one()), len(set(connection.execute(who.where(*own)).all()))
 
+    @until_reached
     def answers_since(self, seconds: float) -> int:
         """Answers that came in the last seconds."""
         since = time.time_ns() // 1000 - round(seconds * 1e6)
@@ -313,6 +333,7 @@ class AnswerStore:
         with self._engine.connect() as connection:
             return int(connection.execute(sa.select(sa.func.count()).select_from(_ATTEMPTS).where(*own)).scalar_one())
 
+    @until_reached
     def unlanded(self) -> dict[tuple[str, str], int]:
         """Accepted answers that have not landed, by the model and fingerprint that the server named."""
         served = (_ANSWERS.c.model, _ANSWERS.c.fingerprint)
@@ -321,6 +342,7 @@ class AnswerStore:
         with self._engine.connect() as connection:
             return {(row[0], row[1]): int(row[2]) for row in connection.execute(counted)}
 
+    @until_reached
     def to_land(self, count: int, served: tuple[str, str] | None = None) -> list[Mapping[str, Any]]:
         """Answers that have not landed, by template and key: all with their reasons, or the accepted ones of a model.
 
@@ -335,6 +357,7 @@ class AnswerStore:
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(wanted).mappings()]
 
+    @until_reached
     def mark_landed(self, keys: Sequence[str]) -> None:
         """Note that answers lie in a page."""
         with self._engine.begin() as connection:
@@ -342,6 +365,7 @@ class AnswerStore:
                 some = _ANSWERS.c.key.in_(keys[at : at + _KEYS_AT_ONCE])
                 connection.execute(sa.update(_ANSWERS).where(self._own, some).values(landed=True))
 
+    @until_reached
     def forget(self, doc_ids: Collection[str] | None = None) -> None:
         """Forget all that was asked for the dataset and by its judges, or what was answered about some documents."""
         with self._engine.begin() as connection:
@@ -356,6 +380,7 @@ class AnswerStore:
                 connection.execute(sa.delete(_ANSWERS).where(self._own, some))
         self._count_again()
 
+    @until_reached
     def reopen_failed(self) -> None:
         """Forget requests to which no answer came, so that they are open again; what they cost stays noted."""
         with self._engine.begin() as connection:
@@ -363,6 +388,7 @@ class AnswerStore:
             connection.execute(sa.delete(_ANSWERS).where(self._own, _ANSWERS.c.reason == FAILED))
         self._count_again()
 
+    @until_reached
     def _count_again(self) -> None:
         """Count the answers anew, after some were forgotten."""
         with self._engine.begin() as connection:

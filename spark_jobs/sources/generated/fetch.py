@@ -132,7 +132,8 @@ def _open(source: GeneratedSource, store: AnswerStore, waiting: int) -> tuple[in
     before = store.totals()
     lacking = None if source.accepted is None else max(0, source.accepted - before.accepted - waiting)
     asked = before.accepted + before.refused
-    left = None if source.asked_at_most is None else max(0, source.asked_at_most - asked - waiting)
+    each = 2 if source.on_cut == "raise_limit_once" else 1  # a request that is cut makes another one
+    left = None if source.asked_at_most is None else max(0, (source.asked_at_most - asked) // each - waiting)
     return lacking, left
 
 

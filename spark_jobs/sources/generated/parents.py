@@ -12,12 +12,13 @@ from pyiceberg.expressions import EqualTo
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
+from spark_jobs.lake.run.excisions import excised_documents
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.config.generated_config import Parents
 
 
 def ranked_parents(catalogue: Catalog, parents: Parents, seed: int) -> list[tuple[str, str]]:
-    """The documents (dataset, doc_id) that go on, in an order by a hash of the seed and the document.
+    """The documents (dataset, doc_id) that go on and were not excised, in an order by a hash of seed and document.
 
     Raises:
         InputError: no document was judged yet.
@@ -31,7 +32,8 @@ def ranked_parents(catalogue: Catalog, parents: Parents, seed: int) -> list[tupl
         )
     doc_ids = found["doc_id"].to_pylist()
     datasets = [parents.dataset] * len(doc_ids) if parents.dataset is not None else found["dataset"].to_pylist()
-    pairs = set(zip(datasets, doc_ids, strict=True))
+    excised = excised_documents(catalogue, None)
+    pairs = {pair for pair in zip(datasets, doc_ids, strict=True) if pair[1] not in excised}
     return sorted(pairs, key=lambda pair: hashlib.sha256(f"{seed} {pair[1]}".encode()).digest())
 
 

@@ -32,7 +32,7 @@ from spark_jobs.sources.generated.attempts import (
     answered,
     database_time,
     holds_of,
-    until_unlocked,
+    until_reached,
 )
 from spark_jobs.sources.generated.requests import Parent, Request, request_of
 
@@ -75,8 +75,9 @@ class TaskQueue:
         self._store, self._dataset, self._source = AnswerStore(catalogue, dataset), dataset, source
         self._templates = {one.name: one for one in map(template_of, source.templates)}
         self.lease_seconds = lease_seconds
+        self._makes_tasks = False
 
-    @until_unlocked
+    @until_reached
     def put(self, requests: Sequence[Request]) -> None:
         """Let some requests wait for workers."""
         rows = [
@@ -88,6 +89,7 @@ class TaskQueue:
                 self._store.lock(connection)
                 connection.execute(sa.insert(TASKS), rows)
 
+    @until_reached
     def counts(self) -> tuple[int, int]:
         """Requests of all tasks, and tasks that are taken."""
         wanted = sa.select(sa.func.coalesce(sa.func.sum(TASKS.c.requests), 0), sa.func.count(TASKS.c.token))
@@ -100,6 +102,7 @@ class TaskQueue:
         """Of the dataset; workers take tasks of a higher one first."""
         return self._source.asking.priority
 
+    @until_reached
     def waits(self) -> bool:
         """Whether a task can be taken."""
         with self._engine.connect() as connection:
@@ -107,7 +110,7 @@ class TaskQueue:
                 connection.execute(sa.select(TASKS.c.number).where(self._own, self._free).limit(1)).first() is not None
             )
 
-    @until_unlocked
+    @until_reached
     def take(self) -> Taken | None:
         """Take a task, for as long as a lease lasts; None where none waits.
 
@@ -120,6 +123,12 @@ class TaskQueue:
             columns = sa.select(TASKS.c.number, TASKS.c.payload).where(self._own, self._free)
             while row := connection.execute(columns.order_by(TASKS.c.number).limit(1)).first():
                 number, requests = int(row[0]), self._requests(row[1])
+                if requests is None and not self._makes_tasks:
+                    raise InputError(
+                        f"{self._dataset}: its run asks by another template, or another model or limit, than is "
+                        "declared here; let both have the same project"
+                    )
+                requests = requests or []  # a worker of an earlier declaration gave them back: nobody wants them
                 known = answered(connection, self._dataset, [one.key for one in requests])
                 requests = [one for one in requests if one.key not in known]
                 if requests:
@@ -160,7 +169,7 @@ class TaskQueue:
         price = budget.price(tokens_in, tokens_out)
         return budget.money is None or price is None or price <= budget.money
 
-    @until_unlocked
+    @until_reached
     def renew(self, holds: Collection[Hold]) -> set[Hold]:
         """Push the ends of leases ahead; gives those that are lost."""
         with self._engine.begin() as connection:
@@ -170,7 +179,7 @@ class TaskQueue:
             connection.execute(sa.update(TASKS).where(some).values(expires=self._expiry))
         return set(holds) - held
 
-    @until_unlocked
+    @until_reached
     def finish(self, done: Collection[Taken]) -> None:
         """Remove tasks whose requests all have answers, and let what did not fit into the budget wait again."""
         with self._engine.begin() as connection:
@@ -180,7 +189,7 @@ class TaskQueue:
                 if one.hold in held:
                     self._leave(connection, one.hold, one.rest)
 
-    @until_unlocked
+    @until_reached
     def give_back(self, hold: Hold, requests: Sequence[Request]) -> None:
         """Let what is left of a task wait again, for whoever takes it next."""
         with self._engine.begin() as connection:
@@ -195,7 +204,7 @@ class TaskQueue:
         else:
             connection.execute(sa.delete(TASKS).where(own))
 
-    @until_unlocked
+    @until_reached
     def free_dead(self) -> None:
         """Let tasks wait again whose process is known to be gone, as after a `kill -9` on this machine."""
         columns = sa.select(*(TASKS.c[name] for name in ("number", "host", "scope", "pid", "started")))
@@ -205,9 +214,10 @@ class TaskQueue:
                 if Process(*process).lives() is False:
                     connection.execute(sa.update(TASKS).where(TASKS.c.number == number).values(_FREE))
 
-    @until_unlocked
+    @until_reached
     def clear(self) -> set[str]:
-        """Remove the tasks that wait; gives the keys of those that are taken."""
+        """Remove the tasks that wait; gives the keys of those that are taken. From now on this process makes them."""
+        self._makes_tasks = True
         self.free_dead()
         with self._engine.begin() as connection:
             self._store.lock(connection)
@@ -225,12 +235,8 @@ class TaskQueue:
         }
         return {"requests": len(requests), "payload": json.dumps(payload)}  # escaped: databases refuse NUL, surrogates
 
-    def _requests(self, payload: str) -> list[Request]:
-        """The requests of a task.
-
-        Raises:
-            InputError: they would be others here.
-        """
+    def _requests(self, payload: str) -> list[Request] | None:
+        """The requests of a task; None where they would be others here."""
         content = json.loads(payload)
         parents = [Parent(*fields) for fields in content["parents"]]
         made = []
@@ -238,10 +244,7 @@ class TaskQueue:
             known = self._templates.get(template)
             one = None if known is None else request_of(parents[number], known, self._source.endpoint, sample)
             if one is None or one.key != key:
-                raise InputError(
-                    f"{self._dataset}: its run asks by another template {template}, or another model or limit than is "
-                    "declared here; let both have the same project"
-                )
+                return None
             made.append(one)
         return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -329,6 +330,94 @@ def test_a_program_that_writes_results_itself_breaks_nothing() -> None:
     text = f"import os\nfor n in range(3, 12):\n    try: os.write(n, {chr(10).join(lies)!r}.encode() + b'\\n')\n"
     rows = executed(text + "    except OSError: pass\ndef f(): return 1\n")
     assert len(rows) == 1 and rows[0].reason == "not_importable"
+
+
+# A module finds what it was asked, and the descriptor for answers, in the frames above it.
+FORGES = """
+import os, sys
+frame = sys._getframe()
+while "asked" not in frame.f_locals: frame = frame.f_back
+def say(data):
+    while data: data = data[os.write(frame.f_locals["asked"]["answers"], data):]
+if frame.f_locals["asked"]["mode"] == "run":
+    say(LIES)
+    os._exit(0)
+def test_one(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        """b'{}\\n{"call": 0, "reason": "' + b'x' * 40 + b'"}\\n'""",
+        """b'{}\\n[' + b'[],' * 700_000 + b'[]]\\n'""",
+        """b'{}\\n{"call": 0, "statements": [' + b'{"input": ""},' * 60_000 + b'{"input": ""}]}\\n'""",
+    ],
+)
+def test_a_result_that_no_call_can_have_is_none(lies: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reason of its own, more statements than were asked for; what is too long is not even read as JSON."""
+    longest, loads = [0], json.loads
+
+    def noted(line: bytes) -> Any:
+        longest.append(len(line))
+        return loads(line)
+
+    monkeypatch.setattr("spark_jobs.sources.executed.execution.json.loads", noted)
+    rows = executed(FORGES.replace("LIES", lies) + "".join(f"def test_{n}(): pass\n" for n in range(3)))
+    assert {row.reason for row in rows[:4]} <= {"died", "too_long"} and rows[-1].reason == "executed"
+    assert len(rows) == 6 and max(longest) < 2_000_000
+
+
+def test_a_module_that_takes_the_watch_away_is_stopped_once() -> None:
+    """Not once for each of its calls, with the CPU seconds of all of them."""
+    text = "import os\ndef fork():\n    while True: pass\nos.fork = fork\n"
+    source = declared(limits={"cpu_seconds": 0.1, "idle_seconds": 3})
+    began = os.times().children_user
+    rows = executed(text + "".join(f"def test_{n}(): pass\n" for n in range(8)), source)
+    assert [row.reason for row in rows] == ["time_out"] * 9 + ["executed"]
+    assert os.times().children_user - began < 20
+
+
+@pytest.mark.parametrize("path", ["../module.py", "/module.py", "a\0.py", "x" * 300 + ".py"])
+@pytest.mark.parametrize("fields", [{}, {"command": ("cat", "{file}"), "calls": ("tests",)}])
+def test_a_document_whose_path_no_file_can_have_is_a_row(path: str, fields: dict[str, Any]) -> None:
+    """Else a command line would give its complaint as a record, and Python read another file than the document."""
+    rows = executed("def test_one(): pass\n", declared(**fields), path)
+    assert [row.reason for row in rows] == ["not_importable"]
+
+
+def test_names_of_files_have_any_characters() -> None:
+    """Also in the run whose locale knows none of them."""
+    files = {"größe/日本 x.py": "from größe import zahl\ndef test_one(): return zahl.A\n", "größe/zahl.py": "A = 5\n"}
+    files["größe/__init__.py"] = ""
+    (path, text), *_ = files.items()
+    (rows,) = execute(Bundle("shop", files, (Document("code", "0" * 32, path, text),)), declared())
+    assert [one["output"] for one in records(rows)] == ["5"]
+
+
+def test_a_trace_runs_no_code_of_the_program() -> None:
+    """Objects may say of themselves, by code, which class they have and how it is called."""
+    rows = executed(
+        "log = []\n"
+        "class Named(type):\n    @property\n    def __name__(cls): log.append(1); raise KeyError\n"
+        "class Lazy(metaclass=Named):\n    @property\n    def __class__(self): log.append(2); raise KeyError\n"
+        "class Fault(Exception, metaclass=Named):\n    @property\n    def args(self): log.append(3); raise KeyError\n"
+        "def test_one():\n    a = Lazy\n    b = Lazy()\n    try: raise Fault\n    except Fault: pass\n    return log\n"
+    )
+    assert [(one["output"], one["exception"]) for one in records(rows)] == [("[]", "")]
+
+
+def test_a_value_or_an_exception_that_cannot_be_written_is_what_a_terminal_shows() -> None:
+    """The exception that its text raises, or that it raised."""
+    rows = executed(
+        "class A:\n    def __repr__(self): return self.lacking\n"
+        "class B(Exception):\n    def __str__(self): return self.lacking\n"
+        "def test_value(): return A()\ndef test_exception(): raise B\n"
+    )
+    assert sorted(one["exception"] for one in records(rows)) == [
+        "AttributeError: 'A' object has no attribute 'lacking'",
+        "module.B: <its text raised AttributeError>",
+    ]
 
 
 def test_values_are_written_without_a_programs_code() -> None:

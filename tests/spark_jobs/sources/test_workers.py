@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -109,6 +110,43 @@ def test_a_task_of_another_declaration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="let both have the same project"):
         twin.tasks(declared("http://x/v1", endpoint={"model": "n"})).take()
     assert twin.tasks(source).waits()
+
+
+def test_a_run_removes_the_tasks_of_an_earlier_declaration(tmp_path: Path) -> None:
+    """Those that a worker had when the declaration was edited, and gives back while the new run asks."""
+    twin, old = Twin(tmp_path), declared("http://x/v1")
+    earlier = twin.tasks(old)
+    earlier.put(requests_for(old, 3))
+    taken = earlier.take()
+    assert taken is not None
+    new = declared("http://x/v1", endpoint={"model": "n"})
+    run = twin.tasks(new)
+    assert run.clear() == {one.key for one in taken.requests}
+    earlier.give_back(taken.hold, taken.requests)
+    assert run.take() is None and run.counts() == (0, 0)
+    run.put(requests_for(new, 3))
+    again = run.take()
+    assert again is not None and len(again.requests) == 3
+
+
+def test_a_database_that_is_away_for_a_moment_stops_nobody(tmp_path: Path) -> None:
+    """A run waits for it, lands each answer once, and pays for none twice."""
+    with postgres("lake") as server:
+        twin = Twin(tmp_path, server.uri("lake", "+psycopg2"))
+
+        def restart() -> None:
+            server.stop()
+            time.sleep(1)
+            server.start()
+
+        stand_in = StandIn(seconds=0.05)
+        with served(stand_in) as url:
+            source = declared(url, asking={"at_once": 8})
+            thread = threading.Timer(0.7, restart)
+            thread.start()
+            done = twin.ask(source, requests_for(source, 400))
+            thread.join()
+        assert done.accepted == len(twin.records()) == len(stand_in.bodies) == 400
 
 
 def test_a_worker_takes_the_tasks_of_the_highest_priority_first(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The mark is in the command line of every process, by which those that are left a
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import mmap
@@ -223,6 +224,8 @@ def read_files(*paths: str) -> Iterator[str]:
 def network(port: str) -> Iterator[str]:
     """Reach a server of the host, or find a way out."""
     yield from (f"interface {name}" for _, name in socket.if_nameindex() if name != "lo")
+    with contextlib.suppress(OSError), socket.socket(socket.AF_VSOCK):
+        yield "a socket to the host of a virtual machine, which is in no namespace of networks"
     with socket.socket() as connection:
         connection.settimeout(2)
         if connection.connect_ex(("127.0.0.1", int(port))) == 0:

@@ -160,18 +160,19 @@ def _made(module: ModuleType, statements: list[str], asked: dict[str, Any]) -> d
         written = _Printed(asked["output_bytes"] - printed_bytes)
         sys.stdin = io.StringIO()
         sys.stdout = sys.stderr = io.TextIOWrapper(written, "utf-8", "backslashreplace", "", write_through=True)
-        exception = None
+        shown = Shown(asked["output_bytes"], calls_repr=True, depth=_DEPTH)
+        exception = value = None
         try:
             code = compile(statement + "\n", "<call>", "single")
             tracer.start()
             exec(code, names)
+            tracer.stop()
+            value = next((shown.text(one) for one in reversed(values) if one is not None), None)
         except BaseException as error:  # noqa: BLE001 - it is what the record says
             tracer.stop()
             exception = error
         tracer.stop()
         printed = written.getvalue()
-        shown = Shown(asked["output_bytes"], calls_repr=True, depth=_DEPTH)
-        value = next((shown.text(one) for one in reversed(values) if one is not None), None)
         printed_bytes += len(printed)
         reason = "too_long" if written.was_cut or shown.was_cut else _reason_of(exception)
         done.append(
@@ -221,7 +222,7 @@ def _reason_of(error: BaseException | None) -> str:
         return "memory"
     if isinstance(error, OSError) and error.errno in (27, 28, 122):  # EFBIG, ENOSPC, EDQUOT
         return "files"
-    if isinstance(error, BlockingIOError) or "can't start new thread" in str(error):
+    if isinstance(error, BlockingIOError) or (type(error) is RuntimeError and "can't start new thread" in str(error)):
         return "processes"
     return ""
 

@@ -8,6 +8,9 @@ _CUT = "..."
 _MOST_BITS = 10_000  # of an integer that is written out
 
 
+name_of = type.__dict__["__name__"].__get__  # a metaclass may have another, which is code of the program
+
+
 class Shown:
     """Writes values, each in at most so many characters.
 
@@ -45,7 +48,7 @@ class Shown:
                 return _CUT
             return self._container(value, room, depth - 1)
         if not self._calls_repr:
-            return f"<{value.__name__}>" if isinstance(value, type) else f"<{kind.__name__} object>"
+            return f"<{name_of(value)}>" if issubclass(kind, type) else f"<{name_of(kind)} object>"
         return repr(value)
 
     def _container(self, value: Any, room: int, depth: int) -> str:

@@ -14,7 +14,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from .shown import Shown
+from .shown import Shown, name_of
 
 _VALUES = 12  # of a line
 
@@ -55,7 +55,7 @@ class Tracer:
             self._note(f"line {frame.f_lineno}", self._changes(frame))
         elif event == "exception":
             said = _message(given[1])
-            self._note(f"exception {given[0].__name__}" + (f": {self.shown.text(said)}" if said else ""), "")
+            self._note(f"exception {name_of(given[0])}" + (f": {self.shown.text(said)}" if said else ""), "")
         elif event == "return":
             self._before.pop(id(frame), None)
             if id(frame) not in self._raised:  # else it is left by what was raised
@@ -87,7 +87,7 @@ class Tracer:
 
 def _message(error: Any) -> str:
     """What an exception was made with, where it is plain."""
-    given: tuple[Any, ...] = getattr(error, "args", ())
+    given: tuple[Any, ...] = BaseException.__dict__["args"].__get__(error)  # a class may have its own, which is code
     return given[0] if len(given) == 1 and type(given[0]) is str else ", ".join(map(str, filter(_is_plain, given)))
 
 

@@ -26,7 +26,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.run.excisions import record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import LakeSettings, settings_at
 from spark_jobs.sources.api.checkpoints import Checkpoints
@@ -37,6 +39,7 @@ from spark_jobs.sources.generated.asking import Asked
 from spark_jobs.sources.generated.attempts import AnswerStore, Landed
 from spark_jobs.sources.generated.families import descendants
 from spark_jobs.sources.generated.fetch import AnswerPages, ask
+from spark_jobs.sources.generated.parents import ranked_parents
 from spark_jobs.sources.generated.requests import Parent, Request, parts_of, request_of
 from spark_jobs.sources.generated.stand_in import FAULTS, StandIn, application
 from spark_jobs.sources.generated.tasks import TaskQueue
@@ -367,6 +370,15 @@ def test_a_dataset_that_is_deleted_meanwhile_ends_the_run_and_has_no_rows(twin: 
     with twin.store._engine.connect() as connection:
         for table in ("headrace_answers", "headrace_attempts", "headrace_tasks"):
             assert connection.execute(sa.text(f"select count(*) from {table}")).scalar_one() == 0
+
+
+def test_excised_documents_are_not_asked_about(twin: Twin) -> None:
+    """Nobody sends what somebody wants out, however often templates change."""
+    put(twin.catalogue, "notes", VERDICTS, 0, [{"doc_id": one, "kept": one != "c"} for one in "abc"])
+    parents = declared("http://x/v1").parents
+    assert set(ranked_parents(twin.catalogue, parents, 0)) == {("notes", "a"), ("notes", "b")}
+    record_excisions(twin.catalogue, None, ["a"], "run")
+    assert ranked_parents(twin.catalogue, parents, 0) == [("notes", "b")]
 
 
 def test_accepted_answers_land_once_as_pages(twin: Twin) -> None:

@@ -14,7 +14,7 @@ run-benchmarks = failed=; for file in $(patsubst %,benchmarks/bench_%.py,$(1)); 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-ingest bench-pipeline lock protos ui serve clean
+.PHONY: help setup setup-spark demo experiment test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-ingest bench-pipeline lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -27,6 +27,9 @@ setup-spark: ## what runs on Spark need too: Java if there is none, jars
 
 demo: setup ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
 	@.venv/bin/headrace demo $(ARGS)
+
+experiment: setup ## filtered against raw: twenty small models on texts of this machine, 15 minutes (docs/experiments.md)
+	@$(PYTHON) examples/experiment.py
 
 test: lint setup-spark ## all checks and the tests of the default tier (ARGS= for pytest)
 	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(SAIL_TESTS) tests/main_path $(ARGS); sail=$$?; HEADRACE_ENGINE=spark $(PYTEST) $(addprefix --ignore=,$(SAIL_TESTS)) $(ARGS) && exit $$sail)

@@ -27,6 +27,15 @@ attributes:
     - {table: main.packed_notes_2048, name: notes, weight: 0.3, max_epochs: 0}
   schedule:
     - {from_offset: 1000000, weights: {code: 0.5, notes: 0.5}}
+
+type: headrace.Experiment
+attributes:
+  name: filtering
+  variants:
+    raw: {sources: {raw.packed_notes_2048: 1}}
+    filtered: {sources: {main.packed_notes_2048: 1}}
+  budget_tokens: 1000000
+  held_out: {notes: {dataset: notes, share: 0.02}}
 """
 
 from __future__ import annotations
@@ -41,9 +50,11 @@ from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
+from dagster_project.assets.experiments import experiment_assets
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.quarantine import quarantine_of_yaml
 from dagster_project.deletion.retention import keeping_of
+from dagster_project.experiments.declaration import declare_experiment
 from dagster_project.lake_asset import PACE_SECONDS
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
@@ -240,3 +251,37 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
         """The blend's asset."""
         given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
         return dg.Definitions(assets=[blend_asset(declare_blend(given), self.owners)])
+
+
+class Experiment(dg.Component, dg.Model, dg.Resolvable):
+    """Variants of the data that small models are trained on, measured and compared."""
+
+    name: str = Field(pattern=_NAME, description="its assets are NAME/VARIANT and NAME/comparison")
+    variants: dict[str, Any] = Field(
+        default_factory=dict,
+        description="by name: {blend: NAME} or {sources: {TABLE: WEIGHT, ..}}; others are compared to the first",
+    )
+    mixes: dict[str, Any] | None = Field(
+        None, description="in place of variants: {sources: {NAME: TABLE, ..}, runs: .., max_epochs: 4}"
+    )
+    budget_tokens: int | None = Field(None, description="tokens of a run, padding left out")
+    budget_bytes: int | None = Field(None, description="instead, bytes of text; needed where tokenizers differ")
+    seeds: int = Field(5, description="runs of each variant and rate: of weights, order and sample")
+    learning_rates: list[float] = Field(default_factory=lambda: [3e-3, 3e-4], description="two, one of them small")
+    model_size: Literal["proxy_1m", "proxy_15m", "proxy_125m"] = Field("proxy_1m", description="size of the model")
+    command: list[str] = Field(
+        default_factory=list, description="instead of model_size: a program of one's own and its arguments"
+    )
+    held_out: dict[str, Any] = Field(
+        default_factory=dict, description="by name: {dataset: NAME, share: 0.02} or {file: PATH, text: FIELD}"
+    )
+    questions: dict[str, Any] = Field(
+        default_factory=dict, description="by name: {file: PATH} of {context, choices, answer} or {context, answer}"
+    )
+    near_share: float = Field(0.5, description="of a held-out text that a document holds for being left out")
+    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The experiment's assets."""
+        given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
+        return dg.Definitions(assets=experiment_assets(declare_experiment(given, context.path), self.owners))

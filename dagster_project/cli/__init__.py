@@ -54,6 +54,12 @@ _GROUPS = {
         "model": (".quality.model", "model", "Add, train, list and show models that score texts or find names."),
     },
     "Train": {
+        "experiment": (
+            ".experiment",
+            "experiment",
+            "Plan, run and compare experiments: which data makes better models.",
+        ),
+        "mix": (".experiment", "mix", "Fit a law of the loss over mixes of sources, and propose one."),
         "blend": (".blends.blend", "blend", "Create, update, plan, list and inspect blends."),
         "serve": ("blender_service.__main__", "serve", "Serve blends to training jobs over gRPC."),
     },

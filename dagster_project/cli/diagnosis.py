@@ -19,7 +19,7 @@ from spark_jobs.exceptions import SparkJobsError, did_you_mean, nearest
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend"))
+COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend", "Experiment"))
 _FORMER = "dagster_project.components."  # in place of `headrace.`, which is still read
 _FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a file, by Dagster
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")

@@ -203,7 +203,7 @@ def load_definitions() -> dg.Definitions:
 
 
 def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKey]:
-    """Asset keys of a selection: nothing (all), names of datasets or corpora, tables, or Dagster's own syntax.
+    """Asset keys of a selection: nothing (all tables), names of datasets, corpora or experiments, or Dagster's syntax.
 
     A table of a step that writes several selects all tables of the step, since the step writes all of them.
 
@@ -212,12 +212,13 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
     """
     import dagster as dg
 
+    from dagster_project.assets.experiments import EXPERIMENTS
     from dagster_project.assets.maintenance import MAINTENANCE
     from spark_jobs.lake.declare.quarantined import quarantine_of
 
     graph = definitions.resolve_asset_graph()
     keys = {key for key in graph.get_all_asset_keys() if key in graph.materializable_asset_keys}
-    tables = {key for key in keys if graph.get(key).group_name != MAINTENANCE}
+    tables = {key for key in keys if graph.get(key).group_name not in (MAINTENANCE, EXPERIMENTS)}
     chosen: set[dg.AssetKey] = set()
     for word in words:
         as_key = dg.AssetKey(word.replace(".", "/").split("/"))

@@ -97,7 +97,7 @@ def _inspect_batch(
     wanted = sorted(set(batch.doc_ids))
     documents = {table: _documents(catalogue, table, wanted) for table in used}
     tokenizer = next(
-        (one for table in used if (one := _tokenizer(catalogue, table, config.window.tokenizer_sha256))), None
+        (one for table in used if (one := tokenizer_of(catalogue, table, config.window.tokenizer_sha256))), None
     )
     rows, first = [], 0
     for i in range(batch.rows):
@@ -148,7 +148,7 @@ def _documents(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dict[
     return {row["doc_id"]: row for row in found}
 
 
-def _tokenizer(catalogue: Catalog, packed: str, sha256: str) -> Tokenizer | None:
+def tokenizer_of(catalogue: Catalog, packed: str, sha256: str) -> Tokenizer | None:
     """Load a tokenizer of a packed table's corpus, also one of an older generation; None if it is not in the lake."""
     try:
         table = catalogue.load_table(f"{packed.partition('.')[0]}.tokenizer")

@@ -447,6 +447,14 @@ def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, st
     return found
 
 
+def datasets_with_answers(catalogue: Catalog) -> list[str]:
+    """The datasets of a lake about which a model was asked."""
+    if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(TOTALS.name):
+        return []
+    with catalogue.engine.connect() as connection:
+        return sorted(connection.execute(sa.select(TOTALS.c.dataset)).scalars())
+
+
 def _clean(text: str) -> str:
     """A text as every database takes it: no null characters (Postgres), no lone surrogates."""
     return text.replace("\0", " ").encode(errors="replace").decode()

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 
 from spark_jobs.sources.config.generated_config import Budget
-from spark_jobs.sources.generated.attempts import TOTALS, AnswerStore
+from spark_jobs.sources.generated.attempts import AnswerStore, datasets_with_answers
 
 _RATE_SECONDS: Final = 60
 
@@ -67,11 +65,7 @@ class Progress:
 
 def progress(catalogue: Catalog) -> dict[str, Progress]:
     """That of every dataset of a lake about which something was asked."""
-    if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(TOTALS.name):
-        return {}
-    with catalogue.engine.connect() as connection:
-        names = connection.execute(sa.select(TOTALS.c.dataset)).scalars().all()
-    return {name: progress_of(AnswerStore(catalogue, name)) for name in sorted(names)}
+    return {name: progress_of(AnswerStore(catalogue, name)) for name in datasets_with_answers(catalogue)}
 
 
 def progress_of(store: AnswerStore) -> Progress:

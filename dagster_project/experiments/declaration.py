@@ -1,0 +1,146 @@
+"""What a user writes of an experiment.
+
+type: headrace.Experiment
+attributes:
+  name: filtering
+  variants:
+    raw: {sources: {raw.packed_notes_256: 1}}
+    filtered: {sources: {main.packed_notes_256: 1}}
+  budget_tokens: 1_000_000
+  held_out: {notes: {dataset: notes, share: 0.02}, essays: {file: essays.jsonl}}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dagster_project.exceptions import DefinitionError
+from dagster_project.run_config import bind_config
+
+_NAME = r"^[a-z][a-z0-9_]{0,40}$"
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Variant(_Declared):
+    """One composition of the data: a blend that is there, or packed tables with weights."""
+
+    blend: str | None = Field(None, description="name or id of a blend; its seed is then the sample of all seeds")
+    sources: dict[str, float | str] = Field(
+        default_factory=dict, description="packed tables (namespace.table) with their weights; read round without end"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Variant:
+        """Refuse neither and both."""
+        if (self.blend is None) == (not self.sources):
+            raise ValueError("give a blend or sources, one of them")
+        return self
+
+
+class HeldOut(_Declared):
+    """Documents on which models are evaluated and none is trained."""
+
+    dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which a share of families is held out")
+    share: float = Field(0.02, gt=0, le=1, description="of the families of the dataset, by a hash of their roots")
+    verdict: Literal["any", "kept", "rejected"] = Field(
+        "any", description="only documents that the dataset's policy keeps, or rejects: a set from that side"
+    )
+    file: Path | None = Field(None, description="instead: JSONL with a text a line, relative to the declaration")
+    text: str = Field("text", description="field of the text in the file")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> HeldOut:
+        """Refuse neither and both."""
+        if (self.dataset is None) == (self.file is None):
+            raise ValueError("give a dataset or a file, one of them")
+        return self
+
+
+class Questions(_Declared):
+    """Questions with choices, or texts with an answer that is to be completed."""
+
+    file: Path = Field(description="JSONL: {context, choices: [..], answer: NUMBER}, or {context, answer: TEXT}")
+
+
+class Mixes(_Declared):
+    """Sources whose best mix is looked for by small runs, in place of variants."""
+
+    sources: dict[str, str] = Field(min_length=2, description="packed table (namespace.table) by name of the source")
+    runs: int | None = Field(None, ge=1, description="mixes that are tried; 3 (m + 1) of m sources by default")
+    max_epochs: float = Field(4, gt=0, description="most passes over a source that the proposed mix makes")
+
+
+class ExperimentDeclaration(_Declared):
+    """An experiment as a user declares it."""
+
+    name: str = Field(pattern=_NAME, description="assets are experiments/NAME/trained, .. and compared")
+    variants: dict[str, Variant] = Field(default_factory=dict, description="by name; others are compared to the first")
+    mixes: Mixes | None = Field(None, description="in place of variants, for headrace mix fit")
+    budget_tokens: int | None = Field(None, ge=1000, description="tokens of a run, padding left out")
+    budget_bytes: int | None = Field(
+        None, ge=1000, description="instead, bytes of text: needed where tokenizers differ"
+    )
+    seeds: int = Field(5, ge=1, le=100, description="runs of each variant and rate: of weights, order and sample")
+    learning_rates: tuple[float, ...] = Field((3e-3, 3e-4), min_length=1, description="two, one of them small")
+    model_size: Literal["proxy_1m", "proxy_15m", "proxy_125m"] = Field("proxy_1m", description="size of the model")
+    command: tuple[str, ...] = Field(
+        (),
+        description="instead of model_size: a program of one's own; {blend}, {run}, {seed}, {rate} and {tokens} are "
+        "filled in, and its last line is a JSON object of measures by name",
+    )
+    held_out: dict[str, HeldOut] = Field(default_factory=dict, description="sets of documents by name")
+    questions: dict[str, Questions] = Field(default_factory=dict, description="sets of questions by name")
+    near_share: float = Field(
+        0.5, gt=0, le=1, description="of a held-out text that a document holds for being left out as nearly it"
+    )
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> ExperimentDeclaration:
+        """Refuse what leaves nothing to compare or to measure by."""
+        if (self.mixes is None) == (not self.variants):
+            raise ValueError("give variants or mixes, one of them")
+        if self.variants and len(self.variants) < 2:
+            raise ValueError("variants: one alone is compared with nothing; give two or more")
+        if (self.budget_tokens is None) == (self.budget_bytes is None):
+            raise ValueError("give budget_tokens or budget_bytes, one of them")
+        if not self.command and not self.held_out and not self.questions:
+            raise ValueError("held_out and questions are empty; give a set to measure by")
+        if len(set(self.learning_rates)) < len(self.learning_rates):
+            raise ValueError("learning_rates: one of them is there twice")
+        if both := set(self.held_out) & set(self.questions):
+            raise ValueError(f"{min(both)} is the name of a held-out set and of questions; name one otherwise")
+        return self
+
+    @property
+    def tables(self) -> list[str]:
+        """All packed tables that it names, sorted."""
+        named = {table for variant in self.variants.values() for table in variant.sources}
+        return sorted(named | set(self.mixes.sources.values() if self.mixes is not None else ()))
+
+
+def declare_experiment(given: dict[str, Any], folder: Path) -> ExperimentDeclaration:
+    """Check a declaration; its files are relative to the folder of its YAML.
+
+    Raises:
+        DefinitionError: a value cannot be used, or a file is not there; the message names it.
+    """
+    declared = bind_config(ExperimentDeclaration, f"experiment {given.get('name')}", given)
+    held_out = {name: _located(declared.name, one, folder) for name, one in declared.held_out.items()}
+    questions = {name: _located(declared.name, one, folder) for name, one in declared.questions.items()}
+    return declared.model_copy(update={"held_out": held_out, "questions": questions})
+
+
+def _located(experiment: str, one: Any, folder: Path) -> Any:
+    """A set whose file has an absolute path."""
+    if one.file is None:
+        return one
+    file = (folder / one.file).resolve()
+    if not file.is_file():
+        raise DefinitionError(f"experiment {experiment}: {file} is not there; correct the path of the set")
+    return one.model_copy(update={"file": file})

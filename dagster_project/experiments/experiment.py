@@ -1,0 +1,329 @@
+"""Run an experiment: which runs there are, which of them are known, and doing the others one after the other.
+
+A run is known by what decides its weights: the digest of the rows that it reads, model, budget, rate, seeds, code. So a
+variant that changes nothing is not trained again, an experiment that was killed goes on where it was, and another set
+to measure by trains nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pyiceberg.catalog import Catalog
+
+from blender_service.server.blender import Blender
+from blender_service.tables.packed_table import WindowFacts
+from dagster_project.exceptions import CommandError
+from dagster_project.experiments.declaration import ExperimentDeclaration
+from dagster_project.experiments.held_out import Excluded, HeldOutSet, datasets_of, excluded_documents, read_sets
+from dagster_project.experiments.reading import Contents, blend_of, rows_of
+from dagster_project.experiments.records import known_rows, record
+from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.lake.session.settings import LakeSettings
+from spark_jobs.progress import tell
+
+VERSION: Final = "1"  # of what trains and measures; changed whenever weights or scores change
+_PROCESS: Final = "dagster_project.experiments.process"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is to be done, as plain values that its process is given.
+
+    Attributes:
+        variant: name.
+        seed: number of weights, order and sample.
+        learning_rate: its highest.
+        blend: id.
+        rows_digest: of the rows that it reads.
+        tokens: that it trains on.
+    """
+
+    variant: str
+    seed: int
+    learning_rate: float
+    blend: str
+    rows_digest: str
+    tokens: int
+
+
+class Experiment:
+    """An experiment on a lake.
+
+    Raises:
+        CommandError: variants differ in what has to be equal, or a set has no text.
+    """
+
+    def __init__(self, declared: ExperimentDeclaration, catalogue: Catalog, settings: LakeSettings) -> None:
+        self.declared, self.catalogue, self._settings = declared, catalogue, settings
+        self._blender = Blender(catalogue)
+        self.variants = dict(declared.variants)
+        self._contents: dict[tuple[str, int], Contents] = {}
+
+    @cached_property
+    def sets(self) -> list[HeldOutSet]:
+        """The held-out sets."""
+        return read_sets(self.catalogue, self.declared.held_out)
+
+    @cached_property
+    def excluded(self) -> Excluded:
+        """The documents that no variant is trained on."""
+        tables = {
+            pin.table for name in self.variants for pin in self._blender.head(self.blend(name, 0)).pins().values()
+        }
+        datasets = datasets_of(self.catalogue, tables)
+        return excluded_documents(self.catalogue, self.sets, datasets, self.declared.near_share)
+
+    def blend(self, name: str, seed: int) -> str:
+        """The id of the blend of a variant under a seed."""
+        return blend_of(self._blender, name, self.variants[name], seed)
+
+    def window(self, name: str) -> WindowFacts:
+        """Window and tokenizer of a variant."""
+        return self._blender.config(self.blend(name, 0)).window
+
+    def check(self) -> None:
+        """Refuse variants that would differ in more than their data.
+
+        Raises:
+            CommandError: another window, or another tokenizer without a budget in bytes.
+        """
+        windows = {name: self.window(name) for name in self.variants}
+        first = next(iter(windows))
+        for name, window in windows.items():
+            where = f"experiment {self.declared.name}: variants {first} and {name}"
+            if window.window_tokens != windows[first].window_tokens:
+                raise CommandError(
+                    f"{where} have windows of {windows[first].window_tokens} and {window.window_tokens} tokens; "
+                    "give both the same"
+                )
+            if window.tokenizer_sha256 != windows[first].tokenizer_sha256 and self.declared.budget_bytes is None:
+                raise CommandError(f"{where} have different tokenizers; give budget_bytes in place of budget_tokens")
+
+    def budget(self, name: str) -> int:
+        """Tokens of a run of a variant; a budget in bytes is turned into them by the held-out texts."""
+        if self.declared.budget_tokens is not None:
+            return self.declared.budget_tokens
+        assert self.declared.budget_bytes is not None
+        from dagster_project.inspect.documents.blend_rows import tokenizer_of
+
+        table = next(iter(self._blender.head(self.blend(name, 0)).pins().values())).table
+        tokenizer = tokenizer_of(self.catalogue, table, self.window(name).tokenizer_sha256)
+        texts = [text for one in self.sets for _, text in one.documents]
+        if tokenizer is None or not texts:
+            raise CommandError(f"experiment {self.declared.name}: budget_bytes needs a held-out set and the tokenizer")
+        tokens = sum(len(one.ids) for one in tokenizer.encode_batch(texts, add_special_tokens=False))
+        return round(self.declared.budget_bytes * tokens / sum(len(text.encode()) for text in texts))
+
+    def contents(self, name: str, seed: int) -> Contents:
+        """What a variant consists of under a seed; its rows are read once."""
+        if (name, seed) not in self._contents:
+            tell(f"reading variant {name}, seed {seed}")
+            made = Contents()
+            for _ in rows_of(
+                self.catalogue, self.blend(name, seed), self.excluded.reasons, self.budget(name), seed, made
+            ):
+                pass
+            self._contents[name, seed] = made
+        return self._contents[name, seed]
+
+    def facts(self) -> dict[str, Any]:
+        """What each variant consists of, for people: of its first sample."""
+        return {name: self.line(name) for name in self.variants} if not self.declared.command else {}
+
+    def line(self, name: str) -> str:
+        """What a variant consists of, in one line."""
+        found = self.contents(name, 0)
+        epochs = ", ".join(f"{source} {count:.2f}" for source, count in sorted(found.epochs.items()))
+        left_out = ", ".join(f"{reason} {count:,}" for reason, count in sorted(found.left_out.items())) or "none"
+        return (
+            f"{found.tokens:,} tokens of {len(found.documents):,} documents; epochs {epochs}; "
+            f"left out for held-out sets: {left_out}"
+        )
+
+    def read_share(self, first: str, second: str) -> float:
+        """The share of their data that runs of two variants read and that the other one does not have; the larger one.
+
+        A source that is read once or more often counts as read whole.
+        """
+        one, other = self.contents(first, 0), self.contents(second, 0)
+        both = len(np.intersect1d(one.documents, other.documents, assume_unique=True))
+        shares = []
+        for found in (one, other):
+            read = sum(min(1.0, found.epochs.get(name, 1.0)) * count for name, count in found.sources.items())
+            shares.append(read / max(found.tokens, 1) * (1 - both / max(len(found.documents), 1)))
+        return max(shares)
+
+    def digest(self, measured: bool) -> str:
+        """What the weights, or the scores too, depend on, for Dagster."""
+        keys = [self.key(run) if measured else self.run_key(run) for run in self.runs()]
+        return hashlib.sha256("".join(keys).encode()).hexdigest()
+
+    def runs(self) -> Iterator[Run]:
+        """All runs, in the order in which they are done: every seed of all variants before the next seed."""
+        for seed in range(self.declared.seeds):
+            for rate in self.declared.learning_rates:
+                for name in self.variants:
+                    if self.declared.command:
+                        yield Run(name, seed, rate, self.blend(name, seed), "", self.budget(name))
+                    else:
+                        found = self.contents(name, seed)
+                        yield Run(name, seed, rate, self.blend(name, seed), found.digest, found.tokens)
+
+    def run_key(self, run: Run) -> str:
+        """What decides the weights of a run."""
+        trained = self.declared.command or self.declared.model_size
+        what: dict[str, Any] = {"by": trained, "rows": run.rows_digest or run.blend, "tokens": run.tokens}
+        what |= {"seed": run.seed, "rate": run.learning_rate, "version": VERSION}
+        return hashlib.sha256(canonical_json(what).encode()).hexdigest()
+
+    def key(self, run: Run) -> str:
+        """What decides the scores of a run."""
+        sets = {one.name: one.digest for one in self.sets}
+        files = {
+            name: hashlib.sha256(one.file.read_bytes()).hexdigest() for name, one in self.declared.questions.items()
+        }
+        what = {"run": self.run_key(run), "sets": sets, "questions": files}
+        return hashlib.sha256(canonical_json(what).encode()).hexdigest()
+
+    def missing(self) -> list[Run]:
+        """The runs that have no row yet."""
+        known = {(row["key"], row["variant"], row["seed"]) for row in known_rows(self.catalogue, self.declared.name)}
+        return [run for run in self.runs() if (self.key(run), run.variant, run.seed) not in known]
+
+    def do(self, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+        """Do runs, and record each as it ends; equal ones are done once.
+
+        Raises:
+            CommandError: the training failed; what was done before it stays.
+        """
+        scored = {row["key"]: row for row in known_rows(self.catalogue)}
+        waiting: dict[str, Run] = {}
+        for run in runs:
+            if (key := self.key(run)) in scored:
+                yield self._record(run, scored[key])
+            elif key not in waiting:
+                waiting[key] = run
+        for key, found in self._trained(waiting):
+            scored[key] = found
+            for run in runs:
+                if self.key(run) == key:
+                    yield self._record(run, found)
+
+    def _record(self, run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
+        contents = self._contents.get((run.variant, run.seed), Contents())
+        pins = self._blender.head(run.blend).pins().values()
+        sources = {
+            name: {"tokens": contents.sources[name], "epochs": contents.epochs.get(name)} for name in contents.sources
+        }
+        measured = {name: found[name] for name in ("losses", "scores", "seconds", "device", "tokens")}
+        row = {
+            "key": self.key(run),
+            "run": self.run_key(run),
+            "experiment": self.declared.name,
+            "variant": run.variant,
+            "seed": run.seed,
+            "learning_rate": run.learning_rate,
+            "model": " ".join(self.declared.command) or self.declared.model_size,
+            "blend": run.blend,
+            "snapshots": sorted(f"{pin.table}@{pin.snapshot_id}" for pin in pins),
+            "rows_digest": run.rows_digest,
+            "sources": json.dumps(sources),
+            "left_out": json.dumps(dict(contents.left_out)),
+            "document_count": len(contents.documents),
+            "commit": _commit(),
+            **measured,
+        }
+        return record(self.catalogue, row)
+
+    def train(self) -> int:
+        """Train the runs of which there are no weights on this machine and no scores; gives how many."""
+        if self.declared.command:
+            return 0
+        waiting = {self.run_key(run): run for run in self.missing()}
+        waiting = {key: run for key, run in waiting.items() if not (self._folder / f"{key}.json").exists()}
+        return sum(1 for _ in self._processed({key: (key, run) for key, run in waiting.items()}, measured=False))
+
+    def _trained(self, waiting: Mapping[str, Run]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The results of runs by their keys."""
+        if self.declared.command:
+            yield from ((key, self._of_command(run)) for key, run in waiting.items())
+        else:
+            yield from self._processed({key: (self.run_key(run), run) for key, run in waiting.items()}, measured=True)
+
+    @property
+    def _folder(self) -> Path:
+        """Where weights and checkpoints lie."""
+        return self._settings.home / "experiments"
+
+    def _processed(
+        self, waiting: Mapping[str, tuple[str, Run]], measured: bool
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Train, and measure, in a process of its own, so that this one need not import torch."""
+        if not waiting:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        given = {
+            "model": self.declared.model_size,
+            "folder": str(self._folder),
+            "measured": measured,
+            "left_out": dict(self.excluded.reasons),
+            "sets": {one.name: [text for _, text in one.documents] for one in self.sets},
+            "questions": {name: str(one.file) for name, one in self.declared.questions.items()},
+            "runs": [
+                {**asdict(run), "key": key, "run": run_key, "budget": self.budget(run.variant)}
+                for key, (run_key, run) in waiting.items()
+            ],
+        }
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(given, file)
+            file.flush()
+            command = [sys.executable, "-m", _PROCESS, file.name]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    found = json.loads(line)
+                    yield found["key"], found
+        if process.returncode:
+            raise CommandError(
+                f"experiment {self.declared.name}: training ended with status {process.returncode}, see above; what "
+                "was done stays, run it again to go on"
+            )
+
+    def _of_command(self, run: Run) -> dict[str, Any]:
+        """The scores of a run by the command of the declaration."""
+        filled = {"{blend}": run.blend, "{run}": self.run_key(run)[:12], "{seed}": str(run.seed)}
+        filled |= {"{rate}": str(run.learning_rate), "{tokens}": str(run.tokens)}
+        command = [functools.reduce(lambda w, p: w.replace(*p), filled.items(), one) for one in self.declared.command]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        try:
+            measures = (
+                {str(name): float(value) for name, value in json.loads(last).items()} if not done.returncode else None
+            )
+        except (ValueError, AttributeError, TypeError):
+            measures = None
+        if not measures:
+            raise CommandError(
+                f"experiment {self.declared.name}: {' '.join(command)} ended with status {done.returncode}; its last "
+                f"line must be a JSON object of measures by name, and is {last[:200]!r}"
+            )
+        scores = [{"set": name, "measure": "value", "value": value, "chance": None} for name, value in measures.items()]
+        return {"losses": [], "scores": scores, "seconds": 0.0, "device": "", "tokens": run.tokens}
+
+
+def _commit() -> str:
+    """The commit of the project's checkout; empty where there is none."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""

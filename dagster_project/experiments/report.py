@@ -1,0 +1,199 @@
+"""What came out of an experiment: verdicts, what differs between the data of its variants, a plot."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import dagster as dg
+import numpy as np
+
+from dagster_project.exceptions import CommandError
+from dagster_project.experiments.experiment import Experiment
+from dagster_project.experiments.records import known_rows
+from spark_jobs.experiments.comparison import Comparison, PairComparison, Scores, Verdict, compare
+from spark_jobs.lake.declare.pictures import new_axes, png
+
+_LOWER_IS_BETTER: Final = ("bits_per_byte",)
+_DECIDES: Final = ("bits_per_byte", "nats_per_byte", "value")  # accuracy stands beside it: it is at chance at this size
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of an experiment so far.
+
+    Attributes:
+        experiment: its name.
+        rows: of `system.evaluations`, one for each run.
+        planned: runs that it has in all.
+        compared: verdicts of pairs and sets; None while a variant has no run.
+        differences: what differs between the data, a line each.
+    """
+
+    experiment: str
+    rows: list[dict[str, Any]]
+    planned: int
+    compared: Comparison | None
+    differences: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Of all that it says."""
+        return hashlib.sha256("".join(sorted(row["key"] for row in self.rows)).encode()).hexdigest()
+
+    def line(self) -> str:
+        """The verdicts in one line."""
+        if self.compared is None:
+            return "nothing to compare yet"
+        first = self.compared.pairs[0].first
+        against = [pair for pair in self.compared.pairs if first in (pair.first, pair.second)]
+        return "; ".join(_short(pair) for pair in against)
+
+    def text(self) -> str:
+        """For a terminal."""
+        return "\n".join(self._lines())
+
+    def metadata(self) -> dict[str, Any]:
+        """For the asset's page."""
+        shown: dict[str, Any] = {"runs": len(self.rows), "runs_planned": self.planned}
+        shown["result"] = dg.MetadataValue.md("\n".join(f"    {line}" for line in self._lines()))
+        if self.compared is not None:
+            picture = base64.b64encode(self.plot()).decode()
+            shown["plot"] = dg.MetadataValue.md(f"![scores](data:image/png;base64,{picture})")
+        return shown
+
+    def plot(self) -> bytes:
+        """Scores of each variant on each set, every seed a point; a PNG."""
+        sets = sorted({(one["set"], one["measure"]) for row in self.rows for one in row["scores"] if _decides(one)})
+        variants = list(dict.fromkeys(row["variant"] for row in self.rows))
+        axes = new_axes(7, 1.2 + 0.4 * len(sets) * len(variants))
+        for number, (name, measure) in enumerate(sets):
+            for place, variant in enumerate(variants):
+                values = [
+                    one["value"]
+                    for row in self.rows
+                    for one in row["scores"]
+                    if (row["variant"], one["set"], one["measure"]) == (variant, name, measure)
+                ]
+                height = -(number * (len(variants) + 1) + place)
+                axes.plot(values, [height] * len(values), "o", alpha=0.5, label=variant if not number else None)
+                axes.plot([np.mean(values)], [height], "k|", markersize=14)
+        ticks = [-(n * (len(variants) + 1) + (len(variants) - 1) / 2) for n in range(len(sets))]
+        axes.set_yticks(ticks, [f"{name}, {measure.replace('_', ' ')}" for name, measure in sets])
+        axes.legend(loc="best")
+        return png(axes)
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.experiment}: {len(self.rows)} of {self.planned} runs are done"
+        yield ""
+        yield from _means(self.rows)
+        if self.compared is not None:
+            yield ""
+            yield from (_long(pair) for pair in self.compared.pairs)
+            nothing = [one.evaluation_set for one in self.compared.sets if one.tells_nothing]
+            if nothing:
+                yield f"tells nothing at this size: {', '.join(nothing)} (seeds differ more than variants)"
+        yield ""
+        yield from self.differences
+
+
+def report_of(experiment: Experiment) -> Report:
+    """The results of an experiment so far.
+
+    Raises:
+        CommandError: no run was done.
+    """
+    declared = experiment.declared
+    planned = list(experiment.runs())
+    current = {(experiment.key(run), run.variant, run.seed) for run in planned}
+    known = known_rows(experiment.catalogue, declared.name)
+    rows = list({(row["key"], row["variant"], row["seed"]): row for row in known}.values())
+    rows = [row for row in rows if (row["key"], row["variant"], row["seed"]) in current]
+    if not rows:
+        raise CommandError(
+            f"experiment {declared.name}: not run as it is now; run: headrace experiment run {declared.name}"
+        )
+    scores, lower = _scores(rows)
+    scores = {name: scores[name] for name in experiment.variants if name in scores}
+    complete = len(scores) > 1 and all(scores[name].keys() == scores[next(iter(scores))].keys() for name in scores)
+    share = experiment.read_share if not declared.command else lambda first, second: 0.0
+    compared = compare(scores, lower_is_better=lower, read_share=share) if complete else None
+    rows.sort(key=lambda row: (list(experiment.variants).index(row["variant"]), row["seed"], -row["learning_rate"]))
+    return Report(declared.name, rows, len(planned), compared, tuple(_differences(experiment)))
+
+
+def _decides(score: Mapping[str, Any]) -> bool:
+    return score["measure"] in _DECIDES
+
+
+def _scores(rows: list[dict[str, Any]]) -> tuple[dict[str, Scores], list[str]]:
+    """Scores by variant, set, seed and rate, and the sets of which less is better."""
+    found: dict[str, dict[str, dict[int, dict[float, float]]]] = {}
+    lower = set()
+    for row in rows:
+        for one in filter(_decides, row["scores"]):
+            of_set = found.setdefault(row["variant"], defaultdict(lambda: defaultdict(dict)))
+            of_set[one["set"]][row["seed"]][row["learning_rate"]] = one["value"]
+            if one["measure"] in _LOWER_IS_BETTER:
+                lower.add(one["set"])
+    return dict(found), sorted(lower)
+
+
+def _means(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Variants x sets: the mean over seeds of each rate, accuracy with its chance level beside it."""
+    values: dict[tuple[str, str, float], list[float]] = defaultdict(list)
+    chances: dict[tuple[str, str], float | None] = {}
+    for row in rows:
+        for one in row["scores"]:
+            name = f"{one['set']} {one['measure'].replace('_', ' ')}"
+            values[name, row["variant"], row["learning_rate"]].append(one["value"])
+            chances[name, row["variant"]] = one["chance"]
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
+    width = max(len(f"{name}, rate {rate:g}") for name, _, rate in values)
+    yield f"{'mean over seeds':<{width}}  " + "  ".join(f"{variant:>12}" for variant in variants)
+    for name, rate in dict.fromkeys((name, rate) for name, _, rate in values):
+        cells = []
+        for variant in variants:
+            some = values.get((name, variant, rate))
+            cells.append(f"{np.mean(some):>12.4f}" if some else f"{'-':>12}")
+        chance = next((value for (one, _), value in chances.items() if one == name and value is not None), None)
+        beside = f"  (by chance {chance:.3f})" if chance is not None else ""
+        yield f"{f'{name}, rate {rate:g}':<{width}}  " + "  ".join(cells) + beside
+
+
+def _short(pair: PairComparison) -> str:
+    return f"{pair.first} against {pair.second} on {pair.evaluation_set}: {pair.verdict}"
+
+
+def _long(pair: PairComparison) -> str:
+    """A verdict with its interval, and what it would take where none is seen."""
+    if not pair.seeds:
+        return f"{_short(pair)}: no seed was done by both"
+    interval = f"difference {pair.difference:+.4f}, {pair.level:.1%} interval {pair.low:+.4f} to {pair.high:+.4f}"
+    said = f"{_short(pair)} ({interval}, {len(pair.seeds)} seeds)"
+    if pair.verdict is Verdict.NO_DIFFERENCE_SEEN and pair.seeds_needed is not None:
+        said += f"; to see one of this size takes {pair.seeds_needed:,} seeds"
+    if pair.verdict is Verdict.DEPENDS_ON_THE_RATE:
+        said += ": " + ", ".join(f"{value:+.4f} at {rate:g}" for rate, value in sorted(pair.by_rate.items()))
+    return said
+
+
+def _differences(experiment: Experiment) -> Iterator[str]:
+    """What each variant consists of, and what it shares with the first."""
+    if experiment.declared.command:
+        return
+    first = next(iter(experiment.variants))
+    base = experiment.contents(first, 0)
+    for name in experiment.variants:
+        found, line = experiment.contents(name, 0), f"{name}: {experiment.line(name)}"
+        if name != first:
+            both = len(np.intersect1d(found.documents, base.documents, assume_unique=True))
+            same = "the same rows" if found.digest == base.digest else f"{both:,} documents in common"
+            line += f"; {same} with {first}"
+        yield line
+    count = len(experiment.excluded.reasons)
+    yield f"left out wherever they stand: {count:,} documents that are held out, nearly so, or of their families"

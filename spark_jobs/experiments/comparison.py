@@ -1,0 +1,390 @@
+"""Which variant is better, and how sure that is: paired over seeds, corrected for how much is compared.
+
+Every variant is trained with the same seeds, so a pair is compared by its differences, one a seed: what a seed does to
+both is no noise. With several learning rates a seed's difference is the mean over them, and a second test asks whether
+the difference itself depends on the rate. All tests of an experiment (pairs x sets, twice with several rates) are
+corrected together, so that one call in twenty experiments of equal variants is wrong, not one in twenty pairs.
+
+    two rates, five seeds     rate 3e-3: a - b    rate 3e-5: a - b     verdict
+    the same order            -.031 +- .004       -.012 +- .003        a is better (less is better here)
+    another order             -.031 +- .004       +.012 +- .003        depends on the rate
+    nothing                   -.001 +- .004       +.002 +- .003        no difference seen
+
+Runs that read much of a variant's data differ little by what they read, though other data like it would give another
+result. So the error is that of Nadeau and Bengio (2003, "Inference for the Generalization Error"): the variance between
+seeds counts 1/n + f/(1 - f) times, where f is the share of its data that a run reads and the other variant lacks.
+Without it, of 40 pairs of equal halves of which each run read a third, six were called different.
+
+Sources: Student's t for paired samples; Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure";
+Heineman et al. 2025 (arXiv 2508.13144), "Signal and Noise": noise against spread of a benchmark; arXiv 2512.24503: one
+learning rate for all variants can reverse their order; Miller 2024 (arXiv 2411.00640), "Adding Error Bars to Evals".
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from scipy import special, stats
+
+from spark_jobs.arrays import Float64Array
+from spark_jobs.exceptions import InputError, did_you_mean
+
+ALPHA: Final = 0.05  # share of experiments with equal variants in which any pair is called different
+POWER: Final = 0.8
+_MOST_SEEDS: Final = 100_000
+_MOST_SHARE: Final = 0.9
+_QUANTILES: Final = 400  # exact to .001
+
+# Of a variant, by set, seed and learning rate: one number.
+Scores = Mapping[str, Mapping[int, Mapping[float, float]]]
+
+
+class Verdict(StrEnum):
+    """What is known of a pair of variants on a set."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE_SEEN = "no difference seen"
+    DEPENDS_ON_THE_RATE = "depends on the rate"
+
+
+@dataclass(frozen=True)
+class PairComparison:
+    """One variant against another, on a set.
+
+    Attributes:
+        first: the variant that the verdict is about.
+        second: what it is compared with.
+        evaluation_set: the set.
+        verdict: whether the first is better.
+        difference: mean of first - second over seeds and rates; nan without a seed.
+        low: of the interval around it, which has 0 inside unless the main test decides.
+        high: likewise.
+        level: of the interval: 1 minus the level at which Holm's procedure tested this pair.
+        p_value: of the difference, corrected.
+        rate_p_value: of the difference between the rates, corrected; 1 with one rate.
+        by_rate: mean difference at each learning rate.
+        seeds: that both have a score of, at every rate compared.
+        left_out: seeds that one of them has none of, or no number.
+        deviation: between the differences of seeds, one standard deviation; nan below two seeds.
+        seeds_needed: to see a difference of this size, or of the size stated, four times of five; None where no number
+            of seeds would do.
+    """
+
+    first: str
+    second: str
+    evaluation_set: str
+    verdict: Verdict
+    difference: float
+    low: float
+    high: float
+    level: float
+    p_value: float
+    rate_p_value: float
+    by_rate: Mapping[float, float]
+    seeds: tuple[int, ...]
+    left_out: tuple[int, ...]
+    deviation: float
+    seeds_needed: int | None
+
+
+@dataclass(frozen=True)
+class SetSignal:
+    """Whether a set tells variants of this size apart.
+
+    Attributes:
+        evaluation_set: the set.
+        spread: between the best and the worst mean of a variant.
+        noise: standard deviation between seeds of one variant, without what a seed does to all variants.
+        tells_nothing: the noise is larger than the spread and no pair is told apart: `tells nothing at this size`.
+    """
+
+    evaluation_set: str
+    spread: float
+    noise: float
+    tells_nothing: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All pairs of variants on all sets, and what the sets are worth."""
+
+    pairs: tuple[PairComparison, ...]
+    sets: tuple[SetSignal, ...]
+
+
+@dataclass(frozen=True)
+class _Differences:
+    """What is known of a pair on a set: (S, R) differences of the seeds and rates that both have."""
+
+    pair: tuple[str, str]
+    evaluation_set: str
+    values: Float64Array
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    left_out: tuple[int, ...]
+
+    @property
+    def means(self) -> Float64Array:
+        """(S,) over the rates."""
+        return self.values.mean(axis=1) if self.seeds else np.empty(0)
+
+
+def compare(
+    scores: Mapping[str, Scores],
+    *,
+    lower_is_better: Collection[str],
+    stated_difference: float | None = None,
+    alpha: float = ALPHA,
+    read_share: Callable[[str, str], float] = lambda first, second: 0.0,
+) -> Comparison:
+    """Decide for each pair of variants and each set.
+
+    Args:
+        scores: by variant, set, seed and learning rate; nan or a missing one is a run that came to nothing.
+        lower_is_better: sets of which less is better, such as bits a byte.
+        stated_difference: size to give the number of seeds for; by default the one seen.
+        alpha: how often at most equal variants may be called different, all pairs and sets together.
+        read_share: of two variants, the share of its data that a run reads and that the other does not have; above .9
+            it counts as .9.
+
+    Raises:
+        InputError: fewer than two variants, variants of other sets, or an unknown name in `lower_is_better`.
+    """
+    sets = _sets(scores, lower_is_better)
+    found = [_differences(scores, pair, name) for name in sets for pair in itertools.combinations(scores, 2)]
+    shares = [min(read_share(*one.pair), _MOST_SHARE) for one in found]
+    excess = [share / (1 - share) for share in shares]
+    main = [_p_value(one.means, more) for one, more in zip(found, excess, strict=True)]
+    by_rate = [_rate_p_value(one.values, more) for one, more in zip(found, excess, strict=True)]
+    several = any(len(one.rates) > 1 for one in found)
+    corrected, levels = holm(np.array(main + (by_rate if several else [])), alpha)
+    rate_corrected = corrected[len(main) :] if several else np.ones(len(main))
+    pairs = tuple(
+        _decide(
+            one,
+            corrected[number],
+            rate_corrected[number],
+            levels[number],
+            alpha,
+            one.evaluation_set in lower_is_better,
+            stated_difference,
+            excess[number],
+        )
+        for number, one in enumerate(found)
+    )
+    return Comparison(pairs, tuple(_signal(scores, name, pairs) for name in sets))
+
+
+def _sets(scores: Mapping[str, Scores], lower_is_better: Collection[str]) -> list[str]:
+    """The sets, which all variants have."""
+    if len(scores) < 2:
+        raise InputError(f"compare: {len(scores)} variants; give two at least")
+    first, *others = scores
+    for other in others:
+        if set(scores[other]) != set(scores[first]):
+            names = sorted(set(scores[other]) ^ set(scores[first]))
+            raise InputError(
+                f"compare: {first} and {other} are not of the same sets, such as {names[0]}; evaluate both"
+            )
+    for name in lower_is_better:
+        if name not in scores[first]:
+            raise InputError(f"compare: lower_is_better has {name!r}{did_you_mean(name, scores[first])}")
+    return list(scores[first])
+
+
+def _differences(scores: Mapping[str, Scores], pair: tuple[str, str], name: str) -> _Differences:
+    """What both variants have; a rate at which no seed has both is left out."""
+    first, second = (scores[variant][name] for variant in pair)
+    seeds = sorted({*first, *second})
+    rates = sorted({rate for one in (first, second) for by_rate in one.values() for rate in by_rate})
+    values = np.array(
+        [
+            [first.get(seed, {}).get(rate, np.nan) - second.get(seed, {}).get(rate, np.nan) for rate in rates]
+            for seed in seeds
+        ]
+    ).reshape(len(seeds), len(rates))
+    known = np.isfinite(values)
+    of_rate = known.any(axis=0)
+    whole = known[:, of_rate].all(axis=1) & of_rate.any()
+    return _Differences(
+        pair,
+        name,
+        values[whole][:, of_rate],
+        tuple(itertools.compress(rates, of_rate)),
+        tuple(itertools.compress(seeds, whole)),
+        tuple(itertools.compress(seeds, ~whole)),
+    )
+
+
+def _p_value(differences: Float64Array, excess: float) -> float:
+    """Two-sided, that the mean is 0: Student's t; 1 below two seeds. The variance counts 1/n + `excess` times."""
+    count = len(differences)
+    if count < 2:
+        return 1.0
+    mean, error = differences.mean(), differences.std(ddof=1) * np.sqrt(1 / count + excess)
+    if error == 0:
+        return float(mean == 0)
+    return float(2 * stats.t.sf(abs(mean) / error, count - 1))
+
+
+def _rate_p_value(values: Float64Array, excess: float) -> float:
+    """That all rates have one difference: the least of all pairs of rates, times their number (Bonferroni)."""
+    pairs = list(itertools.combinations(range(values.shape[1]), 2))
+    return min((1.0, *(len(pairs) * _p_value(values[:, one] - values[:, other], excess) for one, other in pairs)))
+
+
+def holm(p_values: Float64Array, alpha: float = ALPHA) -> tuple[Float64Array, Float64Array]:
+    """P-values corrected by Holm's procedure, and the level at which it tested each hypothesis.
+
+    A hypothesis behind the first that stands is given that one's level; an interval of 1 - level has 0 inside exactly
+    where the corrected p-value is above `alpha`.
+    """
+    count = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    factors = count - np.arange(count)
+    corrected, levels = np.empty(count), np.empty(count)
+    corrected[order] = np.minimum(1, np.maximum.accumulate(p_values[order] * factors))
+    rejected = int(np.count_nonzero(corrected <= alpha))
+    levels[order] = alpha / factors[np.minimum(np.arange(count), rejected)] if rejected < count else alpha / factors
+    return corrected, levels
+
+
+def _decide(
+    found: _Differences,
+    p_value: float,
+    rate_p_value: float,
+    level: float,
+    alpha: float,
+    less: bool,
+    stated: float | None,
+    excess: float,
+) -> PairComparison:
+    """The verdict on a pair, with its interval."""
+    means, by_rate = found.means, found.values.mean(axis=0) if found.seeds else np.empty(0)
+    difference = float(means.mean()) if found.seeds else np.nan
+    deviation = float(means.std(ddof=1)) if len(means) > 1 else np.nan
+    error = deviation * np.sqrt(1 / len(means) + excess) if len(means) > 1 else np.nan
+    half = stats.t.isf(level / 2, len(means) - 1) * error if len(means) > 1 else np.inf
+    verdict = Verdict.NO_DIFFERENCE_SEEN
+    if min(p_value, rate_p_value) <= alpha:
+        if by_rate.min() < 0 < by_rate.max():
+            verdict = Verdict.DEPENDS_ON_THE_RATE
+        elif p_value <= alpha:
+            verdict = Verdict.BETTER if (difference < 0) == less else Verdict.WORSE
+    size = abs(difference if stated is None else stated)
+    return PairComparison(
+        *found.pair,
+        evaluation_set=found.evaluation_set,
+        verdict=verdict,
+        difference=difference,
+        low=difference - half if found.seeds else -np.inf,
+        high=difference + half if found.seeds else np.inf,
+        level=1 - level,
+        p_value=p_value,
+        rate_p_value=rate_p_value,
+        by_rate=dict(zip(found.rates, by_rate.tolist(), strict=False)),
+        seeds=found.seeds,
+        left_out=found.left_out,
+        deviation=deviation,
+        seeds_needed=seeds_needed(size, deviation, level, excess=excess) if np.isfinite(deviation) else None,
+    )
+
+
+def _signal(scores: Mapping[str, Scores], name: str, pairs: Sequence[PairComparison]) -> SetSignal:
+    """Noise and spread of a set, over the seeds and rates that all variants have."""
+    tables = [scores[variant][name] for variant in scores]
+    cells = sorted({(seed, rate) for table in tables for seed, by_rate in table.items() for rate in by_rate})
+    values = np.array([[table.get(seed, {}).get(rate, np.nan) for seed, rate in cells] for table in tables])
+    whole = np.isfinite(values).all(axis=0)
+    values, rates = values[:, whole], np.array([rate for _, rate in cells])[whole]
+    if not values.size:
+        return SetSignal(name, np.nan, np.nan, True)
+    spread = float(np.ptp(values.mean(axis=1)))
+    squares, freedom = 0.0, 0
+    for rate in np.unique(rates):
+        own = values[:, rates == rate]
+        rest = own - own.mean(axis=0) - own.mean(axis=1, keepdims=True) + own.mean()
+        squares += float(np.square(rest).sum())
+        freedom += (own.shape[0] - 1) * (own.shape[1] - 1)
+    noise = float(np.sqrt(squares / freedom)) if freedom else np.nan
+    told = any(one.evaluation_set == name and one.verdict != Verdict.NO_DIFFERENCE_SEEN for one in pairs)
+    return SetSignal(name, spread, noise, not told and not noise <= spread)
+
+
+def power_of(seeds: int, difference: float, deviation: float, level: float = ALPHA) -> float:
+    """How likely a paired t-test of so many seeds, at least 2, sees a difference: the noncentral t distribution.
+
+    As the mean over the deviation that the seeds happen to have; SciPy's `nct` gives nan at many places.
+    """
+    if deviation == 0:
+        return float(difference != 0)
+    shift = abs(difference) / deviation * np.sqrt(seeds)
+    middles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    critical = stats.t.isf(level / 2, seeds - 1) * np.sqrt(stats.chi2.ppf(middles, seeds - 1) / (seeds - 1))
+    return float(1 - np.mean(special.ndtr(critical - shift) - special.ndtr(-critical - shift)))
+
+
+def seeds_needed(
+    difference: float, deviation: float, level: float = ALPHA, power: float = POWER, excess: float = 0.0
+) -> int | None:
+    """The least number of seeds that see a difference so often.
+
+    Args:
+        difference: between two variants.
+        deviation: standard deviation of the differences of seeds. From five seeds it is itself known only within a
+            factor of .6 to 2.9, the number of seeds within the square of that.
+        level: of the test, corrected for all that is compared.
+        power: how often of 1 the difference is to be seen.
+        excess: f / (1 - f) of the share f of its data that a run reads; that part of the error no seed makes smaller.
+
+    Returns:
+        None where 100,000 would not do, as of no difference.
+    """
+    if deviation == 0 or difference == 0:
+        return 2 if difference else None
+    # What a test that knows the deviation takes; one that does not takes a few more.
+    sure = special.ndtri(1 - level / 2) + special.ndtri(power)
+    left = difference**2 - excess * (sure * deviation) ** 2
+    if left <= 0:
+        return None
+    difference = float(np.sqrt(left))
+    known = sure * deviation / difference
+    if known**2 > _MOST_SEEDS:
+        return None
+    count = max(2, int(known**2))
+    while power_of(count, difference, deviation, level) < power:
+        count += 1
+    return count
+
+
+def ratio_interval(
+    sums: Float64Array, sizes: Float64Array, clusters: Sequence[Hashable], level: float = 1 - ALPHA
+) -> tuple[float, float, float]:
+    """Sum over size (bits a byte, nats a byte, share of right answers) with an interval over documents by family.
+
+    The error is that of a ratio by linearization, over families and not over documents (Miller 2024, section 2.2).
+
+    Args:
+        sums: (D,) of each document or item.
+        sizes: (D,) bytes of each, or 1.
+        clusters: (D,) what family each is of.
+        level: of the interval.
+
+    Returns:
+        The ratio, and the ends of the interval: infinite with one family.
+    """
+    names, family = np.unique([str(one) for one in clusters], return_inverse=True)
+    ratio = float(np.sum(sums) / np.sum(sizes))
+    count = len(names)
+    if count < 2:
+        return ratio, -np.inf, np.inf
+    rest = np.bincount(family, np.asarray(sums) - ratio * np.asarray(sizes))
+    error = np.sqrt(count / (count - 1) * np.square(rest).sum()) / np.sum(sizes)
+    half = float(stats.t.isf((1 - level) / 2, count - 1) * error)
+    return ratio, ratio - half, ratio + half

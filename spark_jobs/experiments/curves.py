@@ -1,0 +1,104 @@
+"""How many tokens a difference is worth, by a power law through loss curves.
+
+A loss falls as c + k t^-g with the tokens t (Kaplan et al. 2020, arXiv 2001.08361). The law through the curve of a run
+says how much longer it would have to train for its loss to fall by as much as two variants differ. It is a hint: within
+one run the falling rate bends the curve, and a larger budget has a schedule of its own (Hoffmann et al. 2022, arXiv
+2203.15556, section 3.1). So a difference is given in tokens only with its interval over seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy import optimize, stats
+
+from spark_jobs.arrays import Float64Array, Int64Array
+from spark_jobs.exceptions import InputError
+
+_BINS: Final = 40  # means of the curve, evenly in the logarithm, so that its long end does not decide alone
+_STEEPEST: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A loss of floor + scale * tokens ** -power."""
+
+    floor: float
+    scale: float
+    power: float
+
+    def loss(self, tokens: float) -> float:
+        """Where so many tokens were read."""
+        return float(self.floor + self.scale * tokens**-self.power)
+
+    def tokens(self, loss: float) -> float:
+        """How many tokens a loss takes; infinite where it is not reached."""
+        if loss <= self.floor or self.scale <= 0:
+            return np.inf
+        return float(np.exp(np.log(self.scale / (loss - self.floor)) / self.power))
+
+
+@dataclass(frozen=True)
+class Worth:
+    """How many times the tokens of the runs their loss would take to fall by a difference.
+
+    Attributes:
+        factor: the median over seeds; 1 is no more than they had, infinite is never.
+        low: of the 95% interval over seeds.
+        high: likewise.
+    """
+
+    factor: float
+    low: float
+    high: float
+
+
+def fit_curve(tokens: Int64Array, losses: Float64Array, warm_share: float = 0.05) -> Curve:
+    """The power law nearest to a loss curve behind its warm-up, by least squares over means of bins.
+
+    Raises:
+        InputError: the curve has too few steps.
+    """
+    later = tokens > warm_share * tokens[-1]
+    t, y = tokens[later] / tokens[-1], losses[later]
+    edges = np.geomspace(t[0], 1, _BINS + 1) if len(t) else np.ones(1)
+    bins = np.clip(np.searchsorted(edges, t), 1, _BINS) if len(t) else np.empty(0, np.int64)
+    _, bins, counts = np.unique(bins, return_inverse=True, return_counts=True)
+    if len(counts) < 4:
+        raise InputError(
+            f"fit_curve: {len(t)} steps behind the warm-up; a curve takes more, so log the loss more often"
+        )
+    t, y = np.bincount(bins, t) / counts, np.bincount(bins, y) / counts
+
+    def solve(power: float) -> tuple[Float64Array, float]:
+        solution, rest = optimize.nnls(np.column_stack([np.ones_like(t), t**-power]), y)
+        return solution, float(rest)
+
+    power = float(optimize.minimize_scalar(lambda g: solve(g)[1], bounds=(0.01, _STEEPEST), method="bounded").x)
+    (floor, scale), _ = solve(power)
+    return Curve(float(floor), float(scale * float(tokens[-1]) ** power), power)
+
+
+def tokens_worth(curves: Sequence[tuple[Int64Array, Float64Array]], difference: float, level: float = 0.95) -> Worth:
+    """How much longer runs would train for their loss to fall by a difference.
+
+    Args:
+        curves: tokens read and loss of the steps of each seed of one variant.
+        difference: in the unit of the losses, such as nats a token.
+        level: of the interval.
+    """
+    factors = []
+    for tokens, losses in curves:
+        curve = fit_curve(tokens, losses)
+        end = float(tokens[-1])
+        factors.append(curve.tokens(curve.loss(end) - abs(difference)) / end)
+    found = np.array(factors)
+    factor = float(np.median(found))
+    if len(found) < 2 or not np.isfinite(found).all():
+        return Worth(factor, 1.0 if len(found) < 2 else float(found.min()), np.inf)
+    logs = np.log(found)
+    half = stats.t.isf((1 - level) / 2, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
+    return Worth(factor, float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half)))

@@ -90,7 +90,7 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
         SetupError: the sandbox lacks something on this machine.
         InputError: the folder of packages is not there.
     """
-    with _written(bundle.files) as folder:
+    with written(bundle.files) as folder:
         for document in bundle.documents:
             if source.command:
                 yield _rows(document, bundle.repository, source, _run_command(document, source, folder))
@@ -99,7 +99,7 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
 
 
 @contextmanager
-def _written(files: Mapping[str, str]) -> Iterator[str]:
+def written(files: Mapping[str, str]) -> Iterator[str]:
     """A folder with some files, that every user may read. Paths that lead out of it are left out."""
     for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         with suppress(OSError):
@@ -225,7 +225,7 @@ class _Python:
         self, asked: Mapping[str, Any], one: _Run, tools: Mapping[str, str], cpu_seconds: float, output_bytes: int
     ) -> Outcome:
         """Run the interpreter in the sandbox and ask it something."""
-        packages = package_folder(self._source)
+        packages = package_folder(self._source.environment)
         inside = {"/headrace/inside": str(_INSIDE), one.root: self._folder, **self._python.folders, **tools}
         if packages is not None:
             inside["/packages"] = packages

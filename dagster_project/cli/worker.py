@@ -57,12 +57,13 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
     click.echo(f"worker for {', '.join(sorted(chosen))}; Ctrl-C stops it")
 
     async def work() -> None:
+        from spark_jobs.sources.executed.programs import program_executor
         from spark_jobs.sources.generated.worker import work_for
 
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, stopping.set)
-        await work_for(open_catalogue(load_settings()), chosen, stopping)
+        await work_for(open_catalogue(load_settings()), chosen, stopping, executor=program_executor)
 
     asyncio.run(work())
 

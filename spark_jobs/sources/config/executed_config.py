@@ -14,24 +14,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from spark_jobs.sources.config.api_config import PagedSource, _Model
+from spark_jobs.sources.config.execution_config import ExecutionLimits
 from spark_jobs.sources.config.generated_config import Parents
-
-
-class ExecutionLimits(_Model):
-    """What a program may use; its processes together where nothing else is said."""
-
-    cpu_seconds: float = Field(5, gt=0, le=3600, description="of one call, of all its processes")
-    idle_seconds: float = Field(10, gt=0, description="with less than 1% of a core used, as a program that sleeps")
-    memory_bytes: int = Field(1_000_000_000, ge=1 << 24, description="of all processes")
-    address_bytes: int | None = Field(
-        None, ge=1 << 24, description="address space of each process; without it memory_bytes. Node and Java want more"
-    )
-    processes: int = Field(32, ge=2, description="processes and threads at a time")
-    folder_bytes: int = Field(64_000_000, ge=1 << 16, description="in /tmp, and as much in /dev/shm")
-    files: int = Field(10_000, ge=1, description="files in /tmp and /dev/shm")
-    file_bytes: int = Field(16_000_000, ge=1, description="of one file")
-    open_files: int = Field(256, ge=16, description="of each process")
-    output_bytes: int = Field(64_000, ge=1, description="of what a call prints, and of the value that it gives")
 
 
 class Trace(_Model):

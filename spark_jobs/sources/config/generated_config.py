@@ -21,6 +21,7 @@ from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.config.api_config import VARIABLE, PagedSource, _Model
+from spark_jobs.sources.config.execution_config import ProgramExecution
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 BEGIN_TEXT: Final = "\n\n----- the text begins -----\n"  # around a text that a judge is asked about
@@ -208,6 +209,10 @@ class GeneratedSource(PagedSource):
     )
     max_copied: float = Field(0.8, ge=0, le=1, description="largest share of an answer's runs of 8 words in its parent")
     max_longer: float = Field(5, gt=0, description="how many times as long as its parent an answer may be")
+    execute: ProgramExecution | None = Field(
+        None, description="execute the code of answers and let the model go on; the document is the whole conversation",
+        json_schema_extra={"affects_rows": False},
+    )  # fmt: skip
     budget: Budget = Field(Budget(), description="what it may cost", json_schema_extra={"affects_rows": False})
     asking: Asking = Field(
         Asking(), description="how hard the endpoint is asked", json_schema_extra={"affects_rows": False}
@@ -219,6 +224,13 @@ class GeneratedSource(PagedSource):
         names = Counter(template_of(one).name for one in self.templates)
         if twice := [name for name, count in names.items() if count > 1]:
             raise ValueError(f"templates: {twice[0]} is there twice; name one of them otherwise")
+        return self
+
+    @model_validator(mode="after")
+    def _conversations_end_when_cut(self) -> GeneratedSource:
+        """Refuse to go on from a cut answer: what was executed of it would be half a program."""
+        if self.execute is not None and self.on_cut != "drop":
+            raise ValueError(f"on_cut: {self.on_cut} is not for conversations (execute); raise endpoint.answer_tokens")
         return self
 
     @property

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.sources.config.executed_config import ExecutionLimits
+from spark_jobs.sources.config.execution_config import ExecutionLimits
 from spark_jobs.sources.executed.groups import CPU, FILES, MEMORY
 from spark_jobs.sources.executed.sandbox import IDLE, OUTPUT, TOOLS, Outcome, Program, interpreter_of, run
 

@@ -92,7 +92,7 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
         SetupError: the sandbox lacks something on this machine.
         InputError: the folder of packages is not there.
     """
-    with _written(bundle.files) as (folder, paths):
+    with written(bundle.files) as (folder, paths):
         is_ascii = all(map(str.isascii, paths))
         for document in bundle.documents:
             if document.path not in paths:
@@ -104,9 +104,9 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
 
 
 @contextmanager
-def _written(files: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
+def written(files: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
     """A folder with some files, that every user may read, and their paths. Those that lead out of it are left out."""
-    written = set[str]()
+    paths = set[str]()
     for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _LEFT_SECONDS:  # a new one may not be locked yet
@@ -122,8 +122,8 @@ def _written(files: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
             with suppress(OSError):  # a name that this file system does not take, a file where a folder has to be
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(text.encode(errors="surrogatepass"))
-                written.add(path)
-        yield folder, written
+                paths.add(path)
+        yield folder, paths
 
 
 @contextmanager
@@ -237,7 +237,7 @@ class _Python:
         self, asked: Mapping[str, Any], one: _Run, tools: Mapping[str, str], cpu_seconds: float, output_bytes: int
     ) -> Outcome:
         """Run the interpreter in the sandbox and ask it something."""
-        packages = package_folder(self._source)
+        packages = package_folder(self._source.environment)
         inside = {"/headrace/inside": str(_INSIDE), one.root: self._folder, **self._python.folders, **tools}
         if packages is not None:
             inside["/packages"] = packages

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from spark_jobs.sources.config.executed_config import ExecutionLimits
+from spark_jobs.sources.config.execution_config import ExecutionLimits
 
 CPU, MEMORY, FILES = "time_out", "memory", "files"
 """Reasons for which a group is stopped."""

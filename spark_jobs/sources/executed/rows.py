@@ -63,7 +63,7 @@ def _facts(source: ExecutedSource) -> dict[str, Any]:
     """What code is executed with: the interpreter's version, and those of the packages; or the command line."""
     if source.command:
         return {"command": list(source.command)}
-    return {"python": interpreter(source).version, "packages": _packages(package_folder(source))}
+    return {"python": interpreter(source).version, "packages": packages_in(package_folder(source.environment))}
 
 
 def interpreter(source: ExecutedSource) -> Interpreter:
@@ -71,15 +71,15 @@ def interpreter(source: ExecutedSource) -> Interpreter:
     return interpreter_of(source.python or sys.executable)
 
 
-def package_folder(source: ExecutedSource) -> str | None:
+def package_folder(environment: str | None) -> str | None:
     """The folder of packages that code may import; of a virtual environment that inside it."""
-    if source.environment is None:
+    if environment is None:
         return None
-    return str(next(Path(source.environment).glob("lib/python3*/site-packages"), source.environment))
+    return str(next(Path(environment).glob("lib/python3*/site-packages"), environment))
 
 
 @cache
-def _packages(folder: str | None) -> list[str]:
+def packages_in(folder: str | None) -> list[str]:
     """The distributions in a folder of packages.
 
     Raises:

@@ -29,7 +29,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.sources.config.executed_config import ExecutionLimits
+from spark_jobs.sources.config.execution_config import ExecutionLimits
 from spark_jobs.sources.executed.groups import CPU, Group, Layout, Watched, find_cgroups, group_for
 from spark_jobs.sources.executed.system_calls import seccomp_filter
 

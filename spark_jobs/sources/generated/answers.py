@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from spark_jobs.sources.config.generated_config import Template
 
+DETAIL_CHARACTERS: Final = 300  # of what an endpoint says of a fault
+_LEAST_WAIT: Final = 1.0  # where a 429 names no time
 _WORDS: Final = 8  # of a run that counts as copied
 _REPETITIVE: Final = 0.1  # bytes after compression, of those before
 _LEAST_BYTES: Final = 400  # below which short texts compress by chance
@@ -80,6 +84,35 @@ def answer_of(data: Any) -> Answer | str:
         count("prompt_tokens"),
         count("completion_tokens"),
     )
+
+
+def read_answer(status: int, data: bytes) -> Answer | str:
+    """The answer in a response, or what is wrong with it."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    if status != 200:
+        error = (
+            value.get("error", value) if isinstance(value, dict) else data[:DETAIL_CHARACTERS].decode(errors="replace")
+        )
+        said = error.get("message", error) if isinstance(error, dict) else error
+        return f"status {status}: {said}"
+    return "status 200, and no JSON" if value is None else answer_of(value)
+
+
+def seconds_to_wait(retry_after: str | None) -> float:
+    """Seconds that a header Retry-After asks for: a number, or a date."""
+    if retry_after is None:
+        return _LEAST_WAIT
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except ValueError:
+        return _LEAST_WAIT
 
 
 def judged(

@@ -9,6 +9,8 @@ What becomes of an attempt:
     401, 403, 404, a redirect  the run stops: no other request would do better
     400 and others             refused as `rejected`; sent again it would fail again
     an answer                  judged; one that was cut is never sent again unchanged (`on_cut`)
+    an answer with code, and   the code is executed in a thread of its own, and what it gave is the next request of the
+    `execute` is declared      conversation; it ends with an answer without code, a refused one, or so many rounds
 
 An answer is written down before its slot takes the next request, so a kill asks again at most what was in flight.
 """
@@ -17,22 +19,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import math
 import random
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.sources.config.api_config import header_secret_of
 from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
-from spark_jobs.sources.generated.answers import NOTHING, Answer, answer_of, judged
-from spark_jobs.sources.generated.attempts import AnswerStore, Attempt, Hold, Landed
-from spark_jobs.sources.generated.requests import Request, request_of
+from spark_jobs.sources.generated.answers import (
+    DETAIL_CHARACTERS,
+    NOTHING,
+    Answer,
+    judged,
+    read_answer,
+    seconds_to_wait,
+)
+from spark_jobs.sources.generated.attempts import AnswerStore, Attempt, Heard, Hold, Landed
+from spark_jobs.sources.generated.conversations import Execute, Executor, code_of, conversation_of
+from spark_jobs.sources.generated.requests import Request, Turn, next_request, request_of
 from spark_jobs.sources.generated.tasks import BudgetError, Taken, TaskQueue
+from spark_jobs.sources.generated.writing import Writer
 
 if TYPE_CHECKING:
     import aiohttp
@@ -40,14 +50,10 @@ if TYPE_CHECKING:
 _WAIT_STATUSES: Final = frozenset({429, 503, 529})
 _HOPELESS_STATUSES: Final = frozenset({401, 403, 404})
 _LONGEST_PAUSE: Final = 60.0
-_LEAST_WAIT: Final = 1.0  # where a 429 names no time
-_DETAIL_CHARACTERS: Final = 300
 _TELL_SECONDS: Final = 10.0
 _MOST_BYTES: Final = 64 << 20
 
 _LOOK_SECONDS: Final = 0.2  # between two looks for a task, where none waits
-
-_Writing = tuple[list[Attempt], list[Landed], "asyncio.Future[set[Hold]]"]
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +80,7 @@ class _Pending:
     @property
     def key(self) -> str:
         """By which its task knows it."""
-        return self.request.key if self.cut is None else self.cut.request.key
+        return self.request.first_key if self.cut is None else self.cut.request.key
 
 
 @dataclass
@@ -101,21 +107,27 @@ class Asker:
 
     def __init__(
         self, source: GeneratedSource, store: AnswerStore, tasks: TaskQueue, seed: int | None = None,
-        field: str = "source",
+        field: str = "source", executor: Executor | None = None,
     ) -> None:  # fmt: skip
-        """The seed is that of the pauses; the field is where the source is declared, for messages."""
+        """The seed is that of the pauses; the field is where the source is declared, for messages.
+
+        The executor is for sources that declare `execute`.
+        """
         self._source, self._store, self._tasks, self._field = source, store, tasks, field
         self._templates = {one.name: one for one in map(template_of, source.templates)}
         self._random = random.Random(seed)
         self._queue: asyncio.Queue[_Pending] = asyncio.Queue()
+        self._to_execute: asyncio.Queue[tuple[_Pending, Answer]] = asyncio.Queue()
+        self._executing = 0  # answers whose code waits for its execution, or is executed
+        self._executor = executor
+        self._execute: Execute | None = None
         self._leases: list[_Lease] = []
         self._open = 0  # requests that were taken and are not answered for good
         self._sent = 0  # requests in flight
         self._resume = self._next = 0.0
-        self._changed, self._waiting = asyncio.Event(), asyncio.Event()
-        self._to_write: list[_Writing] = []
-        self._finished: list[Taken] = []
-        self._ending = False
+        self._changed = asyncio.Event()
+        self._writer = Writer(store, tasks, self._lose)
+        self._is_short = False  # whether at the last look the budget had no room, and nobody held any of it
         self._renewal = asyncio.Lock()
         self._patience = math.inf  # until when what is in flight is waited for after a stop
         self._success = self._told = self._looked = 0.0
@@ -127,6 +139,7 @@ class Asker:
         Raises:
             ConfigError: the environment lacks the key.
             InputError: the tasks are of another declaration.
+            SetupError: code of answers is to be executed, which this machine does not hold.
         """
         import aiohttp
 
@@ -135,21 +148,24 @@ class Asker:
         timeout = aiohttp.ClientTimeout(total=self._source.asking.answer_seconds)
         connector = aiohttp.TCPConnector(limit=self._source.asking.at_once)
         self._success = self._told = time.monotonic()
+        at_once = 0 if self._source.execute is None else self._source.execute.at_once
+        pool = ThreadPoolExecutor(at_once or 1)  # a sandbox dies with the thread that started it
         async with aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector) as session:
             slots = [asyncio.create_task(self._slot(session)) for _ in range(self._source.asking.at_once)]
-            writer = asyncio.create_task(self._write())
+            writer = asyncio.create_task(self._writer.run())
             others = [asyncio.create_task(self._watch()), asyncio.create_task(self._keep())]
+            others += [asyncio.create_task(self._execute_code(pool)) for _ in range(at_once)]
             try:
                 await self._feed(more, (writer, *slots, *others))
             finally:
                 for task in (*slots, *others):
                     task.cancel()
                 await asyncio.gather(*slots, *others, return_exceptions=True)
-                self._ending = True
-                self._waiting.set()
+                self._writer.end()
                 await asyncio.gather(writer, return_exceptions=True)
                 for lease in self._leases:
                     self._tasks.give_back(lease.task.hold, [*lease.open.values(), *lease.task.rest])
+                pool.shutdown(wait=False, cancel_futures=True)
         return self.done
 
     def stop(self, reason: str, patience: float = math.inf) -> None:
@@ -185,11 +201,16 @@ class Asker:
         """Take a task, where one waits and the budget allows it."""
         began = time.monotonic()
         try:
-            taken = await asyncio.to_thread(self._tasks.take)
+            taken = await asyncio.to_thread(self._next_task)
         except BudgetError:
-            if not self._leases and not (await asyncio.to_thread(self._tasks.counts))[1]:
+            if self._leases or (await asyncio.to_thread(self._tasks.counts))[1]:
+                self._is_short = False
+            elif self._is_short:  # twice, for what others held may have come free between the two questions
                 self.stop(f"the budget is used up; raise {self._field}.budget to go on")
+            else:
+                self._is_short = True
             return False
+        self._is_short = False
         if taken is None:
             if began - self._looked > 1.0:
                 self._looked = began
@@ -197,12 +218,21 @@ class Asker:
             return False
         if not self._open:
             self._success = time.monotonic()
-        lease = _Lease(taken, {one.key: one for one in taken.requests}, began + self._tasks.lease_seconds)
+        lease = _Lease(taken, {one.first_key: one for one in taken.requests}, began + self._tasks.lease_seconds)
         self._leases.append(lease)
         for request in taken.requests:
             self._open += 1
-            self._queue.put_nowait(_Pending(request, lease))
+            self._let_go_on(_Pending(request, lease), taken.unexecuted.get(request.key))
         return True
+
+    def _next_task(self) -> Taken | None:
+        """Take a task; before the first of conversations it is looked whether code may be executed here at all."""
+        if self._source.execute is not None and self._execute is None:
+            if not self._tasks.waits():
+                return None
+            assert self._executor is not None
+            self._execute = self._executor(self._source.execute)
+        return self._tasks.take()
 
     async def _slot(self, session: aiohttp.ClientSession) -> None:
         """Ask one request after the other."""
@@ -266,7 +296,7 @@ class Asker:
                 while not response.content.at_eof() and len(data) < _MOST_BYTES:
                     data += await response.content.read(_MOST_BYTES)
             status, retry_after = response.status, response.headers.get("Retry-After")
-            found = _read(status, data)
+            found = read_answer(status, data)
             answer = found if isinstance(found, Answer) else None
             fault = "" if isinstance(found, Answer) else found
             if 300 <= status < 400:  # followed, it would take texts and key to where nobody declared them to go
@@ -276,15 +306,15 @@ class Asker:
             fault = f"no answer in {self._source.asking.answer_seconds:g} s" if isinstance(error, TimeoutError) else ""
             fault = fault or f"{type(error).__name__}: {error}"
         seconds = time.monotonic() - began
-        fault = fault[:_DETAIL_CHARACTERS]
+        fault = fault[:DETAIL_CHARACTERS]
         if answer is not None:
             await self._judge(pending, answer, seconds)
         elif status in _WAIT_STATUSES:
-            self._resume = max(self._resume, time.monotonic() + _wait_of(retry_after))
-            await self._note([Attempt(request.key, seconds, "waited", fault)])
+            self._resume = max(self._resume, time.monotonic() + seconds_to_wait(retry_after))
+            await self._writer.note([Attempt(request.key, seconds, "waited", fault)])
             self._queue.put_nowait(pending)
         elif status in _HOPELESS_STATUSES or 300 <= status < 400:
-            await self._note([Attempt(request.key, seconds, "rejected", fault)])
+            await self._writer.note([Attempt(request.key, seconds, "rejected", fault)])
             self.done.hopeless = True
             self.stop(f"{url}: {fault}; correct {self._field}.endpoint", patience=0)
         elif 400 <= status < 500:
@@ -295,7 +325,7 @@ class Asker:
             if pending.attempts >= self._source.asking.attempts:
                 await self._end(pending, attempt, "failed", fault)
                 return
-            await self._note([attempt])
+            await self._writer.note([attempt])
             longest = min(self._source.asking.backoff_seconds * 2 ** (pending.attempts - 1), _LONGEST_PAUSE)
             asyncio.get_running_loop().call_later(
                 self._random.uniform(longest / 2, longest), self._queue.put_nowait, pending
@@ -304,7 +334,7 @@ class Asker:
     async def _judge(self, pending: _Pending, answer: Answer, seconds: float) -> None:
         request, source = pending.request, self._source
         self._success = time.monotonic()
-        most = self._tasks.most_tokens(request)
+        most, detail = self._tasks.most_tokens(request), answer.refusal
         attempt = Attempt(request.key, seconds, "answered", answer.finish, answer, most)
         text, reason = judged(
             answer, self._templates[request.template], request.parent.text, source.max_copied, source.max_longer,
@@ -316,65 +346,96 @@ class Asker:
                 request.parent, self._templates[request.template], source.endpoint, request.sample, limit
             )
             if not await asyncio.to_thread(self._store.answered, [again.key]):  # else the limit was declared before
-                await self._note([attempt])
+                await self._writer.note([attempt])
                 said = "asked once more with twice the limit"
                 cut = Landed(request, answer, "", "cut", said, pending.lease.task.hold)
                 self._queue.put_nowait(replace(pending, request=again, cut=cut))
                 return
-        await self._end(pending, attempt, reason, answer.refusal[:_DETAIL_CHARACTERS], answer, text)
+        if source.execute is not None:
+            served = answer.model, answer.fingerprint
+            if any((one.answer.model, one.answer.fingerprint) != served for one in request.turns):
+                reason = reason or "other_model"
+            if not reason:
+                await self._converse(pending, attempt, answer, source.execute.language)
+                return
+            detail = f"round {len(request.turns) + 1} {detail}".strip()
+        await self._end(pending, attempt, reason, detail[:DETAIL_CHARACTERS], answer, text)
+
+    async def _converse(self, pending: _Pending, attempt: Attempt, answer: Answer, language: str) -> None:
+        """Let the code of an answer be executed; with an answer without any a conversation is at its end."""
+        request = pending.request
+        if code_of(answer.text, language) is None:
+            whole, text, facts = conversation_of(request, request.turns, answer)
+            await self._end(pending, attempt, "", facts, whole, text)
+        elif await self._writer.note(
+            [attempt], turns=[Heard(request, Turn(request.key, answer), pending.lease.task.hold)]
+        ):
+            self._let_go_on(pending, answer)
+
+    def _let_go_on(self, pending: _Pending, answered: Answer | None = None) -> None:
+        """Let a request be sent, or the code of its answer be executed."""
+        if answered is None:
+            self._queue.put_nowait(pending)
+        else:
+            self._executing += 1
+            self._to_execute.put_nowait((pending, answered))
+
+    async def _execute_code(self, pool: ThreadPoolExecutor) -> None:
+        """Execute the code of one answer after the other, whose conversations go on with what it gave."""
+        config = self._source.execute
+        assert config is not None
+        while True:
+            pending, answer = await self._to_execute.get()
+            try:
+                code, execute = code_of(answer.text, config.language), self._execute
+                assert execute is not None
+                if not pending.lease.lost:
+                    said = await asyncio.get_running_loop().run_in_executor(pool, execute, code or "")
+                    await self._go_on(pending, Turn(pending.request.key, answer, *said), config.rounds)
+            finally:
+                self._executing -= 1
+                self._success = time.monotonic()
+
+    async def _go_on(self, pending: _Pending, turn: Turn, rounds: int) -> None:
+        """Ask on after an execution, where the budget allows it; after so many rounds a conversation is at its end."""
+        request, lease = pending.request, pending.lease
+        if len(request.turns) + 1 >= rounds:
+            whole, text, facts = conversation_of(request, (*request.turns, turn), None)
+            await self._end(pending, None, "", facts, whole, text)
+        elif await self._writer.note([], turns=[Heard(request, turn, lease.task.hold)]):
+            after = next_request(request, turn)
+            if await asyncio.to_thread(self._tasks.reserve, lease.task.hold, request, after):
+                self._let_go_on(_Pending(after, lease))
+            elif not lease.lost:
+                lease.task = replace(lease.task, rest=(*lease.task.rest, after))
+                self._close(pending)
 
     async def _end(
-        self, pending: _Pending, attempt: Attempt, reason: str, detail: str, answer: Answer = NOTHING, text: str = ""
-    ) -> None:
+        self, pending: _Pending, attempt: Attempt | None, reason: str, detail: str, answer: Answer = NOTHING,
+        text: str = "",
+    ) -> None:  # fmt: skip
         """Note what became of a request for good: a text, or the reason why there will be none."""
         lease = pending.lease
         ends = [Landed(pending.request, answer, text, reason, detail, lease.task.hold)]
         if pending.cut is not None:
             ends.insert(0, pending.cut)
-        if not await self._note([attempt], ends):
+        if not await self._writer.note([] if attempt is None else [attempt], ends):
             return
         for one in ends:
             if one.reason:
                 self.done.refused[one.reason] = self.done.refused.get(one.reason, 0) + 1
         self.done.accepted += not reason
+        self._close(pending)
+
+    def _close(self, pending: _Pending) -> None:
+        """Go on without a request, which is answered for good or goes back with its task."""
+        lease = pending.lease
         del lease.open[pending.key]
         self._open -= 1
         if not lease.open:
             self._leases.remove(lease)
-            self._finished.append(lease.task)
-            self._waiting.set()
+            self._writer.finish(lease.task)
         self._changed.set()
-
-    async def _note(self, attempts: list[Attempt], answers: list[Landed] | None = None) -> bool:
-        """Wait until attempts and answers are written; whether the answers were, which needs the task to be held."""
-        written: asyncio.Future[set[Hold]] = asyncio.get_running_loop().create_future()
-        self._to_write.append((attempts, answers or [], written))
-        self._waiting.set()
-        lost = await written
-        return not any(one.hold in lost for one in answers or ())
-
-    async def _write(self) -> None:
-        """Write what waits, all of it in one transaction, again and again until the end."""
-        while self._to_write or self._finished or not self._ending:
-            if not self._to_write and not self._finished:
-                self._waiting.clear()
-                await self._waiting.wait()
-            waiting, self._to_write = self._to_write, []
-            finished, self._finished = self._finished, []
-            lost = await asyncio.to_thread(self._save, waiting, finished)
-            self._lose(lost)
-            for *_, written in waiting:
-                if not written.done():
-                    written.set_result(lost)
-
-    def _save(self, waiting: list[_Writing], finished: list[Taken]) -> set[Hold]:
-        """Write attempts and answers, and remove finished tasks; gives the holds that are lost."""
-        attempts = [one for some, _, _ in waiting for one in some]
-        answers = [one for _, some, _ in waiting for one in some]
-        lost = self._store.write(attempts, answers) if waiting else set()
-        if finished:
-            self._tasks.finish(finished)
-        return lost
 
     async def _watch(self) -> None:
         """Stop where nothing succeeds for long, and say how far it came."""
@@ -382,39 +443,10 @@ class Asker:
         while True:
             await asyncio.sleep(min(1.0, silence / 4))
             now = time.monotonic()
-            if self._open and now - self._success > silence:
+            if self._open > self._executing and now - self._success > silence:
                 said = f"no answer succeeded for {silence:g} s; what is done stays, the next run goes on"
                 self.stop(said, patience=0)
             if now - self._told > _TELL_SECONDS:
                 self._told = now
                 refused = sum(self.done.refused.values())
                 _log.info("asked %d, accepted %d, refused %d", self.done.attempts, self.done.accepted, refused)
-
-
-def _read(status: int, data: bytes) -> Answer | str:
-    """The answer in a response, or what is wrong with it."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        value = None
-    if status != 200:
-        error = (
-            value.get("error", value) if isinstance(value, dict) else data[:_DETAIL_CHARACTERS].decode(errors="replace")
-        )
-        said = error.get("message", error) if isinstance(error, dict) else error
-        return f"status {status}: {said}"
-    return "status 200, and no JSON" if value is None else answer_of(value)
-
-
-def _wait_of(retry_after: str | None) -> float:
-    """Seconds that a header Retry-After asks for: a number, or a date."""
-    if retry_after is None:
-        return _LEAST_WAIT
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
-        return _LEAST_WAIT

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.generated.answers import NOTHING, Answer
-from spark_jobs.sources.generated.requests import Request
+from spark_jobs.sources.generated.requests import Request, Turn, next_request
 
 METADATA = sa.MetaData()
 _ANSWERS = sa.Table(
@@ -85,6 +86,16 @@ TASKS = sa.Table(
     sa.Column("expires", sa.BigInteger),  # in milliseconds since 1970, by the database's clock
     sa.Column("held_in", sa.BigInteger, nullable=False),  # tokens that its requests can cost at most, while it is taken
     sa.Column("held_out", sa.BigInteger, nullable=False),
+)
+_TURNS = sa.Table(
+    "headrace_turns",  # of conversations, all but the last answer of each
+    METADATA,
+    sa.Column("dataset", sa.String(64), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("parent_doc_id", sa.String(64), nullable=False),
+    sa.Column("answer", sa.Text, nullable=False),  # as JSON, escaped
+    sa.Column("output", sa.Text),  # null until the code of the answer was executed
+    sa.Column("status", sa.String(32), nullable=False),
 )
 _KEYS_AT_ONCE = 500
 _LOCKED_SECONDS = 60.0  # that a write waits for others; SQLite itself gives up after five
@@ -150,7 +161,7 @@ class Landed:
         answer: what came back.
         text: of the document; empty where there is none.
         reason: why there is none, else empty.
-        detail: the reason in the endpoint's words.
+        detail: the reason in the endpoint's words; of a document that is a conversation its facts, as JSON.
         hold: the task that it is of; it is written only while that is held.
     """
 
@@ -159,6 +170,14 @@ class Landed:
     text: str
     reason: str
     detail: str = ""
+    hold: Hold | None = None
+
+
+class Heard(NamedTuple):
+    """A turn of a conversation: of which request, and the task that it is of, while which is held it is written."""
+
+    request: Request
+    turn: Turn
     hold: Hold | None = None
 
 
@@ -184,8 +203,8 @@ class AnswerStore:
         self._make_totals()
 
     @until_reached
-    def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed]) -> set[Hold]:
-        """Note attempts and answers, together; gives the holds that are lost, whose answers were left out.
+    def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed], turns: Sequence[Heard] = ()) -> set[Hold]:
+        """Note attempts, answers and turns, together; gives the holds that are lost, whose answers were left out.
 
         Of those the attempts stay: they were paid for.
         """
@@ -206,7 +225,8 @@ class AnswerStore:
         paid = [one for one in attempts if one.outcome == "answered"]
         with self._engine.begin() as connection:
             self.lock(connection)
-            held = {one.hold for one in answers if one.hold is not None}
+            holds = {*(one.hold for one in answers), *(one.hold for one in turns)}
+            held = {one for one in holds if one is not None}
             lost = held - holds_of(connection, held)
             known = answered(connection, self.dataset, [one.request.key for one in answers])  # before a server went
             given = [self._row(one) for one in answers if one.hold not in lost and one.request.key not in known]
@@ -214,6 +234,10 @@ class AnswerStore:
                 connection.execute(sa.insert(_ATTEMPTS), tried)
             if given:
                 connection.execute(sa.insert(_ANSWERS), given)
+            for one in turns:
+                if one.hold not in lost:
+                    connection.execute(sa.delete(_TURNS).where(self._turns, _TURNS.c.key == one.turn.key))
+                    connection.execute(sa.insert(_TURNS), self._turn_row(one))
             accepted = sum(row["reason"] == "" for row in given)
             more = {
                 "accepted": TOTALS.c.accepted + accepted,
@@ -271,7 +295,7 @@ class AnswerStore:
         parent, answer = one.request.parent, one.answer
         return {
             "dataset": self.dataset,
-            "key": one.request.key,
+            "key": one.request.first_key,
             "template": one.request.template,
             "parent_dataset": parent.dataset,
             "parent_doc_id": parent.doc_id,
@@ -288,6 +312,36 @@ class AnswerStore:
             "tokens_out": answer.tokens_out,
             "landed": False,
         }
+
+    def _turn_row(self, one: Heard) -> dict[str, Any]:
+        turn = one.turn
+        return {
+            "dataset": self.dataset,
+            "key": turn.key,
+            "parent_doc_id": one.request.parent.doc_id,
+            "answer": json.dumps(asdict(turn.answer)),
+            "output": turn.output,
+            "status": turn.status,
+        }
+
+    def continued_in(
+        self, connection: sa.Connection, requests: Sequence[Request]
+    ) -> tuple[list[Request], dict[str, Answer]]:
+        """Where some conversations are: the requests to send next, and known answers whose code is to be executed."""
+        found, unexecuted, moved = list(requests), dict[str, Answer](), True
+        while moved:
+            some, moved = _TURNS.c.key.in_([one.key for one in found]), False
+            rows = connection.execute(sa.select(_TURNS).where(self._turns, some)).mappings()
+            turns = {
+                row["key"]: Turn(row["key"], Answer(**json.loads(row["answer"])), row["output"], row["status"])
+                for row in rows
+            }
+            for number, one in enumerate(found):
+                if (turn := turns.get(one.key)) is not None and turn.output is None:
+                    unexecuted[one.key] = turn.answer
+                elif turn is not None:
+                    found[number], moved = next_request(one, turn), True
+        return found, unexecuted
 
     @until_reached
     def answered(self, keys: Iterable[str]) -> set[str]:
@@ -370,14 +424,15 @@ class AnswerStore:
         """Forget all that was asked for the dataset and by its judges, or what was answered about some documents."""
         with self._engine.begin() as connection:
             if doc_ids is None:
-                for table in (_ANSWERS, _ATTEMPTS, TASKS, TOTALS):
+                for table in (_ANSWERS, _TURNS, _ATTEMPTS, TASKS, TOTALS):
                     own = table.c.dataset.startswith(f"{self.dataset}.", autoescape=True)
                     connection.execute(sa.delete(table).where(sa.or_(table.c.dataset == self.dataset, own)))
                 return
             wanted = sorted(doc_ids)
             for at in range(0, len(wanted), _KEYS_AT_ONCE):
-                some = _ANSWERS.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])
-                connection.execute(sa.delete(_ANSWERS).where(self._own, some))
+                for table in (_ANSWERS, _TURNS):
+                    some = table.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])
+                    connection.execute(sa.delete(table).where(table.c.dataset == self.dataset, some))
         self._count_again()
 
     @until_reached
@@ -403,6 +458,10 @@ class AnswerStore:
     @property
     def _own(self) -> sa.ColumnElement[bool]:
         return _ANSWERS.c.dataset == self.dataset
+
+    @property
+    def _turns(self) -> sa.ColumnElement[bool]:
+        return _TURNS.c.dataset == self.dataset
 
     @property
     def _totals(self) -> sa.ColumnElement[bool]:

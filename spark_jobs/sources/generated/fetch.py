@@ -26,6 +26,7 @@ from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
 from spark_jobs.sources.generated.asking import Asked, Asker
 from spark_jobs.sources.generated.attempts import AnswerStore
+from spark_jobs.sources.generated.conversations import Executor
 from spark_jobs.sources.generated.parents import ranked_parents, texts_of
 from spark_jobs.sources.generated.progress import progress_of
 from spark_jobs.sources.generated.requests import Request, parts_of, request_of
@@ -42,12 +43,18 @@ _log = logging.getLogger(__name__)
 
 
 def fetch_answers(
-    dataset: str, source: GeneratedSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
+    dataset: str,
+    source: GeneratedSource,
+    catalogue: Catalog,
+    objects: ObjectFolder,
+    wait_seconds: float,
+    executor: Executor | None = None,
 ) -> Asked:
-    """Ask for what a dataset lacks, and seal what was accepted.
+    """Ask for what a dataset lacks, and seal what was accepted; the executor is for a source with `execute`.
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.
+        SetupError: code of answers is to be executed, which this machine does not hold.
         InputError: the parents were not judged yet, or the catalogue has no database.
         LeaseError: another process is asking for the dataset, and goes on for longer than `wait_seconds`.
     """
@@ -60,7 +67,8 @@ def fetch_answers(
         store.reopen_failed()
         lacking, left = _open(source, store, 0)
         parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
-        done = asyncio.run(ask(source, store, tasks, _requests(catalogue, source, parents), sealed.seal_full))
+        wanted = _requests(catalogue, source, parents)
+        done = asyncio.run(ask(source, store, tasks, wanted, sealed.seal_full, executor=executor))
         sealed.seal()
     tell_outcome(source, store, done)
     return done
@@ -73,6 +81,7 @@ async def ask(
     wanted: Iterator[Request],
     land: Callable[[], str] = lambda: "",
     field: str = "source",
+    executor: Executor | None = None,
 ) -> Asked:
     """Put requests into the queue as workers take them, this process being one of them, until all are answered.
 
@@ -85,8 +94,9 @@ async def ask(
         wanted: the requests.
         land: called now and then, for answers that came; gives why to stop, else nothing.
         field: where the source is declared, for messages.
+        executor: makes what executes the code of answers.
     """
-    asker, ahead = Asker(source, store, tasks, field=field), max(_AHEAD, 4 * source.asking.at_once)
+    asker, ahead = Asker(source, store, tasks, field=field, executor=executor), max(_AHEAD, 4 * source.asking.at_once)
     more, exhausted, on_their_way = True, False, await asyncio.to_thread(tasks.clear)
     end, told = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
     working = asyncio.create_task(asker.work(lambda: more))
@@ -219,7 +229,7 @@ def _record(row: Mapping[str, Any]) -> dict[str, Any]:
         "answer_tokens": row["answer_tokens"],
     }
     known = {name: row[name] for name in ("fingerprint", "reasoning", "tokens_in", "tokens_out") if row[name]}
-    return {**record, **known}
+    return {**record, **known, **json.loads(row["detail"] or "{}")}
 
 
 def tell_outcome(source: GeneratedSource, store: AnswerStore, done: Asked) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.config.generated_config import ModelEndpoint, Template
+from spark_jobs.sources.generated.answers import Answer
 
 _BREAKS: Final = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?。！？])\s*"), re.compile(r"\s+"))
 
@@ -34,6 +35,23 @@ class Parent:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """An answer with code in a conversation, and what the code gave, which is the next message.
+
+    Attributes:
+        key: of the request that it answers.
+        answer: of the model.
+        output: what is said to the model of the execution; None before it.
+        status: of the program's exit, or why it was stopped.
+    """
+
+    key: str
+    answer: Answer
+    output: str | None = None
+    status: str = ""
+
+
+@dataclass(frozen=True)
 class Request:
     """What is sent.
 
@@ -43,6 +61,7 @@ class Request:
         parent: what it asks about.
         template: name of the template.
         sample: number of the answer to this body, from 0.
+        turns: of its conversation before it.
     """
 
     key: str
@@ -50,6 +69,12 @@ class Request:
     parent: Parent
     template: str
     sample: int = 0
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def first_key(self) -> str:
+        """The key of the first request of its conversation, by which its task and its document know it."""
+        return self.turns[0].key if self.turns else self.key
 
 
 def request_of(
@@ -68,8 +93,19 @@ def request_of(
     if template.answer_schema is not None:
         schema = {"name": template.name, "schema": template.answer_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    key = hashlib.sha256(canonical_json({"body": body, "sample": sample}).encode()).hexdigest()
-    return Request(key, body, parent, template.name, sample)
+    return Request(_key(body, sample), body, parent, template.name, sample)
+
+
+def next_request(request: Request, turn: Turn) -> Request:
+    """The request that goes on from a turn: all that was said before, the answer, and what its code gave."""
+    said = [{"role": "assistant", "content": turn.answer.text}, {"role": "user", "content": turn.output}]
+    body = {**request.body, "messages": [*request.body["messages"], *said]}
+    return replace(request, key=_key(body, request.sample), body=body, turns=(*request.turns, turn))
+
+
+def _key(body: dict[str, Any], sample: int) -> str:
+    text = canonical_json({"body": body, "sample": sample})
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def parts_of(dataset: str, doc_id: str, text: str, most_characters: int) -> Iterator[Parent]:

@@ -3,6 +3,7 @@
     python -m spark_jobs.sources.generated.stand_in --port 8000
     python -m spark_jobs.sources.generated.stand_in --port 8000 --fault throttle=.1 --fault cut=.05
     python -m spark_jobs.sources.generated.stand_in --port 8000 --judge because,therefore --unsteady .1
+    python -m spark_jobs.sources.generated.stand_in --port 8000 --code
 
 It writes words of the prompt, each after one that it follows there, so the same request has the same answer. Use vLLM
 (`vllm serve MODEL`) or SGLang (`python -m sglang.launch_server --model-path MODEL`) for one that means something.
@@ -47,7 +48,7 @@ class StandIn:
         seconds: float = 0.0,
         judge: Callable[[str], str] | None = None,
     ) -> None:
-        """Make faults at these rates, and answer after so many seconds; a judge writes the answer to a prompt."""
+        """Make faults at these rates, and answer after so many seconds; a judge writes the answer to a last message."""
         self.faults, self._random, self._seconds = dict(faults or {}), random.Random(seed), seconds
         self._judge = judge
         self.bodies: list[dict[str, Any]] = []
@@ -93,12 +94,13 @@ class StandIn:
         message = {"role": "assistant", "content": text, "refusal": "I cannot" if fault == "refused" else None}
         if fault == "reasoning":
             message["reasoning_content"] = "Let me think."
+        prompt_tokens = sum(len(one["content"].split()) for one in body["messages"])
         finish = "length" if fault in ("cut", "white_space") else "stop"
         made: dict[str, Any] = {
             "model": f"{body['model']}-2" if fault == "other_model" else body["model"],
             "system_fingerprint": "word-pairs",
             "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-            "usage": {"prompt_tokens": len(prompt.split()), "completion_tokens": len((text or "").split())},
+            "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": len((text or "").split())},
         }
         if fault == "no_usage":
             del made["usage"]
@@ -130,6 +132,16 @@ def counting_judge(words: Collection[str], unsteady: float = 0.0, seed: int = 0)
         return f"I count {count} of the words that matter.\nScore: {count}"
 
     return judge
+
+
+def write_code(message: str) -> str:
+    """A program with a fault; to what that gave a mended one, and to what the mended one gave a sentence about it."""
+    if found := re.search(r"exit status 0.*?Output:\n(\S+)", message, re.DOTALL):
+        return f"Added up, the numbers below the count of words give {found[1]}."
+    if found := re.search(r"range\((\d+)\)", message):
+        return f"The name is missing an m; this is mended.\n\n```python\nprint(sum(range({found[1]})))\n```"
+    count = len(message.split())
+    return f"I add up all numbers below the count of words.\n\n```python\nprint(su(range({count})))\n```"
 
 
 async def _slowly(request: web.Request, data: bytes, *, breaks: bool) -> web.StreamResponse:
@@ -168,6 +180,7 @@ def main() -> None:
     parser.add_argument("--fault", action="append", default=[], metavar="NAME=SHARE", help=", ".join(FAULTS))
     parser.add_argument("--judge", metavar="WORD,WORD,..", help="score texts by how many of these words they have")
     parser.add_argument("--unsteady", type=float, default=0.0, help="share of scores of the judge that are one off")
+    parser.add_argument("--code", action="store_true", help="write programs, and mend them by what they gave")
     given = parser.parse_args()
     faults = {}
     for one in given.fault:
@@ -176,6 +189,7 @@ def main() -> None:
             parser.error(f"--fault {one}: there is no {name}; there are {', '.join(FAULTS)}")
         faults[name] = float(share or 1)
     judge = counting_judge(given.judge.lower().split(","), given.unsteady) if given.judge else None
+    judge = write_code if given.code else judge
     web.run_app(
         application(StandIn(faults, seconds=given.seconds, judge=judge)), host="127.0.0.1", port=given.port, print=None
     )

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -23,6 +23,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.ledger.process import Process, this_process
 from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
+from spark_jobs.sources.generated.answers import Answer
 from spark_jobs.sources.generated.attempts import (
     METADATA,
     TASKS,
@@ -54,11 +55,13 @@ class Taken:
         hold: what tells that it is still held.
         requests: those to send, within the budget.
         rest: those of it that do not fit into the budget now; the task is given back with them.
+        unexecuted: by key, answers of conversations that came before, and whose code was not executed.
     """
 
     hold: Hold
     requests: tuple[Request, ...]
     rest: tuple[Request, ...] = ()
+    unexecuted: Mapping[str, Answer] = field(default_factory=dict)
 
 
 class TaskQueue:
@@ -137,14 +140,16 @@ class TaskQueue:
         return None
 
     def _hold(self, connection: sa.Connection, number: int, requests: list[Request]) -> Taken:
-        """Give a task a token, with as many of its requests as fit into the budget."""
-        held = sa.func.coalesce(sa.func.sum(TASKS.c.held_in), 0), sa.func.coalesce(sa.func.sum(TASKS.c.held_out), 0)
-        others_in, others_out = connection.execute(sa.select(*held).where(self._own, TASKS.c.number != number)).one()
+        """Give a task a token, with as many of its requests as fit into the budget; conversations go on."""
+        unexecuted = dict[str, Answer]()
+        if self._source.execute is not None:
+            requests, unexecuted = self._store.continued_in(connection, requests)
+        others_in, others_out = self._held(connection, TASKS.c.number != number)
         spent = self._store.totals_in(connection)
         held_in = held_out = count = 0
         for request in requests:
             more_in, more_out = self.most_tokens(request)
-            if not self._fits(spent, int(others_in) + held_in + more_in, int(others_out) + held_out + more_out):
+            if not self._fits(spent, others_in + held_in + more_in, others_out + held_out + more_out):
                 break
             held_in, held_out, count = held_in + more_in, held_out + more_out, count + 1
         if not count:
@@ -153,12 +158,33 @@ class TaskQueue:
         values: dict[str, Any] = {"host": me.host, "scope": me.scope, "pid": me.pid, "started": me.start}
         values |= {"token": token, "held_in": held_in, "held_out": held_out, "expires": self._expiry}
         connection.execute(sa.update(TASKS).where(TASKS.c.number == number).values(values))
-        return Taken(Hold(number, token), tuple(requests[:count]), tuple(requests[count:]))
+        return Taken(Hold(number, token), tuple(requests[:count]), tuple(requests[count:]), unexecuted)
+
+    @until_reached
+    def reserve(self, hold: Hold, before: Request, after: Request) -> bool:
+        """Reserve for the next request of a conversation, in place of the one before; whether it fits, and is held."""
+        less, most = self.most_tokens(before), self.most_tokens(after)
+        more_in, more_out = most[0] - less[0], most[1] - less[1]
+        with self._engine.begin() as connection:
+            self._store.lock(connection)
+            held_in, held_out = self._held(connection)
+            fits = self._fits(self._store.totals_in(connection), held_in + more_in, held_out + more_out)
+            if not fits or not holds_of(connection, {hold}):
+                return False
+            values = {"held_in": TASKS.c.held_in + more_in, "held_out": TASKS.c.held_out + more_out}
+            connection.execute(sa.update(TASKS).where(TASKS.c.number == hold.number).values(values))
+            return True
+
+    def _held(self, connection: sa.Connection, *which: sa.ColumnElement[bool]) -> tuple[int, int]:
+        """Tokens that are reserved by tasks."""
+        held = (sa.func.coalesce(sa.func.sum(TASKS.c[name]), 0) for name in ("held_in", "held_out"))
+        held_in, held_out = connection.execute(sa.select(*held).where(self._own, *which)).one()
+        return int(held_in), int(held_out)
 
     def most_tokens(self, request: Request) -> tuple[int, int]:
         """The most tokens of prompts and answers that a request can cost: a token is a byte or more."""
         size = sum(len(message["content"].encode(errors="replace")) for message in request.body["messages"])
-        prompt, answer = size + _MARK_TOKENS, int(request.body["max_tokens"])
+        prompt, answer = size + _MARK_TOKENS * (1 + len(request.turns)), int(request.body["max_tokens"])
         # A cut answer is asked for once more, with twice the limit.
         return (2 * prompt, 3 * answer) if self._source.on_cut == "raise_limit_once" else (prompt, answer)
 
@@ -231,7 +257,7 @@ class TaskQueue:
         numbers = {parent: number for number, parent in enumerate(parents)}
         payload = {
             "parents": [(one.dataset, one.doc_id, one.text, one.start, one.end) for one in parents],
-            "requests": [(numbers[one.parent], one.template, one.sample, one.key) for one in requests],
+            "requests": [(numbers[one.parent], one.template, one.sample, one.first_key) for one in requests],
         }
         return {"requests": len(requests), "payload": json.dumps(payload)}  # escaped: databases refuse NUL, surrogates
 

@@ -17,6 +17,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.generated_config import GeneratedSource
 from spark_jobs.sources.generated.asking import Asked, Asker
 from spark_jobs.sources.generated.attempts import AnswerStore
+from spark_jobs.sources.generated.conversations import Executor
 from spark_jobs.sources.generated.tasks import LEASE_SECONDS, TaskQueue
 
 _LOOK_SECONDS: Final = 1.0
@@ -30,12 +31,14 @@ async def work_for(
     sources: Mapping[str, GeneratedSource],
     stopping: asyncio.Event,
     lease_seconds: float = LEASE_SECONDS,
+    executor: Executor | None = None,
 ) -> None:
     """Take and ask tasks of some datasets until told to stop; then what is left of them is given back.
 
     Raises:
         ConfigError: the environment lacks the key of an endpoint.
         InputError: the catalogue has no database, a task is of another declaration, or no endpoint takes the key.
+        SetupError: code of answers is to be executed, which this machine does not hold.
     """
     stores = {name: AnswerStore(catalogue, name) for name in sources}
     queues = {name: TaskQueue(catalogue, name, source, lease_seconds) for name, source in sources.items()}
@@ -43,7 +46,8 @@ async def work_for(
         if (name := await asyncio.to_thread(_next, queues)) is None:
             await _pause(stopping)
             continue
-        done = await _work(Asker(sources[name], stores[name], queues[name]), name, queues, stopping)
+        asker = Asker(sources[name], stores[name], queues[name], executor=executor)
+        done = await _work(asker, name, queues, stopping)
         if done.hopeless:
             del queues[name]
         if not queues:

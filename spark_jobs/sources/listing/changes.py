@@ -137,9 +137,10 @@ def _looked_at_too(
 def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
     """Fetch what an API has, a model writes or code gives, so that `discover` can list it."""
     if isinstance(config.source, GeneratedSource):
+        from spark_jobs.sources.executed.programs import program_executor
         from spark_jobs.sources.generated.fetch import fetch_answers
 
-        fetch_answers(config.dataset, config.source, catalogue, objects, wait_seconds)
+        fetch_answers(config.dataset, config.source, catalogue, objects, wait_seconds, program_executor)
     elif isinstance(config.source, ExecutedSource):
         from spark_jobs.sources.executed.fetch import fetch_executions
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.sources.config.executed_config import ExecutionLimits
+from spark_jobs.sources.config.execution_config import ExecutionLimits
 from spark_jobs.sources.executed import attacks, groups, sandbox
 from spark_jobs.sources.executed.attacks import INSIDE, check, require_sandbox
 from spark_jobs.sources.executed.sandbox import Outcome, Program, interpreter_of, run

@@ -1,0 +1,66 @@
+"""Write attempts, answers and turns as they come: what waits goes into one transaction, and each waits for its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+
+from spark_jobs.sources.generated.attempts import AnswerStore, Attempt, Heard, Hold, Landed
+from spark_jobs.sources.generated.tasks import Taken, TaskQueue
+
+_Writing = tuple[Sequence[Attempt], Sequence[Landed], Sequence[Heard], "asyncio.Future[set[Hold]]"]
+
+
+class Writer:
+    """Writes for one worker, one transaction after the other."""
+
+    def __init__(self, store: AnswerStore, tasks: TaskQueue, lose: Callable[[Collection[Hold]], None]) -> None:
+        """`lose` is told of tasks that others have by now, whose answers were left out."""
+        self._store, self._tasks, self._lose = store, tasks, lose
+        self._to_write: list[_Writing] = []
+        self._finished: list[Taken] = []
+        self._waiting, self._ending = asyncio.Event(), False
+
+    async def note(
+        self, attempts: Sequence[Attempt], answers: Sequence[Landed] = (), turns: Sequence[Heard] = ()
+    ) -> bool:
+        """Wait until these are written; whether answers and turns were, which needs their task to be held."""
+        written: asyncio.Future[set[Hold]] = asyncio.get_running_loop().create_future()
+        self._to_write.append((attempts, answers, turns, written))
+        self._waiting.set()
+        lost = await written
+        return lost.isdisjoint([*(one.hold for one in answers), *(one.hold for one in turns)])
+
+    def finish(self, task: Taken) -> None:
+        """Let a task be removed."""
+        self._finished.append(task)
+        self._waiting.set()
+
+    def end(self) -> None:
+        """Let `run` end once all is written."""
+        self._ending = True
+        self._waiting.set()
+
+    async def run(self) -> None:
+        """Write what waits, again and again until the end."""
+        while self._to_write or self._finished or not self._ending:
+            if not self._to_write and not self._finished:
+                self._waiting.clear()
+                await self._waiting.wait()
+            waiting, self._to_write = self._to_write, []
+            finished, self._finished = self._finished, []
+            lost = await asyncio.to_thread(self._save, waiting, finished)
+            self._lose(lost)
+            for *_, written in waiting:
+                if not written.done():
+                    written.set_result(lost)
+
+    def _save(self, waiting: list[_Writing], finished: list[Taken]) -> set[Hold]:
+        """Write attempts, answers and turns, and remove finished tasks; gives the holds that are lost."""
+        attempts = [one for some, _, _, _ in waiting for one in some]
+        answers = [one for _, some, _, _ in waiting for one in some]
+        turns = [one for _, _, some, _ in waiting for one in some]
+        lost = self._store.write(attempts, answers, turns) if waiting else set()
+        if finished:
+            self._tasks.finish(finished)
+        return lost

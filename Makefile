@@ -28,7 +28,7 @@ setup-spark: ## what runs on Spark need too: Java if there is none, jars
 demo: setup ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
 	@.venv/bin/headrace demo $(ARGS)
 
-experiment: setup ## filtered against raw: twenty small models on texts of this machine, 15 minutes (docs/experiments.md)
+experiment: setup ## filtered against raw: twenty small models on texts of this machine, ten minutes (docs/experiments.md)
 	@$(PYTHON) examples/experiment.py
 
 test: lint setup-spark ## all checks and the tests of the default tier (ARGS= for pytest)

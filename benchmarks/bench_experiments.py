@@ -92,7 +92,8 @@ def trained(job: tuple[int, str, int, float, int, int]) -> tuple[tuple[int, str,
     rows, numbers = windows(some, seed)
     run = TrainingRun(SHAPES["proxy_1m"], VOCABULARY, WINDOW, budget, rate, weight_seed=seed, device=DEVICE, threads=1)
     model = network_of(run, train(rows_of(rows, numbers, 16), run).weights)
-    return (comparison, arm, seed, rate), score_documents(model, ids[:HELD_OUT], sizes[:HELD_OUT]).bits_per_byte
+    held = HELD_OUT if budget > 10_000 else 3
+    return (comparison, arm, seed, rate), score_documents(model, ids[:held], sizes[:held]).bits_per_byte
 
 
 def verdicts(
@@ -163,6 +164,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.small:
         given.comparisons, given.budget_tokens, given.seeds, given.megabytes = 1, 5_000, 2, 1
+        given.rates = given.rates[:1]
     parts = given.part or ["speed", "verdicts"]
     if "speed" in parts:
         for line in speed(0.5 if given.small else 10.0, given.megabytes << 20):

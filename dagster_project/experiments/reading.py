@@ -96,7 +96,7 @@ def rows_of(
     """The rows of a blend until so many tokens of documents were given; what they are is noted in `contents`.
 
     Documents that are left out are taken out of their rows, the others closed up to the left. Rows change places in
-    groups of 256 by the seed `order`. The last group may go over the budget by less than itself.
+    groups of 256 by the seed `order`. The last row may go over the budget.
 
     Raises:
         CommandError: the blend ends before the budget, or almost all of it is left out.
@@ -115,19 +115,20 @@ def rows_of(
                 "budget; lower the budget, or let its sources go round (max_epochs: 0)"
             )
         batch = reader.gather(at, count)
-        ids, numbers, doc_ids, tokens = _laid_out(batch, left_out, window.padding_id, skipped)
+        ids, numbers, documents, row_of, tokens = _laid_out(batch, left_out, window.padding_id, skipped)
         kept = np.random.default_rng([order, at]).permutation(np.flatnonzero(tokens))
+        kept = kept[: np.searchsorted(np.cumsum(tokens[kept]), budget - contents.tokens) + 1]
         empty = empty + 1 if not len(kept) else 0
         if empty >= _MOST_EMPTY:
             raise CommandError(f"experiment: blend {blend_id[:12]}: almost all of its documents are held out")
-        names = np.array(batch.source_names)[batch.sources]
+        names = np.array(batch.source_names)[batch.sources[kept]]
         for name in batch.source_names:
-            contents.sources[name] += int(tokens[names == name].sum())
+            contents.sources[name] += int(tokens[kept][names == name].sum())
             source_rows[name] += int((names == name).sum())
-        given = Rows(contents.rows, ids[kept], numbers[kept], int(tokens.sum()))
+        given = Rows(contents.rows, ids[kept], numbers[kept], int(tokens[kept].sum()))
         digest.update(given.input_ids.astype("<u4").tobytes())
         digest.update(given.document_ids.astype("<i4").tobytes())
-        seen.append(doc_ids)
+        seen.append(documents[np.isin(row_of, kept)])
         contents.tokens += given.tokens
         contents.rows += len(kept)
         at += count
@@ -142,8 +143,8 @@ def rows_of(
 
 def _laid_out(
     batch: RowBatch, left_out: Mapping[str, str], padding_id: int, skipped: dict[str, str]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64]]:
-    """Ids and numbers of documents of each row, hashes of the documents that stay, and tokens of each row."""
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
+    """Ids and numbers of documents of each row, hashes and rows of the documents that stay, and tokens of each row."""
     layout = WindowLayout(batch)
     ids, numbers = layout.input_ids.copy(), layout.document_ids.copy()
     ends = np.cumsum(batch.doc_id_lengths)
@@ -160,4 +161,4 @@ def _laid_out(
         ids[row, :count], numbers[row, :count] = ids[row][stays], numbers[row][stays]
         ids[row, count:], numbers[row, count:] = padding_id, -1
     hashed = [int(doc_id[:16], 16) for doc_id, is_gone in zip(doc_ids, gone, strict=True) if not is_gone]
-    return ids, numbers, np.array(hashed, np.uint64), (numbers >= 0).sum(axis=1)
+    return ids, numbers, np.array(hashed, np.uint64), row_of[~gone], (numbers >= 0).sum(axis=1)

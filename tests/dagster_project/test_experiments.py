@@ -127,13 +127,12 @@ def test_rows_are_without_what_is_left_out_and_end_at_the_budget(catalogue: Cata
         if name not in gone
     )
     assert tokens and not tokens - written
-    assert contents.tokens == sum(rows.tokens for rows in read) and 3000 <= contents.tokens < 3000 + 256 * 16
-    assert contents.left_out["near"] > 50 and contents.digest
+    assert contents.tokens == sum(rows.tokens for rows in read) and 3000 <= contents.tokens < 3000 + 16
+    assert contents.left_out["near"] > 50 and contents.digest and len(contents.documents) > 100
     again, other = Contents(), Contents()
     list(rows_of(catalogue, blend, gone, 3000, 0, again))
     list(rows_of(catalogue, blend, gone, 3000, 1, other))
     assert again.digest == contents.digest != other.digest
-    assert np.array_equal(other.documents, contents.documents)
     joined = read[0].cut(0, 3).followed_by(read[0].cut(3, 7))
     assert isinstance(joined, Rows) and np.array_equal(joined.input_ids, read[0].input_ids[:7])
     with pytest.raises(CommandError, match="almost all"):

@@ -40,6 +40,7 @@ class ExecutedSource(PagedSource):
         ("doctests", "tests", "generated"), min_length=1, description="which calls of Python's functions are made"
     )
     generated_each: int = Field(5, ge=1, le=1000, description="most generated inputs of a function")
+    calls_each: int = Field(200, ge=1, description="most calls of a document; the rest is a row with that reason")
     python: str | None = Field(None, description="interpreter that runs them; without it the worker's own")
     environment: str | None = Field(
         None, description="folder of packages that code may import, beside the standard library and its repository"

@@ -158,13 +158,17 @@ class _Python:
         document, source = self._document, self._source
         if collected.error:
             return [row_of(document, source, None, "not_importable", collected.error)]
-        asked = list(enumerate(call.statements for call in collected.calls))
+        calls, beyond = collected.calls[: source.calls_each], collected.calls[source.calls_each :]
+        asked = list(enumerate(call.statements for call in calls))
         runs: list[dict[int, Result]] = []
         for number in range(source.runs):
             runs.append(self._make(asked, self._run(number)))
             asked = [one for one in asked if not runs[-1][one[0]].reason]
         rows = []
-        for number, call in enumerate(collected.calls):
+        if beyond:
+            said = f"{len(beyond)} calls beyond calls_each: {source.calls_each}"
+            rows.append(row_of(document, source, ["", "too_many"], "too_many", said))
+        for number, call in enumerate(calls):
             result = agreed([done[number] for done in runs if number in done])
             rows.append(call_row(document, self._repository, source, call, result))
         for one in collected.skipped:
@@ -172,7 +176,7 @@ class _Python:
             rows.append(row_of(document, source, [one.function, ""], "no_inputs", one.detail, span))
         reason = "executed" if collected.calls or collected.skipped else "no_functions"
         unique = {row.request.key: row for row in reversed(rows)}
-        return [*reversed(unique.values()), row_of(document, source, None, reason, f"{len(collected.calls)} calls")]
+        return [*reversed(unique.values()), row_of(document, source, None, reason, f"{len(calls)} calls")]
 
     def _run(self, number: int) -> _Run:
         """A run; without a sandbox all are in the folder itself."""

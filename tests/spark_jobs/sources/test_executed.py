@@ -378,6 +378,14 @@ def test_a_module_that_takes_the_watch_away_is_stopped_once() -> None:
     assert os.times().children_user - began < 20
 
 
+def test_calls_beyond_the_bound_of_a_document_are_one_row() -> None:
+    """A document of thousands of endless tests holds no slot for days."""
+    rows = executed("".join(f"def test_{n}(): pass\n" for n in range(9)), declared(calls_each=4))
+    assert [row.reason for row in rows].count("") == 4
+    (beyond,) = [row for row in rows if row.reason == "too_many"]
+    assert beyond.detail == "5 calls beyond calls_each: 4"
+
+
 @pytest.mark.parametrize("path", ["../module.py", "/module.py", "a\0.py", "x" * 300 + ".py"])
 @pytest.mark.parametrize("fields", [{}, {"command": ("cat", "{file}"), "calls": ("tests",)}])
 def test_a_document_whose_path_no_file_can_have_is_a_row(path: str, fields: dict[str, Any]) -> None:

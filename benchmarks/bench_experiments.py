@@ -11,7 +11,6 @@ SciPy and tokenizers alone.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import sysconfig
@@ -22,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import command
 import numpy as np
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -152,7 +152,7 @@ def _device() -> str:
 
 def main() -> None:
     """Run the parts asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("--part", choices=["verdicts", "speed"], action="append")
     parser.add_argument("--comparisons", type=int, default=40)
     parser.add_argument("--budget-tokens", type=int, default=300_000)
@@ -160,11 +160,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[3e-3, 3e-4])
     parser.add_argument("--processes", type=int, default=8 if DEVICE == "cuda" else 2)
     parser.add_argument("--megabytes", type=int, default=60)
-    parser.add_argument("--small", action="store_true", help="little of everything, in seconds")
-    given = parser.parse_args()
-    if given.small:
-        given.comparisons, given.budget_tokens, given.seeds, given.megabytes = 1, 5_000, 2, 1
-        given.rates = given.rates[:1]
+    given = command.read(parser, comparisons=1, budget_tokens=5_000, seeds=2, rates=[3e-3], megabytes=1)
     parts = given.part or ["speed", "verdicts"]
     if "speed" in parts:
         for line in speed(0.5 if given.small else 10.0, given.megabytes << 20):

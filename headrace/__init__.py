@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from blender_service.client import connect as connect_blender
     from blender_service.exceptions import BlenderError
     from blender_service.torch import DENSE, Batch, BlendDataset
-    from dagster_project.components import Blend, Corpus, Dataset, Model
+    from dagster_project.components import Blend, Corpus, Dataset, Experiment, Model
     from dagster_project.definitions import load_project
     from dagster_project.inspect.opened_lake import OpenedLake, connect
     from dagster_project.table_asset import table_asset

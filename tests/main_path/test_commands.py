@@ -16,7 +16,9 @@ from tests.main_path.commands import leaves, told, write_project
 from tests.main_path.services import PASSWORD, free_port, lake_environment, object_store, postgres, wait_until
 from tests.main_path.standalone import standalone
 
-APART = {("serve",), ("ui",), ("demo",), ("lake", "relocate")}  # the last: test_restore.py
+# Others: test_restore.py, test_workers.py, test_experiments.py (the last trains).
+APART = {("serve",), ("ui",), ("demo",), ("lake", "relocate"), ("worker",), ("mix", "fit")}
+APART |= {("experiment", verb) for verb in ("plan", "run", "compare", "list")}
 
 
 def test_no_command_is_forgotten() -> None:

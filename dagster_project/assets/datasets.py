@@ -203,7 +203,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
 
 
 def _asked(declared: DatasetDeclaration) -> Callable[[Catalog], Mapping[str, Any]] | None:
-    """Gives, of a dataset that a model writes, what was asked of it and what it cost."""
+    """Facts of a generated dataset for its page: answers, reasons, tokens, price; None for other datasets."""
     if declared.source.get("kind") != "generated":
         return None
 

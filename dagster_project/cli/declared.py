@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from spark_jobs.sources.config.generated_config import Budget
 
 DATASET, CORPUS = COMPONENTS[:2]
+EXPERIMENT = COMPONENTS[-1]
+_NEEDED: dict[str, dict[str, type]] = {
+    DATASET: {"name": str, "source": dict},
+    CORPUS: {"name": str, "datasets": list},
+    EXPERIMENT: {"name": str},
+}
 
 
 def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
@@ -31,9 +37,8 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
         if component_type(content) != component:
             continue
         attributes = content.get("attributes")
-        needed = {DATASET: {"name": str, "source": dict}, CORPUS: {"name": str, "datasets": list}}[component]
         attributes = attributes if isinstance(attributes, dict) else {}
-        for field, kind in needed.items():
+        for field, kind in _NEEDED[component].items():
             if not isinstance(attributes.get(field), kind):
                 raise CommandError(
                     f"{short_path(file)}: attributes: {field} is missing, or no {kind.__name__}; mend the file"

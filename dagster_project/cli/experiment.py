@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.diagnosis import component_type, read_yaml
+from dagster_project.cli.declared import EXPERIMENT, declarations
 from dagster_project.cli.output import print_table
-from dagster_project.cli.project import project_folder
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -127,11 +125,7 @@ def _declared(name: str) -> ExperimentDeclaration:
     """
     from dagster_project.experiments.declaration import declare_experiment
 
-    found: dict[str, tuple[Path, dict[str, object]]] = {}
-    for file in sorted(project_folder().defs.glob("**/defs.yaml")):
-        content = read_yaml(file)
-        if component_type(content) == "headrace.Experiment":
-            found[str(content["attributes"].get("name"))] = (file, content["attributes"])
+    found = {str(attributes["name"]): (file, attributes) for file, attributes in declarations(EXPERIMENT)}
     if name not in found:
         raise CommandError(f"experiment {name} is not declared{nearest(name, found)}; see docs/experiments.md")
     file, attributes = found[name]

@@ -88,9 +88,9 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     from dagster_project.inspect.lake.lake_status import lake_status, read_thresholds
 
     catalogue = open_catalogue(load_settings())
-    from spark_jobs.sources.generated.progress import progress
+    from spark_jobs.sources.generated.attempts import datasets_with_answers
 
-    there = {space[0] for space in catalogue.list_namespaces()} | set(progress(catalogue))
+    there = {space[0] for space in catalogue.list_namespaces()} | set(datasets_with_answers(catalogue))
     for name in namespaces:
         if name not in there:
             raise CommandError(f"namespace {name} is not in the lake{nearest(name, there)}")

@@ -25,11 +25,12 @@ from pyiceberg.catalog import Catalog
 from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.declaration import ExperimentDeclaration
-from dagster_project.experiments.held_out import Excluded, HeldOutSet, datasets_of, excluded_documents, read_sets
+from dagster_project.experiments.declaration import ExperimentDeclaration, Variant
+from dagster_project.experiments.held_out import HeldOutSet, datasets_of, excluded_documents, read_sets
 from dagster_project.experiments.reading import Contents, blend_of, rows_of
 from dagster_project.experiments.records import known_rows, record
 from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.lake.run.materialize import git_commit
 from spark_jobs.lake.session.settings import LakeSettings
 from spark_jobs.progress import tell
 
@@ -65,10 +66,19 @@ class Experiment:
         CommandError: variants differ in what has to be equal, or a set has no text.
     """
 
-    def __init__(self, declared: ExperimentDeclaration, catalogue: Catalog, settings: LakeSettings) -> None:
-        self.declared, self.catalogue, self._settings = declared, catalogue, settings
+    def __init__(
+        self,
+        declared: ExperimentDeclaration,
+        catalogue: Catalog,
+        settings: LakeSettings,
+        variants: Mapping[str, Variant] | None = None,
+    ) -> None:
+        """Other variants than the declared ones may be given."""
+        self.declared, self.catalogue, self.settings = declared, catalogue, settings
+        self.variants = declared.variants if variants is None else variants
         self._blender = Blender(catalogue)
-        self.variants = dict(declared.variants)
+        self._blends: dict[tuple[str, int], str] = {}
+        self._budgets: dict[str, int] = {}
         self._contents: dict[tuple[str, int], Contents] = {}
 
     @cached_property
@@ -77,8 +87,8 @@ class Experiment:
         return read_sets(self.catalogue, self.declared.held_out)
 
     @cached_property
-    def excluded(self) -> Excluded:
-        """The documents that no variant is trained on."""
+    def excluded(self) -> dict[str, str]:
+        """The documents that no variant is trained on, with the reason."""
         tables = {
             pin.table for name in self.variants for pin in self._blender.head(self.blend(name, 0)).pins().values()
         }
@@ -87,7 +97,9 @@ class Experiment:
 
     def blend(self, name: str, seed: int) -> str:
         """The id of the blend of a variant under a seed."""
-        return blend_of(self._blender, name, self.variants[name], seed)
+        if (name, seed) not in self._blends:
+            self._blends[name, seed] = blend_of(self._blender, name, self.variants[name], seed)
+        return self._blends[name, seed]
 
     def window(self, name: str) -> WindowFacts:
         """Window and tokenizer of a variant."""
@@ -112,9 +124,13 @@ class Experiment:
                 raise CommandError(f"{where} have different tokenizers; give budget_bytes in place of budget_tokens")
 
     def budget(self, name: str) -> int:
-        """Tokens of a run of a variant; a budget in bytes is turned into them by the held-out texts."""
-        if self.declared.budget_tokens is not None:
-            return self.declared.budget_tokens
+        """Tokens of a run of a variant."""
+        if name not in self._budgets:
+            self._budgets[name] = self.declared.budget_tokens or self._tokens_of_bytes(name)
+        return self._budgets[name]
+
+    def _tokens_of_bytes(self, name: str) -> int:
+        """A budget in bytes, turned into tokens by the held-out texts."""
         assert self.declared.budget_bytes is not None
         from dagster_project.inspect.documents.blend_rows import tokenizer_of
 
@@ -131,9 +147,7 @@ class Experiment:
         if (name, seed) not in self._contents:
             tell(f"reading variant {name}, seed {seed}")
             made = Contents()
-            for _ in rows_of(
-                self.catalogue, self.blend(name, seed), self.excluded.reasons, self.budget(name), seed, made
-            ):
+            for _ in rows_of(self.catalogue, self.blend(name, seed), self.excluded, self.budget(name), seed, made):
                 pass
             self._contents[name, seed] = made
         return self._contents[name, seed]
@@ -190,12 +204,16 @@ class Experiment:
 
     def key(self, run: Run) -> str:
         """What decides the scores of a run."""
-        sets = {one.name: one.digest for one in self.sets}
-        files = {
-            name: hashlib.sha256(one.file.read_bytes()).hexdigest() for name, one in self.declared.questions.items()
+        return hashlib.sha256(canonical_json({"run": self.run_key(run), **self._measures}).encode()).hexdigest()
+
+    @cached_property
+    def _measures(self) -> dict[str, dict[str, str]]:
+        """Digests of the sets and files that runs are measured by."""
+        files = self.declared.questions.items()
+        return {
+            "sets": {one.name: one.digest for one in self.sets},
+            "questions": {name: hashlib.sha256(one.file.read_bytes()).hexdigest() for name, one in files},
         }
-        what = {"run": self.run_key(run), "sets": sets, "questions": files}
-        return hashlib.sha256(canonical_json(what).encode()).hexdigest()
 
     def missing(self) -> list[Run]:
         """The runs that have no row yet."""
@@ -209,17 +227,15 @@ class Experiment:
             CommandError: the training failed; what was done before it stays.
         """
         scored = {row["key"]: row for row in known_rows(self.catalogue)}
-        waiting: dict[str, Run] = {}
+        waiting: dict[str, list[Run]] = {}
         for run in runs:
             if (key := self.key(run)) in scored:
                 yield self._record(run, scored[key])
-            elif key not in waiting:
-                waiting[key] = run
-        for key, found in self._trained(waiting):
-            scored[key] = found
-            for run in runs:
-                if self.key(run) == key:
-                    yield self._record(run, found)
+            else:
+                waiting.setdefault(key, []).append(run)
+        for key, found in self._trained({key: equal[0] for key, equal in waiting.items()}):
+            for run in waiting[key]:
+                yield self._record(run, found)
 
     def _record(self, run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
         contents = self._contents.get((run.variant, run.seed), Contents())
@@ -242,7 +258,7 @@ class Experiment:
             "sources": json.dumps(sources),
             "left_out": json.dumps(dict(contents.left_out)),
             "document_count": len(contents.documents),
-            "commit": _commit(),
+            "commit": git_commit() or "",
             **measured,
         }
         return record(self.catalogue, row)
@@ -265,7 +281,7 @@ class Experiment:
     @property
     def _folder(self) -> Path:
         """Where weights and checkpoints lie."""
-        return self._settings.home / "experiments"
+        return self.settings.home / "experiments"
 
     def _processed(
         self, waiting: Mapping[str, tuple[str, Run]], measured: bool
@@ -278,7 +294,7 @@ class Experiment:
             "model": self.declared.model_size,
             "folder": str(self._folder),
             "measured": measured,
-            "left_out": dict(self.excluded.reasons),
+            "left_out": self.excluded,
             "sets": {one.name: [text for _, text in one.documents] for one in self.sets},
             "questions": {name: str(one.file) for name, one in self.declared.questions.items()},
             "runs": [
@@ -321,9 +337,3 @@ class Experiment:
             )
         scores = [{"set": name, "measure": "value", "value": value, "chance": None} for name, value in measures.items()]
         return {"losses": [], "scores": scores, "seconds": 0.0, "device": "", "tokens": run.tokens}
-
-
-def _commit() -> str:
-    """The commit of the project's checkout; empty where there is none."""
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -50,22 +50,6 @@ class HeldOutSet:
         return hashlib.sha256("\0".join(text for _, text in self.documents).encode(errors="replace")).hexdigest()
 
 
-@dataclass(frozen=True)
-class Excluded:
-    """Documents that no variant is trained on.
-
-    Attributes:
-        reasons: held_out, near or family, by doc_id.
-    """
-
-    reasons: Mapping[str, str]
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of their ids, in hex."""
-        return hashlib.sha256("\n".join(sorted(self.reasons)).encode()).hexdigest()
-
-
 def read_sets(catalogue: Catalog, declared: Mapping[str, HeldOut]) -> list[HeldOutSet]:
     """The texts of all sets.
 
@@ -84,8 +68,8 @@ def read_sets(catalogue: Catalog, declared: Mapping[str, HeldOut]) -> list[HeldO
 
 def excluded_documents(
     catalogue: Catalog, sets: Iterable[HeldOutSet], namespaces: Iterable[str], near_share: float
-) -> Excluded:
-    """The documents of some datasets that are held out, nearly are so, or belong to their families."""
+) -> dict[str, str]:
+    """The documents of some datasets that no variant is trained on: held_out, near or family, by doc_id."""
     sets = list(sets)
     reasons = {doc_id: FAMILY for one in sets for doc_id in one.families}
     reasons |= {doc_id: ITSELF for one in sets for doc_id, _ in one.documents if not doc_id.isdecimal()}
@@ -103,7 +87,7 @@ def excluded_documents(
     near -= set(reasons)
     reasons |= dict.fromkeys(near, NEAR)
     reasons |= dict.fromkeys(descendants(catalogue, near) - set(reasons), FAMILY)
-    return Excluded(reasons)
+    return reasons
 
 
 def datasets_of(catalogue: Catalog, tables: Iterable[str]) -> set[str]:

@@ -77,19 +77,19 @@ def fit_mix(experiment: Experiment) -> FittedMix:
     Raises:
         CommandError: a table is not there, or the sources are too small.
     """
-    declared = experiment.declared
+    declared, lake = experiment.declared, (experiment.catalogue, experiment.settings)
     assert declared.mixes is not None
     names, tables = tuple(declared.mixes.sources), tuple(declared.mixes.sources.values())
     sizes = [_tokens(experiment, table) for table in tables]
-    first = {name: Variant(sources={table: 1.0}) for name, table in declared.mixes.sources.items()}
-    experiment.variants = first
-    budget = experiment.budget(names[0])
+    alone = {name: Variant(sources={table: 1.0}) for name, table in declared.mixes.sources.items()}
+    budget = Experiment(declared, *lake, alone).budget(names[0])
     most = most_shares(sizes, budget, declared.mixes.max_epochs)
     mixes = np.round(design(sizes, most, seed=0, runs=declared.mixes.runs), _SHARE_DIGITS)
-    experiment.variants = {
+    variants = {
         f"mix_{number:02}": Variant(sources={t: float(s) for t, s in zip(tables, mix, strict=True) if s > 0})
         for number, mix in enumerate(mixes)
     }
+    experiment = Experiment(declared, *lake, variants)
     experiment.check()
     missing = experiment.missing()
     trained = sum(1 for _ in experiment.do(missing))

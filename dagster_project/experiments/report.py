@@ -195,5 +195,5 @@ def _differences(experiment: Experiment) -> Iterator[str]:
             same = "the same rows" if found.digest == base.digest else f"{both:,} documents in common"
             line += f"; {same} with {first}"
         yield line
-    count = len(experiment.excluded.reasons)
+    count = len(experiment.excluded)
     yield f"left out wherever they stand: {count:,} documents that are held out, nearly so, or of their families"

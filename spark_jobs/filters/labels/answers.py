@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Set
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from typing import Final
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
 from spark_jobs.sources.generated.attempts import FAILED, AnswerStore
-from spark_jobs.sources.generated.fetch import ask, tell_outcome
+from spark_jobs.sources.generated.fetch import ask, require_packages, tell_outcome
 from spark_jobs.sources.generated.requests import Parent, Request, request_of
 from spark_jobs.sources.generated.tasks import TaskQueue
 
@@ -63,8 +62,7 @@ def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, w
         InputError: nothing was ever answered, or the catalogue has no database.
         LeaseError: another process asks, and goes on for longer than `wait_seconds`.
     """
-    if missing := [one for one in ("aiohttp", "jsonschema") if find_spec(one) is None]:
-        raise InputError(f"{dataset}: {missing[0]} is not installed; run: pip install 'headrace[generate]'")
+    require_packages(dataset)
     landed, source = f"{dataset}.answers_{name}", source_of(judge, dataset)
     store, tasks = (
         AnswerStore(catalogue, store_name(dataset, name)),

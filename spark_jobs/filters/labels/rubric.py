@@ -61,7 +61,7 @@ class JudgeConfig(ConfigModel):
 
 
 def templates_of(judge: JudgeConfig) -> tuple[Template, Template]:
-    """What is asked about a text; the second one, with the same words, is for those that are asked about twice."""
+    """Templates of the first and of the second question about a text; both have the same words."""
     low, high = judge.scores
     asked = f"End your answer with a line 'Score: N', where N is a whole number from {low} to {high}."
     user = f"{judge.rubric}{BEGIN_TEXT}{{text}}{END_TEXT}{asked}"

@@ -58,8 +58,7 @@ def fetch_answers(
         InputError: the parents were not judged yet, or the catalogue has no database.
         LeaseError: another process is asking for the dataset, and goes on for longer than `wait_seconds`.
     """
-    if missing := [name for name in ("aiohttp", "jsonschema") if find_spec(name) is None]:
-        raise InputError(f"{dataset}: {missing[0]} is not installed; run: pip install 'headrace[generate]'")
+    require_packages(dataset)
     store, tasks = AnswerStore(catalogue, dataset), TaskQueue(catalogue, dataset, source)
     sealed = AnswerPages(store, Checkpoints(catalogue, dataset), objects)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
@@ -72,6 +71,16 @@ def fetch_answers(
         sealed.seal()
     tell_outcome(source, store, done)
     return done
+
+
+def require_packages(dataset: str) -> None:
+    """Refuse to ask where what asking needs is not installed.
+
+    Raises:
+        InputError: names the package, and the extra that brings it.
+    """
+    if missing := [name for name in ("aiohttp", "jsonschema") if find_spec(name) is None]:
+        raise InputError(f"{dataset}: {missing[0]} is not installed; run: pip install 'headrace[generate]'")
 
 
 async def ask(

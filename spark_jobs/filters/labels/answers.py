@@ -64,15 +64,13 @@ def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, w
     """
     require_packages(dataset)
     landed, source = f"{dataset}.answers_{name}", source_of(judge, dataset)
-    store, tasks = (
-        AnswerStore(catalogue, store_name(dataset, name)),
-        TaskQueue(catalogue, store_name(dataset, name), source),
-    )
+    store = AnswerStore(catalogue, store_name(dataset, name))
+    tasks = TaskQueue(store, source)
     with table_leases(catalogue, [landed], wait_seconds):
         _land(store, catalogue, landed)  # what a killed run left
         store.reopen_failed()
         requests = _requests(dataset, name, judge, catalogue)
-        done = asyncio.run(ask(source, store, tasks, requests, field=f"judged.{name}"))
+        done = asyncio.run(ask(tasks, requests, field=f"judged.{name}"))
         _land(store, catalogue, landed)
     tell_outcome(source, store, done)
     if done.attempts and not store.outcomes().keys() - {FAILED}:

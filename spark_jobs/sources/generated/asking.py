@@ -29,7 +29,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.sources.config.api_config import header_secret_of
-from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
 from spark_jobs.sources.generated.answers import (
     DETAIL_CHARACTERS,
     NOTHING,
@@ -38,9 +37,10 @@ from spark_jobs.sources.generated.answers import (
     read_answer,
     seconds_to_wait,
 )
-from spark_jobs.sources.generated.attempts import AnswerStore, Attempt, Heard, Hold, Landed
+from spark_jobs.sources.generated.attempts import Attempt, Heard, Landed
 from spark_jobs.sources.generated.conversations import Execute, Executor, code_of, conversation_of
 from spark_jobs.sources.generated.requests import Request, Turn, next_request, request_of
+from spark_jobs.sources.generated.tables import Hold
 from spark_jobs.sources.generated.tasks import BudgetError, Taken, TaskQueue
 from spark_jobs.sources.generated.writing import Writer
 
@@ -106,15 +106,17 @@ class Asker:
     """Takes tasks of a dataset and asks their requests."""
 
     def __init__(
-        self, source: GeneratedSource, store: AnswerStore, tasks: TaskQueue, seed: int | None = None,
-        field: str = "source", executor: Executor | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tasks: TaskQueue,
+        seed: int | None = None,
+        field: str = "source",
+        executor: Executor | None = None,
+    ) -> None:
         """The seed is that of the pauses; the field is where the source is declared, for messages.
 
         The executor is for sources that declare `execute`.
         """
-        self._source, self._store, self._tasks, self._field = source, store, tasks, field
-        self._templates = {one.name: one for one in map(template_of, source.templates)}
+        self._tasks, self._source, self._store, self._field = tasks, tasks.source, tasks.store, field
         self._random = random.Random(seed)
         self._queue: asyncio.Queue[_Pending] = asyncio.Queue()
         self._to_execute: asyncio.Queue[tuple[_Pending, Answer]] = asyncio.Queue()
@@ -126,7 +128,7 @@ class Asker:
         self._sent = 0  # requests in flight
         self._resume = self._next = 0.0
         self._changed = asyncio.Event()
-        self._writer = Writer(store, tasks, self._lose)
+        self._writer = Writer(tasks, self._lose)
         self._is_short = False  # whether at the last look the budget had no room, and nobody held any of it
         self._renewal = asyncio.Lock()
         self._patience = math.inf  # until when what is in flight is waited for after a stop
@@ -337,13 +339,13 @@ class Asker:
         most, detail = self._tasks.most_tokens(request), answer.refusal
         attempt = Attempt(request.key, seconds, "answered", answer.finish, answer, most)
         text, reason = judged(
-            answer, self._templates[request.template], request.parent.text, source.max_copied, source.max_longer,
+            answer, self._tasks.templates[request.template], request.parent.text, source.max_copied, source.max_longer,
             keeps_cut=source.on_cut == "keep",
         )  # fmt: skip
         if reason == "cut" and source.on_cut == "raise_limit_once" and pending.cut is None:
             limit = 2 * request.body["max_tokens"]
             again = request_of(
-                request.parent, self._templates[request.template], source.endpoint, request.sample, limit
+                request.parent, self._tasks.templates[request.template], source.endpoint, request.sample, limit
             )
             if not await asyncio.to_thread(self._store.answered, [again.key]):  # else the limit was declared before
                 await self._writer.note([attempt])

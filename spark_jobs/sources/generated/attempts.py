@@ -8,125 +8,34 @@ each dataset is changed by every write, so that writes to a dataset come one aft
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
-import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.generated.answers import NOTHING, Answer
 from spark_jobs.sources.generated.requests import Request, Turn, next_request
-
-METADATA = sa.MetaData()
-_ANSWERS = sa.Table(
-    "headrace_answers",
+from spark_jobs.sources.generated.tables import (
+    ANSWERS,
+    ATTEMPTS,
+    KEYS_AT_ONCE,
     METADATA,
-    sa.Column("dataset", sa.String(64), primary_key=True),
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("template", sa.String(64), nullable=False),
-    sa.Column("parent_dataset", sa.String(64), nullable=False),
-    sa.Column("parent_doc_id", sa.String(64), nullable=False),
-    sa.Column("parent_start", sa.BigInteger, nullable=False),
-    sa.Column("parent_end", sa.BigInteger, nullable=False),
-    sa.Column("reason", sa.String(32), nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("reasoning", sa.Text, nullable=False),
-    sa.Column("model", sa.String(255), nullable=False),
-    sa.Column("fingerprint", sa.String(255), nullable=False),
-    sa.Column("answer_tokens", sa.Integer, nullable=False),
-    sa.Column("tokens_in", sa.Integer),
-    sa.Column("tokens_out", sa.Integer),
-    sa.Column("landed", sa.Boolean, nullable=False),
-    sa.Index("headrace_answers_to_land", "dataset", "landed"),
+    TASKS,
+    TOTALS,
+    TURNS,
+    Hold,
+    answered,
+    holds_of,
+    until_reached,
 )
-_ATTEMPTS = sa.Table(
-    "headrace_attempts",
-    METADATA,
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("dataset", sa.String(64), nullable=False, index=True),
-    sa.Column("key", sa.String(64), nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("milliseconds", sa.Integer, nullable=False),
-    sa.Column("outcome", sa.String(32), nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
-    sa.Column("tokens_in", sa.Integer),
-    sa.Column("tokens_out", sa.Integer),
-)
-TOTALS = sa.Table(
-    "headrace_asked",
-    METADATA,
-    sa.Column("dataset", sa.String(64), primary_key=True),
-    sa.Column("accepted", sa.BigInteger, nullable=False),
-    sa.Column("refused", sa.BigInteger, nullable=False),
-    sa.Column("tokens_in", sa.BigInteger, nullable=False),  # those that count in a budget
-    sa.Column("tokens_out", sa.BigInteger, nullable=False),
-)
-TASKS = sa.Table(
-    "headrace_tasks",
-    METADATA,
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("dataset", sa.String(64), nullable=False, index=True),
-    sa.Column("requests", sa.Integer, nullable=False),
-    sa.Column("payload", sa.Text, nullable=False),
-    sa.Column("token", sa.String(32)),  # of who has it; null while it waits
-    sa.Column("host", sa.String(255)),
-    sa.Column("scope", sa.String(255)),
-    sa.Column("pid", sa.Integer),
-    sa.Column("started", sa.BigInteger),
-    sa.Column("expires", sa.BigInteger),  # in milliseconds since 1970, by the database's clock
-    sa.Column("held_in", sa.BigInteger, nullable=False),  # tokens that its requests can cost at most, while it is taken
-    sa.Column("held_out", sa.BigInteger, nullable=False),
-)
-_TURNS = sa.Table(
-    "headrace_turns",  # of conversations, all but the last answer of each
-    METADATA,
-    sa.Column("dataset", sa.String(64), primary_key=True),
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("parent_doc_id", sa.String(64), nullable=False),
-    sa.Column("answer", sa.Text, nullable=False),  # as JSON, escaped
-    sa.Column("output", sa.Text),  # null until the code of the answer was executed
-    sa.Column("status", sa.String(32), nullable=False),
-)
-_KEYS_AT_ONCE = 500
-_LOCKED_SECONDS = 60.0  # that a write waits for others; SQLite itself gives up after five
-_Result = TypeVar("_Result")
-_Parameters = ParamSpec("_Parameters")
-
-
-def until_reached(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """A function of one transaction, repeated while others hold the lock of an SQLite file or a server is away."""
-
-    @functools.wraps(function)
-    def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
-        end = time.monotonic() + _LOCKED_SECONDS
-        while True:
-            try:
-                return function(*arguments, **named)
-            except OperationalError as error:
-                is_passing = "locked" in str(error.orig) or error.connection_invalidated
-                if not is_passing or time.monotonic() > end:
-                    raise
-                time.sleep(random.uniform(0.01, 0.1))
-
-    return called
-
-
-class Hold(NamedTuple):
-    """A task that a worker has: its number, and the token of this acquisition."""
-
-    number: int
-    token: str
-
 
 FAILED = "failed"  # reason of a request that was tried to the end, and to which no answer came
 
@@ -198,7 +107,7 @@ class AnswerStore:
     """
 
     def __init__(self, catalogue: Catalog, dataset: str) -> None:
-        self._engine = database_of(catalogue, f"dataset {dataset}: answers", METADATA)
+        self.engine = database_of(catalogue, f"dataset {dataset}: answers", METADATA)
         self.dataset = dataset
         self._make_totals()
 
@@ -223,21 +132,20 @@ class AnswerStore:
             for one in attempts
         ]
         paid = [one for one in attempts if one.outcome == "answered"]
-        with self._engine.begin() as connection:
-            self.lock(connection)
+        with self.transaction() as connection:
             holds = {*(one.hold for one in answers), *(one.hold for one in turns)}
             held = {one for one in holds if one is not None}
             lost = held - holds_of(connection, held)
             known = answered(connection, self.dataset, [one.request.key for one in answers])  # before a server went
             given = [self._row(one) for one in answers if one.hold not in lost and one.request.key not in known]
             if tried:
-                connection.execute(sa.insert(_ATTEMPTS), tried)
+                connection.execute(sa.insert(ATTEMPTS), tried)
             if given:
-                connection.execute(sa.insert(_ANSWERS), given)
+                connection.execute(sa.insert(ANSWERS), given)
             for one in turns:
                 if one.hold not in lost:
-                    connection.execute(sa.delete(_TURNS).where(self._turns, _TURNS.c.key == one.turn.key))
-                    connection.execute(sa.insert(_TURNS), self._turn_row(one))
+                    connection.execute(sa.delete(TURNS).where(self._turns, TURNS.c.key == one.turn.key))
+                    connection.execute(sa.insert(TURNS), self._turn_row(one))
             accepted = sum(row["reason"] == "" for row in given)
             more = {
                 "accepted": TOTALS.c.accepted + accepted,
@@ -248,20 +156,23 @@ class AnswerStore:
             connection.execute(sa.update(TOTALS).where(self._totals).values(more))
         return lost
 
-    def lock(self, connection: sa.Connection) -> None:
-        """Let no other transaction write to the dataset until this one ends; its first statement.
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction beside which no other writes to the dataset, from any machine.
 
         Raises:
             InputError: the dataset was deleted.
         """
-        locked = connection.execute(sa.update(TOTALS).where(self._totals).values(dataset=self.dataset))
-        if not locked.rowcount:
-            raise self._gone()
+        with self.engine.begin() as connection:
+            locked = connection.execute(sa.update(TOTALS).where(self._totals).values(dataset=self.dataset))
+            if not locked.rowcount:
+                raise self._gone()
+            yield connection
 
     @until_reached
     def totals(self) -> Totals:
         """What came of all runs so far."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return self.totals_in(connection)
 
     def totals_in(self, connection: sa.Connection) -> Totals:
@@ -276,7 +187,7 @@ class AnswerStore:
 
     def _make_totals(self) -> None:
         """Make the row of totals where there is none, of the answers that earlier versions noted."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             if connection.execute(sa.select(TOTALS.c.dataset).where(self._totals)).first() is not None:
                 return
         outcomes, spent = self.outcomes(), self.spent()
@@ -288,7 +199,7 @@ class AnswerStore:
             "tokens_in": spent[0],
             "tokens_out": spent[1],
         }
-        with contextlib.suppress(IntegrityError), self._engine.begin() as connection:  # another process made it
+        with contextlib.suppress(IntegrityError), self.engine.begin() as connection:  # another process made it
             connection.execute(sa.insert(TOTALS), row)
 
     def _row(self, one: Landed) -> dict[str, Any]:
@@ -330,8 +241,8 @@ class AnswerStore:
         """Where some conversations are: the requests to send next, and known answers whose code is to be executed."""
         found, unexecuted, moved = list(requests), dict[str, Answer](), True
         while moved:
-            some, moved = _TURNS.c.key.in_([one.key for one in found]), False
-            rows = connection.execute(sa.select(_TURNS).where(self._turns, some)).mappings()
+            some, moved = TURNS.c.key.in_([one.key for one in found]), False
+            rows = connection.execute(sa.select(TURNS).where(self._turns, some)).mappings()
             turns = {
                 row["key"]: Turn(row["key"], Answer(**json.loads(row["answer"])), row["output"], row["status"])
                 for row in rows
@@ -346,27 +257,27 @@ class AnswerStore:
     @until_reached
     def answered(self, keys: Iterable[str]) -> set[str]:
         """Those of some keys that have an answer."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return answered(connection, self.dataset, keys)
 
     @until_reached
     def outcomes(self) -> dict[str, int]:
         """Answers by reason, the accepted ones under ``."""
-        counted = sa.select(_ANSWERS.c.reason, sa.func.count()).where(self._own).group_by(_ANSWERS.c.reason)
-        with self._engine.connect() as connection:
+        counted = sa.select(ANSWERS.c.reason, sa.func.count()).where(self._own).group_by(ANSWERS.c.reason)
+        with self.engine.connect() as connection:
             return {str(reason): int(count) for reason, count in connection.execute(counted)}
 
     @until_reached
     def spent(self) -> tuple[int, int, int]:
         """Tokens of prompts and of answers in all attempts, and attempts at which something came and nobody said."""
-        own = _ATTEMPTS.c.dataset == self.dataset
-        unknown = sa.and_(_ATTEMPTS.c.outcome == "answered", _ATTEMPTS.c.tokens_out.is_(None))
+        own = ATTEMPTS.c.dataset == self.dataset
+        unknown = sa.and_(ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.tokens_out.is_(None))
         wanted = sa.select(
-            sa.func.coalesce(sa.func.sum(_ATTEMPTS.c.tokens_in), 0),
-            sa.func.coalesce(sa.func.sum(_ATTEMPTS.c.tokens_out), 0),
+            sa.func.coalesce(sa.func.sum(ATTEMPTS.c.tokens_in), 0),
+            sa.func.coalesce(sa.func.sum(ATTEMPTS.c.tokens_out), 0),
             sa.func.count(sa.case((unknown, 1))),
         ).where(own)
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             row = connection.execute(wanted).one()
             return int(row[0]), int(row[1]), int(row[2])
 
@@ -376,24 +287,24 @@ class AnswerStore:
         who = sa.select(TASKS.c.host, TASKS.c.scope, TASKS.c.pid)
         wanted = sa.select(sa.func.coalesce(sa.func.sum(TASKS.c.requests), 0)).where(TASKS.c.dataset == self.dataset)
         own = TASKS.c.dataset == self.dataset, TASKS.c.token.is_not(None)
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return int(connection.execute(wanted).scalar_one()), len(set(connection.execute(who.where(*own)).all()))
 
     @until_reached
     def answers_since(self, seconds: float) -> int:
         """Answers that came in the last seconds."""
         since = time.time_ns() // 1000 - round(seconds * 1e6)
-        own = _ATTEMPTS.c.dataset == self.dataset, _ATTEMPTS.c.outcome == "answered", _ATTEMPTS.c.at >= since
-        with self._engine.connect() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(_ATTEMPTS).where(*own)).scalar_one())
+        own = ATTEMPTS.c.dataset == self.dataset, ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.at >= since
+        with self.engine.connect() as connection:
+            return int(connection.execute(sa.select(sa.func.count()).select_from(ATTEMPTS).where(*own)).scalar_one())
 
     @until_reached
     def unlanded(self) -> dict[tuple[str, str], int]:
         """Accepted answers that have not landed, by the model and fingerprint that the server named."""
-        served = (_ANSWERS.c.model, _ANSWERS.c.fingerprint)
-        accepted = _ANSWERS.c.landed.is_(False), _ANSWERS.c.reason == ""
+        served = (ANSWERS.c.model, ANSWERS.c.fingerprint)
+        accepted = ANSWERS.c.landed.is_(False), ANSWERS.c.reason == ""
         counted = sa.select(*served, sa.func.count()).where(self._own, *accepted).group_by(*served)
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return {(row[0], row[1]): int(row[2]) for row in connection.execute(counted)}
 
     @until_reached
@@ -404,52 +315,50 @@ class AnswerStore:
             count: most of them.
             served: the model and fingerprint that the server named.
         """
-        which: list[sa.ColumnElement[bool]] = [_ANSWERS.c.landed.is_(False)]
+        which: list[sa.ColumnElement[bool]] = [ANSWERS.c.landed.is_(False)]
         if served is not None:
-            which += [_ANSWERS.c.reason == "", _ANSWERS.c.model == served[0], _ANSWERS.c.fingerprint == served[1]]
-        wanted = sa.select(_ANSWERS).where(self._own, *which).order_by(_ANSWERS.c.template, _ANSWERS.c.key).limit(count)
-        with self._engine.connect() as connection:
+            which += [ANSWERS.c.reason == "", ANSWERS.c.model == served[0], ANSWERS.c.fingerprint == served[1]]
+        wanted = sa.select(ANSWERS).where(self._own, *which).order_by(ANSWERS.c.template, ANSWERS.c.key).limit(count)
+        with self.engine.connect() as connection:
             return [dict(row) for row in connection.execute(wanted).mappings()]
 
     @until_reached
     def mark_landed(self, keys: Sequence[str]) -> None:
         """Note that answers lie in a page."""
-        with self._engine.begin() as connection:
-            for at in range(0, len(keys), _KEYS_AT_ONCE):
-                some = _ANSWERS.c.key.in_(keys[at : at + _KEYS_AT_ONCE])
-                connection.execute(sa.update(_ANSWERS).where(self._own, some).values(landed=True))
+        with self.engine.begin() as connection:
+            for at in range(0, len(keys), KEYS_AT_ONCE):
+                some = ANSWERS.c.key.in_(keys[at : at + KEYS_AT_ONCE])
+                connection.execute(sa.update(ANSWERS).where(self._own, some).values(landed=True))
 
     @until_reached
     def forget(self, doc_ids: Collection[str] | None = None) -> None:
         """Forget all that was asked for the dataset and by its judges, or what was answered about some documents."""
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             if doc_ids is None:
-                for table in (_ANSWERS, _TURNS, _ATTEMPTS, TASKS, TOTALS):
+                for table in (ANSWERS, TURNS, ATTEMPTS, TASKS, TOTALS):
                     own = table.c.dataset.startswith(f"{self.dataset}.", autoescape=True)
                     connection.execute(sa.delete(table).where(sa.or_(table.c.dataset == self.dataset, own)))
                 return
             wanted = sorted(doc_ids)
-            for at in range(0, len(wanted), _KEYS_AT_ONCE):
-                for table in (_ANSWERS, _TURNS):
-                    some = table.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])
+            for at in range(0, len(wanted), KEYS_AT_ONCE):
+                for table in (ANSWERS, TURNS):
+                    some = table.c.parent_doc_id.in_(wanted[at : at + KEYS_AT_ONCE])
                     connection.execute(sa.delete(table).where(table.c.dataset == self.dataset, some))
         self._count_again()
 
     @until_reached
     def reopen_failed(self) -> None:
         """Forget requests to which no answer came, so that they are open again; what they cost stays noted."""
-        with self._engine.begin() as connection:
-            self.lock(connection)
-            connection.execute(sa.delete(_ANSWERS).where(self._own, _ANSWERS.c.reason == FAILED))
+        with self.transaction() as connection:
+            connection.execute(sa.delete(ANSWERS).where(self._own, ANSWERS.c.reason == FAILED))
         self._count_again()
 
     @until_reached
     def _count_again(self) -> None:
         """Count the answers anew, after some were forgotten."""
-        with self._engine.begin() as connection:
-            self.lock(connection)
+        with self.transaction() as connection:
             counted = (
-                sa.select(_ANSWERS.c.reason == "", sa.func.count()).where(self._own).group_by(_ANSWERS.c.reason == "")
+                sa.select(ANSWERS.c.reason == "", sa.func.count()).where(self._own).group_by(ANSWERS.c.reason == "")
             )
             counts = {bool(is_usable): int(count) for is_usable, count in connection.execute(counted)}
             values = {"accepted": counts.get(True, 0), "refused": counts.get(False, 0)}
@@ -457,51 +366,28 @@ class AnswerStore:
 
     @property
     def _own(self) -> sa.ColumnElement[bool]:
-        return _ANSWERS.c.dataset == self.dataset
+        return ANSWERS.c.dataset == self.dataset
 
     @property
     def _turns(self) -> sa.ColumnElement[bool]:
-        return _TURNS.c.dataset == self.dataset
+        return TURNS.c.dataset == self.dataset
 
     @property
     def _totals(self) -> sa.ColumnElement[bool]:
         return TOTALS.c.dataset == self.dataset
 
 
-def answered(connection: sa.Connection, dataset: str, keys: Iterable[str]) -> set[str]:
-    """Those of some keys that have an answer."""
-    wanted, found = list(keys), set[str]()
-    for at in range(0, len(wanted), _KEYS_AT_ONCE):
-        some = sa.and_(_ANSWERS.c.dataset == dataset, _ANSWERS.c.key.in_(wanted[at : at + _KEYS_AT_ONCE]))
-        found |= {key for (key,) in connection.execute(sa.select(_ANSWERS.c.key).where(some))}
-    return found
-
-
-def holds_of(connection: sa.Connection, holds: Collection[Hold]) -> set[Hold]:
-    """Those of some holds that are still held: nobody else took the task, or gave it back."""
-    some = TASKS.c.number.in_([one.number for one in holds])
-    found = connection.execute(sa.select(TASKS.c.number, TASKS.c.token).where(some)) if holds else ()
-    return {Hold(number, token) for number, token in found} & set(holds)
-
-
-def database_time(dialect: str) -> sa.ColumnElement[int]:
-    """The moment by the database's clock, in milliseconds since 1970; machines need not agree on theirs."""
-    if dialect == "sqlite":
-        return sa.cast((sa.func.julianday("now") - 2440587.5) * 86_400_000, sa.BigInteger)
-    return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
-
-
 def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, str, str]]:
     """Answers (dataset, template, key) that were accepted about some documents, in all datasets of a lake."""
-    if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(_ANSWERS.name):
+    if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(ANSWERS.name):
         return []
     wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
-    of_datasets = sa.not_(_ANSWERS.c.dataset.contains("."))  # those of judges are no documents
-    columns = sa.select(_ANSWERS.c.dataset, _ANSWERS.c.template, _ANSWERS.c.key)
-    columns = columns.where(_ANSWERS.c.reason == "", of_datasets)
+    of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # those of judges are no documents
+    columns = sa.select(ANSWERS.c.dataset, ANSWERS.c.template, ANSWERS.c.key)
+    columns = columns.where(ANSWERS.c.reason == "", of_datasets)
     with catalogue.engine.connect() as connection:
-        for at in range(0, len(wanted), _KEYS_AT_ONCE):
-            some = _ANSWERS.c.parent_doc_id.in_(wanted[at : at + _KEYS_AT_ONCE])
+        for at in range(0, len(wanted), KEYS_AT_ONCE):
+            some = ANSWERS.c.parent_doc_id.in_(wanted[at : at + KEYS_AT_ONCE])
             found += [(row[0], row[1], row[2]) for row in connection.execute(columns.where(some))]
     return found
 

@@ -59,7 +59,8 @@ def fetch_answers(
         LeaseError: another process is asking for the dataset, and goes on for longer than `wait_seconds`.
     """
     require_packages(dataset)
-    store, tasks = AnswerStore(catalogue, dataset), TaskQueue(catalogue, dataset, source)
+    store = AnswerStore(catalogue, dataset)
+    tasks = TaskQueue(store, source)
     sealed = AnswerPages(store, Checkpoints(catalogue, dataset), objects)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         sealed.seal()  # what a killed run left
@@ -67,7 +68,7 @@ def fetch_answers(
         lacking, left = _open(source, store, 0)
         parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
         wanted = _requests(catalogue, source, parents)
-        done = asyncio.run(ask(source, store, tasks, wanted, sealed.seal_full, executor=executor))
+        done = asyncio.run(ask(tasks, wanted, sealed.seal_full, executor=executor))
         sealed.seal()
     tell_outcome(source, store, done)
     return done
@@ -84,8 +85,6 @@ def require_packages(dataset: str) -> None:
 
 
 async def ask(
-    source: GeneratedSource,
-    store: AnswerStore,
     tasks: TaskQueue,
     wanted: Iterator[Request],
     land: Callable[[], str] = lambda: "",
@@ -97,15 +96,14 @@ async def ask(
     A key that was answered, or is on its way, is left out: also that of another document with the same text.
 
     Args:
-        source: how and whom to ask.
-        store: of the answers.
-        tasks: the queue.
+        tasks: the queue, with its source and answers.
         wanted: the requests.
         land: called now and then, for answers that came; gives why to stop, else nothing.
         field: where the source is declared, for messages.
         executor: makes what executes the code of answers.
     """
-    asker, ahead = Asker(source, store, tasks, field=field, executor=executor), max(_AHEAD, 4 * source.asking.at_once)
+    source, store = tasks.source, tasks.store
+    asker, ahead = Asker(tasks, field=field, executor=executor), max(_AHEAD, 4 * source.asking.at_once)
     more, exhausted, on_their_way = True, False, await asyncio.to_thread(tasks.clear)
     end, told = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
     working = asyncio.create_task(asker.work(lambda: more))

@@ -17,25 +17,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import sqlalchemy as sa
-from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.ledger.process import Process, this_process
-from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
 from spark_jobs.sources.generated.answers import Answer
-from spark_jobs.sources.generated.attempts import (
-    METADATA,
+from spark_jobs.sources.generated.attempts import AnswerStore, Totals
+from spark_jobs.sources.generated.requests import Parent, Request, request_of
+from spark_jobs.sources.generated.tables import (
     TASKS,
-    AnswerStore,
     Hold,
-    Totals,
     answered,
     database_time,
     holds_of,
     until_reached,
 )
-from spark_jobs.sources.generated.requests import Parent, Request, request_of
 
 REQUESTS: Final = 32  # of a task: a lease for each would be what limits an SQLite file
 LEASE_SECONDS: Final = 60.0
@@ -65,18 +61,11 @@ class Taken:
 
 
 class TaskQueue:
-    """The tasks of a dataset.
+    """The tasks of a dataset, in the database of its answers."""
 
-    Raises:
-        InputError: the catalogue has no database.
-    """
-
-    def __init__(
-        self, catalogue: Catalog, dataset: str, source: GeneratedSource, lease_seconds: float = LEASE_SECONDS
-    ) -> None:
-        self._engine = database_of(catalogue, f"dataset {dataset}: tasks", METADATA)
-        self._store, self._dataset, self._source = AnswerStore(catalogue, dataset), dataset, source
-        self._templates = {one.name: one for one in map(template_of, source.templates)}
+    def __init__(self, store: AnswerStore, source: GeneratedSource, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.store, self.source = store, source
+        self.templates = {one.name: one for one in map(template_of, source.templates)}
         self.lease_seconds = lease_seconds
         self._makes_tasks = False
 
@@ -84,31 +73,30 @@ class TaskQueue:
     def put(self, requests: Sequence[Request]) -> None:
         """Let some requests wait for workers."""
         rows = [
-            self._content(requests[at : at + REQUESTS]) | {"dataset": self._dataset} | _FREE
+            self._content(requests[at : at + REQUESTS]) | {"dataset": self.store.dataset} | _FREE
             for at in range(0, len(requests), REQUESTS)
         ]
         if rows:
-            with self._engine.begin() as connection:
-                self._store.lock(connection)
+            with self.store.transaction() as connection:
                 connection.execute(sa.insert(TASKS), rows)
 
     @until_reached
     def counts(self) -> tuple[int, int]:
         """Requests of all tasks, and tasks that are taken."""
         wanted = sa.select(sa.func.coalesce(sa.func.sum(TASKS.c.requests), 0), sa.func.count(TASKS.c.token))
-        with self._engine.connect() as connection:
+        with self.store.engine.connect() as connection:
             requests, taken = connection.execute(wanted.where(self._own)).one()
             return int(requests), int(taken)
 
     @property
     def priority(self) -> int:
         """Of the dataset; workers take tasks of a higher one first."""
-        return self._source.asking.priority
+        return self.source.asking.priority
 
     @until_reached
     def waits(self) -> bool:
         """Whether a task can be taken."""
-        with self._engine.connect() as connection:
+        with self.store.engine.connect() as connection:
             return (
                 connection.execute(sa.select(TASKS.c.number).where(self._own, self._free).limit(1)).first() is not None
             )
@@ -121,18 +109,17 @@ class TaskQueue:
             BudgetError: one waits, and none of its requests fits.
             InputError: the task was made by a project that declares the dataset otherwise.
         """
-        with self._engine.begin() as connection:
-            self._store.lock(connection)
+        with self.store.transaction() as connection:
             columns = sa.select(TASKS.c.number, TASKS.c.payload).where(self._own, self._free)
             while row := connection.execute(columns.order_by(TASKS.c.number).limit(1)).first():
                 number, requests = int(row[0]), self._requests(row[1])
                 if requests is None and not self._makes_tasks:
                     raise InputError(
-                        f"{self._dataset}: its run asks by another template, or another model or limit, than is "
+                        f"{self.store.dataset}: its run asks by another template, or another model or limit, than is "
                         "declared here; let both have the same project"
                     )
                 requests = requests or []  # a worker of an earlier declaration gave them back: nobody wants them
-                known = answered(connection, self._dataset, [one.key for one in requests])
+                known = answered(connection, self.store.dataset, [one.key for one in requests])
                 requests = [one for one in requests if one.key not in known]
                 if requests:
                     return self._hold(connection, number, requests)
@@ -142,10 +129,10 @@ class TaskQueue:
     def _hold(self, connection: sa.Connection, number: int, requests: list[Request]) -> Taken:
         """Give a task a token, with as many of its requests as fit into the budget; conversations go on."""
         unexecuted = dict[str, Answer]()
-        if self._source.execute is not None:
-            requests, unexecuted = self._store.continued_in(connection, requests)
+        if self.source.execute is not None:
+            requests, unexecuted = self.store.continued_in(connection, requests)
         others_in, others_out = self._held(connection, TASKS.c.number != number)
-        spent = self._store.totals_in(connection)
+        spent = self.store.totals_in(connection)
         held_in = held_out = count = 0
         for request in requests:
             more_in, more_out = self.most_tokens(request)
@@ -165,10 +152,9 @@ class TaskQueue:
         """Reserve for the next request of a conversation, in place of the one before; whether it fits, and is held."""
         less, most = self.most_tokens(before), self.most_tokens(after)
         more_in, more_out = most[0] - less[0], most[1] - less[1]
-        with self._engine.begin() as connection:
-            self._store.lock(connection)
+        with self.store.transaction() as connection:
             held_in, held_out = self._held(connection)
-            fits = self._fits(self._store.totals_in(connection), held_in + more_in, held_out + more_out)
+            fits = self._fits(self.store.totals_in(connection), held_in + more_in, held_out + more_out)
             if not fits or not holds_of(connection, {hold}):
                 return False
             values = {"held_in": TASKS.c.held_in + more_in, "held_out": TASKS.c.held_out + more_out}
@@ -186,10 +172,10 @@ class TaskQueue:
         size = sum(len(message["content"].encode(errors="replace")) for message in request.body["messages"])
         prompt, answer = size + _MARK_TOKENS * (1 + len(request.turns)), int(request.body["max_tokens"])
         # A cut answer is asked for once more, with twice the limit.
-        return (2 * prompt, 3 * answer) if self._source.on_cut == "raise_limit_once" else (prompt, answer)
+        return (2 * prompt, 3 * answer) if self.source.on_cut == "raise_limit_once" else (prompt, answer)
 
     def _fits(self, spent: Totals, held_in: int, held_out: int) -> bool:
-        tokens_in, tokens_out, budget = spent.tokens_in + held_in, spent.tokens_out + held_out, self._source.budget
+        tokens_in, tokens_out, budget = spent.tokens_in + held_in, spent.tokens_out + held_out, self.source.budget
         if budget.tokens is not None and tokens_in + tokens_out > budget.tokens:
             return False
         price = budget.price(tokens_in, tokens_out)
@@ -198,8 +184,7 @@ class TaskQueue:
     @until_reached
     def renew(self, holds: Collection[Hold]) -> set[Hold]:
         """Push the ends of leases ahead; gives those that are lost."""
-        with self._engine.begin() as connection:
-            self._store.lock(connection)
+        with self.store.transaction() as connection:
             held = holds_of(connection, holds)
             some = TASKS.c.number.in_([one.number for one in held])
             connection.execute(sa.update(TASKS).where(some).values(expires=self._expiry))
@@ -208,8 +193,7 @@ class TaskQueue:
     @until_reached
     def finish(self, done: Collection[Taken]) -> None:
         """Remove tasks whose requests all have answers, and let what did not fit into the budget wait again."""
-        with self._engine.begin() as connection:
-            self._store.lock(connection)
+        with self.store.transaction() as connection:
             held = holds_of(connection, {one.hold for one in done})
             for one in done:
                 if one.hold in held:
@@ -218,8 +202,7 @@ class TaskQueue:
     @until_reached
     def give_back(self, hold: Hold, requests: Sequence[Request]) -> None:
         """Let what is left of a task wait again, for whoever takes it next."""
-        with self._engine.begin() as connection:
-            self._store.lock(connection)
+        with self.store.transaction() as connection:
             if holds_of(connection, {hold}):
                 self._leave(connection, hold, requests)
 
@@ -234,8 +217,7 @@ class TaskQueue:
     def free_dead(self) -> None:
         """Let tasks wait again whose process is known to be gone, as after a `kill -9` on this machine."""
         columns = sa.select(*(TASKS.c[name] for name in ("number", "host", "scope", "pid", "started")))
-        with self._engine.begin() as connection:
-            self._store.lock(connection)
+        with self.store.transaction() as connection:
             for number, *process in connection.execute(columns.where(self._own, TASKS.c.token.is_not(None))).all():
                 if Process(*process).lives() is False:
                     connection.execute(sa.update(TASKS).where(TASKS.c.number == number).values(_FREE))
@@ -245,8 +227,7 @@ class TaskQueue:
         """Remove the tasks that wait; gives the keys of those that are taken. From now on this process makes them."""
         self._makes_tasks = True
         self.free_dead()
-        with self._engine.begin() as connection:
-            self._store.lock(connection)
+        with self.store.transaction() as connection:
             connection.execute(sa.delete(TASKS).where(self._own, self._free))
             payloads = connection.execute(sa.select(TASKS.c.payload).where(self._own)).scalars().all()
         return {key for payload in payloads for *_, key in json.loads(payload)["requests"]}
@@ -267,8 +248,8 @@ class TaskQueue:
         parents = [Parent(*fields) for fields in content["parents"]]
         made = []
         for number, template, sample, key in content["requests"]:
-            known = self._templates.get(template)
-            one = None if known is None else request_of(parents[number], known, self._source.endpoint, sample)
+            known = self.templates.get(template)
+            one = None if known is None else request_of(parents[number], known, self.source.endpoint, sample)
             if one is None or one.key != key:
                 return None
             made.append(one)
@@ -276,12 +257,12 @@ class TaskQueue:
 
     @property
     def _own(self) -> sa.ColumnElement[bool]:
-        return TASKS.c.dataset == self._dataset
+        return TASKS.c.dataset == self.store.dataset
 
     @property
     def _free(self) -> sa.ColumnElement[bool]:
-        return sa.or_(TASKS.c.token.is_(None), TASKS.c.expires < database_time(self._engine.dialect.name))
+        return sa.or_(TASKS.c.token.is_(None), TASKS.c.expires < database_time(self.store.engine.dialect.name))
 
     @property
     def _expiry(self) -> sa.ColumnElement[int]:
-        return database_time(self._engine.dialect.name) + round(1000 * self.lease_seconds)
+        return database_time(self.store.engine.dialect.name) + round(1000 * self.lease_seconds)

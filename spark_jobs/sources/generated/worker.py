@@ -40,14 +40,12 @@ async def work_for(
         InputError: the catalogue has no database, a task is of another declaration, or no endpoint takes the key.
         SetupError: code of answers is to be executed, which this machine does not hold.
     """
-    stores = {name: AnswerStore(catalogue, name) for name in sources}
-    queues = {name: TaskQueue(catalogue, name, source, lease_seconds) for name, source in sources.items()}
+    queues = {name: TaskQueue(AnswerStore(catalogue, name), source, lease_seconds) for name, source in sources.items()}
     while not stopping.is_set():
         if (name := await asyncio.to_thread(_next, queues)) is None:
             await _pause(stopping)
             continue
-        asker = Asker(sources[name], stores[name], queues[name], executor=executor)
-        done = await _work(asker, name, queues, stopping)
+        done = await _work(Asker(queues[name], executor=executor), name, queues, stopping)
         if done.hopeless:
             del queues[name]
         if not queues:

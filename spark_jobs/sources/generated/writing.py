@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
-from spark_jobs.sources.generated.attempts import AnswerStore, Attempt, Heard, Hold, Landed
+from spark_jobs.sources.generated.attempts import Attempt, Heard, Landed
+from spark_jobs.sources.generated.tables import Hold
 from spark_jobs.sources.generated.tasks import Taken, TaskQueue
 
 _Writing = tuple[Sequence[Attempt], Sequence[Landed], Sequence[Heard], "asyncio.Future[set[Hold]]"]
@@ -14,9 +15,9 @@ _Writing = tuple[Sequence[Attempt], Sequence[Landed], Sequence[Heard], "asyncio.
 class Writer:
     """Writes for one worker, one transaction after the other."""
 
-    def __init__(self, store: AnswerStore, tasks: TaskQueue, lose: Callable[[Collection[Hold]], None]) -> None:
+    def __init__(self, tasks: TaskQueue, lose: Callable[[Collection[Hold]], None]) -> None:
         """`lose` is told of tasks that others have by now, whose answers were left out."""
-        self._store, self._tasks, self._lose = store, tasks, lose
+        self._tasks, self._lose = tasks, lose
         self._to_write: list[_Writing] = []
         self._finished: list[Taken] = []
         self._waiting, self._ending = asyncio.Event(), False
@@ -60,7 +61,7 @@ class Writer:
         attempts = [one for some, _, _, _ in waiting for one in some]
         answers = [one for _, some, _, _ in waiting for one in some]
         turns = [one for _, _, some, _ in waiting for one in some]
-        lost = self._store.write(attempts, answers, turns) if waiting else set()
+        lost = self._tasks.store.write(attempts, answers, turns) if waiting else set()
         if finished:
             self._tasks.finish(finished)
         return lost

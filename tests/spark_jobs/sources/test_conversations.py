@@ -45,7 +45,7 @@ def converse(twin: Twin, source: GeneratedSource, asked: list[Request]) -> Asked
     """Ask as a run does, with the sandbox."""
     pages = AnswerPages(twin.store, twin.checkpoints, twin.objects)
     tasks = twin.tasks(source)
-    done = asyncio.run(ask(source, twin.store, tasks, iter(asked), pages.seal_full, executor=program_executor))
+    done = asyncio.run(ask(tasks, iter(asked), pages.seal_full, executor=program_executor))
     pages.seal()
     return done
 
@@ -103,7 +103,7 @@ def test_a_conversation_of_three_rounds_is_one_document(twin: Twin) -> None:
         assert facts == {"conversation": "### role", "rounds": 3, "ended": "no_code", "exit_statuses": "1, 0"}
     assert sum(one["tokens_in"] for one in records.values()) == twin.store.spent()[0]
     keys = {request.key for request in asked}
-    with twin.store._engine.connect() as connection:
+    with twin.store.engine.connect() as connection:
         tried = connection.exec_driver_sql("select distinct key from headrace_attempts").scalars().all()
     assert len(tried) == 15 and keys < set(tried), "each round is a request with a key of its own"
 
@@ -157,7 +157,7 @@ def test_an_answer_whose_code_was_not_executed_is_not_asked_for_again(twin: Twin
         assert converse(twin, source, [request]).accepted == 1
         assert [len(body["messages"]) for body in stand_in.bodies] == [3, 5]
     twin.store.forget([request.parent.doc_id])
-    with twin.store._engine.connect() as connection:
+    with twin.store.engine.connect() as connection:
         assert connection.exec_driver_sql("select count(*) from headrace_turns").scalar() == 0
 
 
@@ -241,7 +241,7 @@ def test_two_workers_hold_conversations_side_by_side(twin: Twin, monkeypatch: py
                 work_for(twin.catalogue, {"twin": source}, stopping, executor=program_executor)
             )
             tasks, wanted = twin.tasks(source), iter(requests_for(source, 24))
-            done = await ask(source, twin.store, tasks, wanted, executor=program_executor)
+            done = await ask(tasks, wanted, executor=program_executor)
             stopping.set()
             await helping
             return done

@@ -113,12 +113,12 @@ class Twin:
 
     def tasks(self, source: GeneratedSource, lease_seconds: float = 60.0, name: str = "twin") -> TaskQueue:
         """Its queue, or that of another dataset."""
-        return TaskQueue(self.catalogue, name, source, lease_seconds)
+        return TaskQueue(AnswerStore(self.catalogue, name), source, lease_seconds)
 
     def ask(self, source: GeneratedSource, asked: list[Request], lease_seconds: float = 60.0) -> Asked:
         """Ask what has no answer yet, as a run does."""
         pages = AnswerPages(self.store, self.checkpoints, self.objects)
-        done = asyncio.run(ask(source, self.store, self.tasks(source, lease_seconds), iter(asked), pages.seal_full))
+        done = asyncio.run(ask(self.tasks(source, lease_seconds), iter(asked), pages.seal_full))
         pages.seal()
         return done
 
@@ -367,7 +367,7 @@ def test_a_dataset_that_is_deleted_meanwhile_ends_the_run_and_has_no_rows(twin: 
         threading.Timer(0.5, twin.store.forget).start()
         with pytest.raises(InputError, match="it was deleted"):
             twin.ask(source, requests_for(source, 100))
-    with twin.store._engine.connect() as connection:
+    with twin.store.engine.connect() as connection:
         for table in ("headrace_answers", "headrace_attempts", "headrace_tasks"):
             assert connection.execute(sa.text(f"select count(*) from {table}")).scalar_one() == 0
 

@@ -120,6 +120,7 @@ converse(Twin(Path(sys.argv[2])), source, requests_for(source, 3))
 """
 
 
+@pytest.mark.nightly
 def test_a_killed_conversation_goes_on_where_it_was(tmp_path: Path) -> None:
     """Killed while all wait for the third answer: the first two, and what their code gave, are known by their keys."""
 
@@ -228,6 +229,7 @@ def test_a_worker_that_lost_its_task_lands_no_turn(twin: Twin) -> None:
     assert again.requests[0].first_key == request.key
 
 
+@pytest.mark.nightly
 def test_two_workers_hold_conversations_side_by_side(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run and a worker: each conversation lands once, and each round was asked once."""
     monkeypatch.setattr(tasks_module, "REQUESTS", 4)

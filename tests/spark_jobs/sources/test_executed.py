@@ -244,6 +244,7 @@ def test_what_goes_wrong_is_a_row_with_its_reason_and_moves_no_other() -> None:
     assert rows[-1].reason == "executed"
 
 
+@pytest.mark.nightly
 def test_calls_that_take_the_sandbox_down_take_no_other_along() -> None:
     """However many come first; a module that does not import again is another matter."""
     rows = executed(TAKES_DOWN + GOOD)
@@ -368,6 +369,7 @@ def test_a_result_that_no_call_can_have_is_none(lies: str, monkeypatch: pytest.M
     assert len(rows) == 6 and max(longest) < 2_000_000
 
 
+@pytest.mark.nightly
 def test_a_module_that_takes_the_watch_away_is_stopped_once() -> None:
     """Not once for each of its calls, with the CPU seconds of all of them."""
     text = "import os\ndef fork():\n    while True: pass\nos.fork = fork\n"

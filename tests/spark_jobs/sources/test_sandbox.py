@@ -71,6 +71,7 @@ def test_every_attack_is_held() -> None:
     assert [one for one in found if one.harm] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_every_attack_is_held_as_a_user_without_cgroups() -> None:
     """Nothing of the sandbox needs a privilege; a watcher takes the place of groups."""

@@ -129,6 +129,7 @@ def test_a_run_removes_the_tasks_of_an_earlier_declaration(tmp_path: Path) -> No
     assert again is not None and len(again.requests) == 3
 
 
+@pytest.mark.nightly
 def test_a_database_that_is_away_for_a_moment_stops_nobody(tmp_path: Path) -> None:
     """A run waits for it, lands each answer once, and pays for none twice."""
     with postgres("lake") as server:

@@ -1,7 +1,7 @@
 """Jobs, schedules and sensors of a project, made of its assets; schedules and sensors are off until switched on.
 
     everything         job: brings every table up to date; what has not changed is left
-    NAMESPACE          job: the same for one dataset or corpus
+    NAMESPACE          job: the same for one dataset or corpus; of an experiment, which no other job runs, its own
     ingest             job: looks at every source and lands what is new; the automation condition goes on
     nightly_ingest     schedule of `everything`
     weekly_maintenance schedule of `maintenance`
@@ -22,6 +22,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_project.assets.experiments import EXPERIMENTS
 from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.assets.monitoring import status_checks
 from dagster_project.exceptions import SourceError
@@ -35,6 +36,7 @@ from spark_jobs.lake.run.plan import tasks
 
 EVERYTHING = "everything"
 INGEST = "ingest"
+APART = (MAINTENANCE, EXPERIMENTS)  # groups that only their own jobs run: files are rewritten, models trained
 _NIGHTLY = "17 1 * * *"
 _WEEKLY = "47 3 * * 0"
 _SECONDS_BETWEEN_LOOKS = 60
@@ -60,7 +62,7 @@ def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[]
     job = functools.partial(_job, assets, whole)
     everything = job(
         EVERYTHING,
-        dg.AssetSelection.all() - dg.AssetSelection.groups(MAINTENANCE),
+        dg.AssetSelection.all() - dg.AssetSelection.groups(*APART),
         "Brings every table up to date; what has not changed is left.",
     )
     maintenance = dg.define_asset_job(
@@ -118,10 +120,11 @@ def _sensor(asset: LakeAsset, job: Callable[[str, dg.AssetSelection, str], _Job]
     """
     dataset, pace = asset.namespace, asset.shown.pace_seconds
     name = f"{dataset}_files"
+    follows = dg.AssetSelection.key_prefixes(dataset).downstream() - dg.AssetSelection.groups(*APART)
 
     @dg.sensor(
         name=name,
-        job=job(name, dg.AssetSelection.key_prefixes(dataset).downstream(), f"Runs {dataset} and all that follows."),
+        job=job(name, follows, f"Runs {dataset} and all that follows."),
         minimum_interval_seconds=_SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description=f"Runs {dataset} and all that follows from it when its source has something new or lost something.",

@@ -84,6 +84,22 @@ def test_jobs_are_there_and_what_runs_by_itself_is_off(notes: Path) -> None:
     assert not [key for key in select(load_definitions(), []) if key.path[0] == "maintenance"]
 
 
+def test_no_job_but_its_own_trains_an_experiment(notes: Path, declare: WriteDefs) -> None:
+    """Neither the nightly one, nor that of a dataset whose files changed, nor a run without a selection."""
+    given = {"one": {"sources": {"small.packed_notes_64": 1}}, "other": {"blend": "mix"}}
+    held_out = {"notes": {"dataset": "notes"}}
+    trial = {"name": "trial", "variants": given, "budget_tokens": 1000, "held_out": held_out}
+    declare("trial", json.dumps({"type": "headrace.Experiment", "attributes": trial}))
+    repository = load_definitions().get_repository_def()
+    runs = {
+        job.name: {key.path[0] for key in job.asset_layer.executable_asset_keys} for job in repository.get_all_jobs()
+    }
+    training = {name for name, spaces in runs.items() if "trial" in spaces}
+    assert {name for name in training if not name.startswith("__")} == {"trial"}  # Dagster's own job has all assets
+    assert runs["everything"] == runs["notes_files"] == {"notes", "small"}
+    assert {key.path[0] for key in select(load_definitions(), [])} == {"notes", "small"}
+
+
 def test_a_sensor_runs_a_dataset_and_what_follows(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run at a time, none within five minutes of another; a state whose run failed is asked for again."""
     repository = load_definitions().get_repository_def()

@@ -18,11 +18,10 @@ import time
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
-from types import FrameType
 from typing import Final, NamedTuple
 
 from blender_service.exceptions import BlenderError, ServerStartError
-from blender_service.server.server import STOP_GRACE_SECONDS, UNIX, serve
+from blender_service.server.server import STOP_GRACE_SECONDS, UNIX, on_stop, serve
 from blender_service.server.settings import OperationConfig
 
 POLL_SECONDS: Final = 0.2
@@ -53,11 +52,7 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
     if host.startswith(UNIX):
         raise ServerStartError(f"serve: {host} is one process's; leave --processes out, or give a host and a port")
     stop = threading.Event()
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = on_stop(lambda number: stop.set())
     held = _hold_port(host, port)
     running: list[_Child] = []
     try:

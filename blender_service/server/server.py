@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
+from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -205,7 +205,6 @@ def start(
     for service in ("", *services):
         drain.health.set(service, health_pb2.HealthCheckResponse.SERVING)
     _warn_if_open(host, access, operation)
-    logger.info("serving at %s", address)
     running = RunningServer(server, address, drain, limits)
     running.at_stop(stalls.close)
     running.at_stop(interceptor.close)
@@ -233,24 +232,32 @@ def serve(
 
     A thread that hangs, in a store that does not answer, does not hold the process. Port 0 is any free one.
     """
+    asked: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
     use_one_heap()
     running = start(None, host, port, cache_bytes, operation, reuse_port)
-    started()
-    stop = threading.Event()
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = on_stop(asked.put)
     try:
-        stop.wait()
-    finally:
+        logger.info("serving at %s", running.address)
+        started()
+        asked.get()
         longest = operation.drain_seconds + STOP_GRACE_SECONDS + END_SECONDS
         threading.Thread(target=_end_after, args=(longest,), name="blender-end", daemon=True).start()
         running.stop(drain_seconds=operation.drain_seconds)
+    finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     logger.info("stopped")
+
+
+def on_stop(call: Callable[[int], None]) -> dict[signal.Signals, Any]:
+    """Have SIGTERM and SIGINT call a function, with their number; give what handled them before.
+
+    A server says that it serves only after this: a signal that came earlier would end the process at once, or be lost
+    where the process has inherited that it is ignored.
+    """
+    return {
+        number: signal.signal(number, lambda number, frame: call(number)) for number in (signal.SIGTERM, signal.SIGINT)
+    }
 
 
 def _end_after(seconds: float) -> None:

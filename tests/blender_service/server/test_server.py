@@ -327,8 +327,27 @@ def test_the_module_serves_until_sigterm(tmp_path: Path, lake: Catalog, blend: B
         next(stream)
         process.send_signal(signal.SIGTERM)
         stream.close()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
     assert "stopped" in process.stderr.read()
+    process.stderr.close()
+
+
+IGNORING = """
+import logging, signal
+logging.basicConfig(level=logging.INFO)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+from blender_service.server import server
+server.serve(port=0)
+"""
+
+
+def test_a_signal_that_comes_as_soon_as_it_serves_is_not_lost(tmp_path: Path, lake: Catalog, blend: Blend) -> None:
+    """Also where the process has inherited that SIGTERM is ignored, as the children of some supervisors do."""
+    process = run_module(tmp_path, command=("-c", IGNORING))
+    assert process.stderr is not None
+    next(line for line in process.stderr if "serving at" in line)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
     process.stderr.close()
 
 

@@ -12,6 +12,7 @@ attributes:
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +69,14 @@ class Questions(_Declared):
     file: Path = Field(description="JSONL: {context, choices: [..], answer: NUMBER}, or {context, answer: TEXT}")
 
 
+class Harness(_Declared):
+    """Tasks of lm-evaluation-harness (the extra `harness`), which answer by likelihood."""
+
+    tasks: tuple[str, ...] = Field(min_length=1, description="names of tasks")
+    folder: Path | None = Field(None, description="of YAML files of one's own tasks, each named as its task")
+    limit: int | None = Field(None, ge=1, description="most documents of a task; all by default")
+
+
 class Mixes(_Declared):
     """Sources whose best mix is looked for by small runs, in place of variants."""
 
@@ -96,6 +105,7 @@ class ExperimentDeclaration(_Declared):
     )
     held_out: dict[str, HeldOut] = Field(default_factory=dict, description="sets of documents by name")
     questions: dict[str, Questions] = Field(default_factory=dict, description="sets of questions by name")
+    harness: Harness | None = Field(None, description="tasks of lm-evaluation-harness")
     near_share: float = Field(
         0.5, gt=0, le=1, description="of a held-out text that a document holds for being left out as nearly it"
     )
@@ -109,12 +119,15 @@ class ExperimentDeclaration(_Declared):
             raise ValueError("variants: one alone is compared with nothing; give two or more")
         if (self.budget_tokens is None) == (self.budget_bytes is None):
             raise ValueError("give budget_tokens or budget_bytes, one of them")
-        if not self.command and not self.held_out and not self.questions:
-            raise ValueError("held_out and questions are empty; give a set to measure by")
+        if not self.command and not self.held_out and not self.questions and self.harness is None:
+            raise ValueError("held_out, questions and harness are empty; give a set to measure by")
+        if self.command and self.harness is not None:
+            raise ValueError("harness: a command reports its own measures; leave one of the two out")
         if len(set(self.learning_rates)) < len(self.learning_rates):
             raise ValueError("learning_rates: one of them is there twice")
-        if both := set(self.held_out) & set(self.questions):
-            raise ValueError(f"{min(both)} is the name of a held-out set and of questions; name one otherwise")
+        names = Counter([*self.held_out, *self.questions, *(self.harness.tasks if self.harness is not None else ())])
+        if twice := sorted(name for name, count in names.items() if count > 1):
+            raise ValueError(f"{twice[0]} is the name of two sets of held_out, questions and harness; rename one")
         return self
 
     @property
@@ -133,7 +146,13 @@ def declare_experiment(given: dict[str, Any], folder: Path) -> ExperimentDeclara
     declared = bind_config(ExperimentDeclaration, f"experiment {given.get('name')}", given)
     held_out = {name: _located(declared.name, one, folder) for name, one in declared.held_out.items()}
     questions = {name: _located(declared.name, one, folder) for name, one in declared.questions.items()}
-    return declared.model_copy(update={"held_out": held_out, "questions": questions})
+    harness = declared.harness
+    if harness is not None and harness.folder is not None:
+        tasks = (folder / harness.folder).resolve()
+        if not tasks.is_dir():
+            raise DefinitionError(f"experiment {declared.name}: {tasks} is no folder; correct harness.folder")
+        harness = harness.model_copy(update={"folder": tasks})
+    return declared.model_copy(update={"held_out": held_out, "questions": questions, "harness": harness})
 
 
 def _located(experiment: str, one: Any, folder: Path) -> Any:

@@ -26,6 +26,7 @@ from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
 from dagster_project.experiments.declaration import ExperimentDeclaration, Variant
+from dagster_project.experiments.harness import harness_digest
 from dagster_project.experiments.held_out import HeldOutSet, datasets_of, excluded_documents, read_sets
 from dagster_project.experiments.reading import Contents, blend_of, rows_of
 from dagster_project.experiments.records import known_rows, record
@@ -35,6 +36,7 @@ from spark_jobs.lake.session.settings import LakeSettings
 from spark_jobs.progress import tell
 
 VERSION: Final = "1"  # of what trains and measures; changed whenever weights or scores change
+_ROOM: Final = 0.95  # of an epoch; seeds read a few rows more or less than the first does
 _PROCESS: Final = "dagster_project.experiments.process"
 
 
@@ -47,6 +49,7 @@ class Run:
         seed: number of weights, order and sample.
         learning_rate: its highest.
         blend: id.
+        start: offset in it.
         rows_digest: of the rows that it reads.
         tokens: that it trains on.
     """
@@ -55,6 +58,7 @@ class Run:
     seed: int
     learning_rate: float
     blend: str
+    start: int
     rows_digest: str
     tokens: int
 
@@ -96,7 +100,9 @@ class Experiment:
         return excluded_documents(self.catalogue, self.sets, datasets, self.declared.near_share)
 
     def blend(self, name: str, seed: int) -> str:
-        """The id of the blend of a variant under a seed."""
+        """The id of the blend of a variant under a seed: one for all seeds where their samples are disjoint."""
+        if seed and self.disjoint:
+            return self.blend(name, 0)
         if (name, seed) not in self._blends:
             self._blends[name, seed] = blend_of(self._blender, name, self.variants[name], seed)
         return self._blends[name, seed]
@@ -147,10 +153,24 @@ class Experiment:
         if (name, seed) not in self._contents:
             tell(f"reading variant {name}, seed {seed}")
             made = Contents()
-            for _ in rows_of(self.catalogue, self.blend(name, seed), self.excluded, self.budget(name), seed, made):
+            blend, start = self.blend(name, seed), self.start(name, seed)
+            for _ in rows_of(self.catalogue, blend, self.excluded, self.budget(name), seed, made, start):
                 pass
             self._contents[name, seed] = made
         return self._contents[name, seed]
+
+    @cached_property
+    def disjoint(self) -> bool:
+        """Whether an epoch of every source of all variants has room for all seeds, one behind the other."""
+        if self.declared.command:
+            return False
+        first = [self.contents(name, 0) for name in self.variants]
+        epochs = [max(found.epochs.values(), default=1.0) * found.offsets / max(found.rows, 1) for found in first]
+        return max(epochs) * self.declared.seeds <= _ROOM
+
+    def start(self, name: str, seed: int) -> int:
+        """The offset at which a variant's sample begins in its blend: where that of the seed before ends, or 0."""
+        return self.start(name, seed - 1) + self.contents(name, seed - 1).offsets if seed and self.disjoint else 0
 
     def facts(self) -> dict[str, Any]:
         """What each variant consists of, for people: of its first sample."""
@@ -169,8 +189,11 @@ class Experiment:
     def read_share(self, first: str, second: str) -> float:
         """The share of their data that runs of two variants read and that the other one does not have; the larger one.
 
-        A source that is read once or more often counts as read whole.
+        A source that is read once or more often counts as read whole. Disjoint samples count 0: they differ as much as
+        another set of data like this one would.
         """
+        if self.disjoint:
+            return 0.0
         one, other = self.contents(first, 0), self.contents(second, 0)
         both = len(np.intersect1d(one.documents, other.documents, assume_unique=True))
         shares = []
@@ -190,10 +213,11 @@ class Experiment:
             for rate in self.declared.learning_rates:
                 for name in self.variants:
                     if self.declared.command:
-                        yield Run(name, seed, rate, self.blend(name, seed), "", self.budget(name))
+                        yield Run(name, seed, rate, self.blend(name, seed), 0, "", self.budget(name))
                     else:
                         found = self.contents(name, seed)
-                        yield Run(name, seed, rate, self.blend(name, seed), found.digest, found.tokens)
+                        blend, start = self.blend(name, seed), self.start(name, seed)
+                        yield Run(name, seed, rate, blend, start, found.digest, found.tokens)
 
     def run_key(self, run: Run) -> str:
         """What decides the weights of a run."""
@@ -210,7 +234,9 @@ class Experiment:
     def _measures(self) -> dict[str, dict[str, str]]:
         """Digests of the sets and files that runs are measured by."""
         files = self.declared.questions.items()
+        tasks = {"harness": {"tasks": harness_digest(self.declared.harness)}} if self.declared.harness else {}
         return {
+            **tasks,
             "sets": {one.name: one.digest for one in self.sets},
             "questions": {name: hashlib.sha256(one.file.read_bytes()).hexdigest() for name, one in files},
         }
@@ -297,6 +323,7 @@ class Experiment:
             "left_out": self.excluded,
             "sets": {one.name: [text for _, text in one.documents] for one in self.sets},
             "questions": {name: str(one.file) for name, one in self.declared.questions.items()},
+            "harness": self.declared.harness.model_dump(mode="json") if self.declared.harness is not None else None,
             "runs": [
                 {**asdict(run), "key": key, "run": run_key, "budget": self.budget(run.variant)}
                 for key, (run_key, run) in waiting.items()

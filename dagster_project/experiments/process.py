@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
+from dagster_project.experiments.harness import harness_scores
 from dagster_project.experiments.reading import Contents, Rows, rows_of
 from dagster_project.inspect.documents.blend_rows import tokenizer_of
 from spark_jobs.experiments.evaluation import Item, score_documents, score_items
@@ -90,7 +91,8 @@ def _batches(
     catalogue: Catalog, given: Mapping[str, Any], run: Mapping[str, Any], rows: int, start: int
 ) -> Iterator[Rows]:
     """The rows of a run in steps, from the one on that its checkpoint wants."""
-    groups = rows_of(catalogue, run["blend"], given["left_out"], run["budget"], run["seed"], Contents())
+    left_out, budget = given["left_out"], run["budget"]
+    groups = rows_of(catalogue, run["blend"], left_out, budget, run["seed"], Contents(), run["start"])
     left: Rows | None = None
     for group in groups:
         if group.offset + len(group.input_ids) <= start:
@@ -104,7 +106,7 @@ def _batches(
 
 
 def _scores(given: Mapping[str, Any], network: Any, encode: Callable[[str], list[int]]) -> Iterator[dict[str, Any]]:
-    """Bits a byte of each set of texts; of each set of questions the right answers' log-probability and accuracy."""
+    """Bits a byte of each set of texts; the right answers' log-probability and accuracy of questions and tasks."""
     for name, texts in given["sets"].items():
         found = score_documents(network, [encode(text) for text in texts], [len(text.encode()) for text in texts])
         yield {"set": name, "measure": "bits_per_byte", "value": found.bits_per_byte, "chance": None}
@@ -124,6 +126,8 @@ def _scores(given: Mapping[str, Any], network: Any, encode: Callable[[str], list
             "value": float(answered.correct.mean()),
             "chance": float(answered.chance.mean()),
         }
+    if given["harness"] is not None:
+        yield from harness_scores(given["harness"], network, encode)
 
 
 @cache

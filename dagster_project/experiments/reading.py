@@ -60,6 +60,7 @@ class Contents:
         digest: SHA-256 of all rows in their order; equal for variants that train on the same rows.
         tokens: read, padding left out.
         rows: that were read.
+        offsets: of the blend that they take, with those of rows of which nothing is left.
         sources: tokens by source.
         epochs: how often each source was read.
         documents: hashes of the ids of its documents.
@@ -69,6 +70,7 @@ class Contents:
     digest: str = ""
     tokens: int = 0
     rows: int = 0
+    offsets: int = 0
     sources: Counter[str] = field(default_factory=Counter)
     epochs: dict[str, float] = field(default_factory=dict)
     documents: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -91,9 +93,15 @@ def blend_of(blender: Blender, name: str, variant: Variant, sample: int) -> str:
 
 
 def rows_of(
-    catalogue: Catalog, blend_id: str, left_out: Mapping[str, str], budget: int, order: int, contents: Contents
+    catalogue: Catalog,
+    blend_id: str,
+    left_out: Mapping[str, str],
+    budget: int,
+    order: int,
+    contents: Contents,
+    start: int = 0,
 ) -> Iterator[Rows]:
-    """The rows of a blend until so many tokens of documents were given; what they are is noted in `contents`.
+    """The rows of a blend from an offset on until so many tokens were given; what they are is noted in `contents`.
 
     Documents that are left out are taken out of their rows, the others closed up to the left. Rows change places in
     groups of 256 by the seed `order`. The last row may go over the budget.
@@ -103,7 +111,7 @@ def rows_of(
     """
     blender = Blender(catalogue)
     reader, window = blender.open(blend_id), blender.config(blend_id).window
-    end, digest, at, empty = reader.order.end, hashlib.sha256(), 0, 0
+    end, digest, at, empty = reader.order.end, hashlib.sha256(), start, 0
     seen: list[NDArray[np.uint64]] = []
     skipped: dict[str, str] = {}
     source_rows: Counter[str] = Counter()
@@ -132,6 +140,7 @@ def rows_of(
         contents.tokens += given.tokens
         contents.rows += len(kept)
         at += count
+        contents.offsets += count
         if len(kept):
             yield given
     contents.digest = digest.hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,10 +16,13 @@ from dagster_project.exceptions import CommandError
 from dagster_project.experiments.experiment import Experiment
 from dagster_project.experiments.records import known_rows
 from spark_jobs.experiments.comparison import Comparison, PairComparison, Scores, Verdict, compare
+from spark_jobs.experiments.curves import Worth, tokens_worth
 from spark_jobs.lake.declare.pictures import new_axes, png
 
 _LOWER_IS_BETTER: Final = ("bits_per_byte",)
 _DECIDES: Final = ("bits_per_byte", "nats_per_byte", "value")  # accuracy stands beside it: it is at chance at this size
+_SET, _CHANCE = "set and measure", "by chance"
+_CURVE_STEPS: Final = 20  # a law through fewer losses says nothing
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,12 @@ class Report:
     def metadata(self) -> dict[str, Any]:
         """For the asset's page."""
         shown: dict[str, Any] = {"runs": len(self.rows), "runs_planned": self.planned}
-        shown["result"] = dg.MetadataValue.md("\n".join(f"    {line}" for line in self._lines()))
+        shown["means"] = _table(_mean_rows(self.rows))
+        shown["data"] = dg.MetadataValue.md("\n".join(f"- {line}" for line in self.differences))
         if self.compared is not None:
+            shown["verdicts"] = _table(self._verdict_row(pair) for pair in self.compared.pairs)
+            if nothing := self._tell_nothing():
+                shown["tells_nothing_at_this_size"] = ", ".join(nothing)
             picture = base64.b64encode(self.plot()).decode()
             shown["plot"] = dg.MetadataValue.md(f"![scores](data:image/png;base64,{picture})")
         return shown
@@ -93,12 +100,47 @@ class Report:
         yield from _means(self.rows)
         if self.compared is not None:
             yield ""
-            yield from (_long(pair) for pair in self.compared.pairs)
-            nothing = [one.evaluation_set for one in self.compared.sets if one.tells_nothing]
-            if nothing:
+            yield from (_long(pair, self._worth(pair)) for pair in self.compared.pairs)
+            if nothing := self._tell_nothing():
                 yield f"tells nothing at this size: {', '.join(nothing)} (seeds differ more than variants)"
         yield ""
         yield from self.differences
+
+    def _tell_nothing(self) -> list[str]:
+        """Sets whose seeds differ more than their variants."""
+        return [one.evaluation_set for one in self.compared.sets if one.tells_nothing] if self.compared else []
+
+    def _verdict_row(self, pair: PairComparison) -> dict[str, str]:
+        """A verdict for a table."""
+        worth = self._worth(pair)
+        return {
+            "variants": f"{pair.first} against {pair.second}",
+            "set": pair.evaluation_set,
+            "verdict": str(pair.verdict),
+            "difference": f"{pair.difference:+.4f} ({pair.low:+.4f} to {pair.high:+.4f})",
+            "seeds": str(len(pair.seeds)),
+            "seeds_to_see_it": f"{pair.seeds_needed:,}" if pair.seeds_needed is not None else "",
+            "tokens_to_gain_it": str(worth) if worth else "",
+        }
+
+    def _worth(self, pair: PairComparison) -> Worth | None:
+        """How many times the tokens the worse variant would take to gain a difference in bits a byte.
+
+        By the loss curves of its runs at the highest rate, whose loss would have to fall by the same share. None where
+        there are none.
+        """
+        worse = pair.first if pair.difference > 0 else pair.second
+        runs = [row for row in self.rows if row["variant"] == worse and row["seed"] in pair.seeds]
+        runs = [row for row in runs if row["learning_rate"] == max(pair.by_rate)]
+        found = [one["value"] for row in runs for one in row["scores"] if _is_bits_of(one, pair.evaluation_set)]
+        if not found or not all(len(row["losses"]) >= _CURVE_STEPS for row in runs):
+            return None
+        curves = []
+        for row in runs:
+            offsets, losses = (np.array([one[name] for one in row["losses"]], float) for name in ("offset", "loss"))
+            curves.append(((offsets + 1).astype(np.int64), losses))
+        last = np.mean([losses[-max(1, len(losses) // 20) :].mean() for _, losses in curves])
+        return tokens_worth(curves, abs(pair.difference) / float(np.mean(found)) * float(last))
 
 
 def report_of(experiment: Experiment) -> Report:
@@ -143,7 +185,18 @@ def _scores(rows: list[dict[str, Any]]) -> tuple[dict[str, Scores], list[str]]:
     return dict(found), sorted(lower)
 
 
-def _means(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _is_bits_of(score: Mapping[str, Any], name: str) -> bool:
+    return bool(score["set"] == name and score["measure"] in _LOWER_IS_BETTER)
+
+
+def _table(rows: Iterable[Mapping[str, str]]) -> dg.TableMetadataValue:
+    """Rows as a table of the page."""
+    records = [dg.TableRecord(dict(row)) for row in rows]
+    columns = [dg.TableColumn(name) for name in records[0].data] if records else []
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def _mean_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     """Variants x sets: the mean over seeds of each rate, accuracy with its chance level beside it."""
     values: dict[tuple[str, str, float], list[float]] = defaultdict(list)
     chances: dict[tuple[str, str], float | None] = {}
@@ -152,25 +205,32 @@ def _means(rows: list[dict[str, Any]]) -> Iterator[str]:
             name = f"{one['set']} {one['measure'].replace('_', ' ')}"
             values[name, row["variant"], row["learning_rate"]].append(one["value"])
             chances[name, row["variant"]] = one["chance"]
-    variants = list(dict.fromkeys(row["variant"] for row in rows))
-    width = max(len(f"{name}, rate {rate:g}") for name, _, rate in values)
-    yield f"{'mean over seeds':<{width}}  " + "  ".join(f"{variant:>12}" for variant in variants)
     for name, rate in dict.fromkeys((name, rate) for name, _, rate in values):
-        cells = []
-        for variant in variants:
-            some = values.get((name, variant, rate))
-            cells.append(f"{np.mean(some):>12.4f}" if some else f"{'-':>12}")
         chance = next((value for (one, _), value in chances.items() if one == name and value is not None), None)
-        beside = f"  (by chance {chance:.3f})" if chance is not None else ""
-        yield f"{f'{name}, rate {rate:g}':<{width}}  " + "  ".join(cells) + beside
+        cells = {_SET: f"{name}, rate {rate:g}"}
+        for variant in dict.fromkeys(row["variant"] for row in rows):
+            some = values.get((name, variant, rate))
+            cells[variant] = f"{np.mean(some):.4f}" if some else "-"
+        yield {**cells, _CHANCE: f"{chance:.3f}" if chance is not None else ""}
+
+
+def _means(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The same for a terminal."""
+    found = list(_mean_rows(rows))
+    width = max(len(row[_SET]) for row in found)
+    variants = [name for name in found[0] if name not in (_SET, _CHANCE)]
+    yield f"{'mean over seeds':<{width}}  " + "  ".join(f"{variant:>12}" for variant in variants)
+    for row in found:
+        beside = f"  (by chance {row[_CHANCE]})" if row[_CHANCE] else ""
+        yield f"{row[_SET]:<{width}}  " + "  ".join(f"{row[variant]:>12}" for variant in variants) + beside
 
 
 def _short(pair: PairComparison) -> str:
     return f"{pair.first} against {pair.second} on {pair.evaluation_set}: {pair.verdict}"
 
 
-def _long(pair: PairComparison) -> str:
-    """A verdict with its interval, and what it would take where none is seen."""
+def _long(pair: PairComparison, worth: Worth | None) -> str:
+    """A verdict with its interval, what it is worth in tokens, and what it would take where none is seen."""
     if not pair.seeds:
         return f"{_short(pair)}: no seed was done by both"
     interval = f"difference {pair.difference:+.4f}, {pair.level:.1%} interval {pair.low:+.4f} to {pair.high:+.4f}"
@@ -179,7 +239,7 @@ def _long(pair: PairComparison) -> str:
         said += f"; to see one of this size takes {pair.seeds_needed:,} seeds"
     if pair.verdict is Verdict.DEPENDS_ON_THE_RATE:
         said += ": " + ", ".join(f"{value:+.4f} at {rate:g}" for rate, value in sorted(pair.by_rate.items()))
-    return said
+    return said + (f"; as much as {worth} the tokens would gain" if worth else "")
 
 
 def _differences(experiment: Experiment) -> Iterator[str]:
@@ -197,3 +257,9 @@ def _differences(experiment: Experiment) -> Iterator[str]:
         yield line
     count = len(experiment.excluded)
     yield f"left out wherever they stand: {count:,} documents that are held out, nearly so, or of their families"
+    if experiment.declared.seeds > 1:
+        yield (
+            "the samples of the seeds are disjoint"
+            if experiment.disjoint
+            else (f"the samples of the seeds overlap, for {experiment.declared.seeds} budgets are more than an epoch")
+        )

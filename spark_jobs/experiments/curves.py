@@ -55,6 +55,12 @@ class Worth:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        """Such as `1.12 times (95% interval 1.05 to 1.20)`."""
+        if not np.isfinite(self.factor):
+            return "no number of times"
+        return f"{self.factor:.2f} times (95% interval {self.low:.2f} to {self.high:.2f})"
+
 
 def fit_curve(tokens: Int64Array, losses: Float64Array, warm_share: float = 0.05) -> Curve:
     """The power law nearest to a loss curve behind its warm-up, by least squares over means of bins.

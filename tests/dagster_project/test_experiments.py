@@ -139,6 +139,27 @@ def test_rows_are_without_what_is_left_out_and_end_at_the_budget(catalogue: Cata
         list(rows_of(catalogue, blend, dict.fromkeys(by_document, "near"), 3000, 0, Contents()))
 
 
+@pytest.mark.parametrize(("budget", "disjoint"), [(6000, False), (2000, True)])
+def test_samples_are_disjoint_where_an_epoch_has_room_for_them(
+    catalogue: Catalog, tmp_path: Path, budget: int, disjoint: bool
+) -> None:
+    """By the rows that were read: no row of one seed is of another; they overlap where there are too few."""
+    create_packed(catalogue, "main.packed_notes_16").append(900, seed=1)
+    (tmp_path / "essays.jsonl").write_text(json.dumps({"text": "an essay"}))
+    held_out = {"essays": {"file": str(tmp_path / "essays.jsonl")}}
+    experiment = Experiment(
+        declared(command=[], held_out=held_out, budget_tokens=budget), catalogue, settings_at(tmp_path)
+    )
+    read: Counter[tuple[int, ...]] = Counter()
+    for run in (one for one in experiment.runs() if one.variant == "one"):
+        groups = rows_of(catalogue, run.blend, {}, budget, run.seed, made := Contents(), run.start)
+        read.update({tuple(row) for rows in groups for row in rows.input_ids.tolist()})
+        assert made.digest == run.rows_digest
+    assert experiment.disjoint == disjoint
+    assert (max(read.values()) == 1) == disjoint
+    assert (experiment.read_share("one", "other") == 0) and experiment.check() is None
+
+
 _COMMAND = """
 import json, sys
 seed, rate, blend = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
@@ -165,7 +186,14 @@ def test_a_run_is_known_by_what_decides_it(catalogue: Catalog, packed: PackedFix
     rows = known_rows(catalogue, "trial")
     assert len(rows) == 6 and {row["variant"] for row in rows} == {"one", "other"}
     assert list(experiment.do(experiment.missing())) == []
-    text = report_of(experiment).text()
+    text, page = report_of(experiment).text(), report_of(experiment).metadata()
+    assert {record.data["verdict"] for record in page["verdicts"].records} == {"no difference seen"}
+    assert page["means"].records[0].data == {
+        "set and measure": "essays value, rate 0.01",
+        "one": "1.1100",
+        "other": "1.1100",
+        "by chance": "",
+    }
     assert "one against other on essays: no difference seen" in text and "6 of 6 runs" in text
     more = Experiment(declared(command=command, budget_tokens=4000), catalogue, settings)
     assert len(more.missing()) == 6
@@ -184,6 +212,9 @@ def test_a_run_is_known_by_what_decides_it(catalogue: Catalog, packed: PackedFix
         ({"command": []}, "give a set to measure by"),
         ({"held_out": {"a": {"file": "none.jsonl"}}}, "none.jsonl is not there"),
         ({"sedes": 3}, "sedes"),
+        ({"harness": {"tasks": ["arc_easy"]}}, "a command reports its own measures"),
+        ({"command": [], "harness": {"tasks": ["a"], "folder": "none"}}, "none is no folder; correct harness.folder"),
+        ({"command": [], "harness": {"tasks": ["a", "a"]}}, "a is the name of two sets"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_when_it_is_declared(given: dict[str, Any], said: str) -> None:

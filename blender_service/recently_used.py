@@ -26,6 +26,7 @@ class RecentlyUsed(Generic[Key, Value]):
         most: int,
         weigh: Callable[[Value], int] = lambda value: 1,
         forgotten: Callable[[Key], object] = lambda key: None,
+        stays: Callable[[Key], bool] = lambda key: False,
     ) -> None:
         """Keep values of a weight of `most` in all, and always the last one.
 
@@ -33,10 +34,12 @@ class RecentlyUsed(Generic[Key, Value]):
             most: bound of the sum of weights.
             weigh: weight of a value; by default values are counted.
             forgotten: called with the key of a value that is forgotten, under the lock.
+            stays: whether others are to be forgotten before a value; asked under the lock.
         """
         self._most = most
         self._weigh = weigh
         self._forgotten = forgotten
+        self._stays = stays
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._weight = 0
         self._lock = threading.RLock()
@@ -56,8 +59,8 @@ class RecentlyUsed(Generic[Key, Value]):
             self._values[key] = value
             self._weight += self._weigh(value)
             while self._weight > self._most and len(self._values) > 1:
-                oldest, gone = self._values.popitem(last=False)
-                self._weight -= self._weigh(gone)
+                oldest = next((one for one in self._values if not self._stays(one)), next(iter(self._values)))
+                self._weight -= self._weigh(self._values.pop(oldest))
                 self._forgotten(oldest)
 
     def find(self, key: Key, make: Callable[[], Value]) -> Value:

@@ -25,6 +25,7 @@ import dagster as dg
 from dagster_project.assets.experiments import EXPERIMENTS
 from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.assets.monitoring import status_checks
+from dagster_project.assets.prewarming import PREWARMED
 from dagster_project.exceptions import SourceError
 from dagster_project.inspect.lake.lake_status import Thresholds
 from dagster_project.lake_asset import LakeAsset, assets_of, keeping_by_dataset
@@ -36,7 +37,8 @@ from spark_jobs.lake.run.plan import tasks
 
 EVERYTHING = "everything"
 INGEST = "ingest"
-APART = (MAINTENANCE, EXPERIMENTS)  # groups that only their own jobs run: files are rewritten, models trained
+# Groups that only their own jobs run: files are rewritten, models trained, servers asked.
+APART = (MAINTENANCE, EXPERIMENTS, PREWARMED)
 _NIGHTLY = "17 1 * * *"
 _WEEKLY = "47 3 * * 0"
 _SECONDS_BETWEEN_LOOKS = 60

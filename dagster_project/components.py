@@ -52,6 +52,7 @@ from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.assets.experiments import experiment_assets
 from dagster_project.assets.models import ModelDeclaration, model_assets
+from dagster_project.assets.prewarming import prewarmed_asset
 from dagster_project.assets.quarantine import quarantine_of_yaml
 from dagster_project.deletion.retention import keeping_of
 from dagster_project.experiments.declaration import declare_experiment
@@ -245,12 +246,17 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
     evals: Literal["", "required"] = Field(
         "", description="required: all sources must have been searched for the benchmarks that the registry holds"
     )
+    prewarm: dict[str, Any] | None = Field(
+        None, description="{servers: [HOST:PORT, ..], offset: .., rows: ..}: makes the asset blends/<name>_prewarmed"
+    )
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The blend's asset."""
+        """The blend's asset, and that of servers which are prewarmed."""
         given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
-        return dg.Definitions(assets=[blend_asset(declare_blend(given), self.owners)])
+        declared = declare_blend(given)
+        prewarmed = [prewarmed_asset(declared)] if declared.prewarm is not None else []
+        return dg.Definitions(assets=[blend_asset(declared, self.owners), *prewarmed])
 
 
 class Experiment(dg.Component, dg.Model, dg.Resolvable):
@@ -277,6 +283,9 @@ class Experiment(dg.Component, dg.Model, dg.Resolvable):
     )
     questions: dict[str, Any] = Field(
         default_factory=dict, description="by name: {file: PATH} of {context, choices, answer} or {context, answer}"
+    )
+    harness: dict[str, Any] | None = Field(
+        None, description="{tasks: [NAME, ..], folder: PATH, limit: ..}: tasks of lm-evaluation-harness"
     )
     near_share: float = Field(0.5, description="of a held-out text that a document holds for being left out")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")

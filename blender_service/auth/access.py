@@ -124,6 +124,14 @@ class Access:
 
         return may_create
 
+    def team_of(self, principal: str) -> str:
+        """Give the team whose shares of the server a principal uses, empty for none."""
+        return self._rules.get().paying_team(principal) if self._rules is not None else ""
+
+    def shares(self, name: str) -> dict[str, float]:
+        """Give the `cache_share` or `stream_share` of each team, by the rules as they are now."""
+        return self._rules.get().shares(name) if self._rules is not None else {}
+
     def reader(self, principal: str) -> MayRead | None:
         """Give the test of which tables a principal may read, by the rules as they are now; None for all tables.
 

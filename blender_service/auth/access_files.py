@@ -12,6 +12,8 @@
     [[team]]
     name = "research"
     principals = ["pretraining"]
+    cache_share = 0.5    # of the server's memory for blocks that others' reads leave to them
+    stream_share = 0.25  # of its streams that others leave free for them
 
 Without any rule everybody may read everything, and create blends. As soon as there is one, what no rule allows is
 denied, and blends are created by those whose rule says so, of tables that they may read. `*` stands for any characters.
@@ -34,11 +36,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from blender_service.exceptions import AccessConfigError
 
 PrincipalPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@/*-]{1,128}$")]
+MOST_SHARED: Final = 0.9  # of a server that teams have shares of; the rest is for everybody
 NamespacePattern = Annotated[str, Field(pattern=r"^[a-z0-9_*]{1,64}$")]
 
 
@@ -57,12 +60,14 @@ class Rule(BaseModel):
 
 
 class Team(BaseModel):
-    """Principals that may read what is declared `restricted` to this team."""
+    """Principals that may read what is declared `restricted` to this team, and what of a server is theirs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="as declarations name it")
     principals: list[PrincipalPattern] = Field(description="names of callers; * for any characters")
+    cache_share: float = Field(0.0, ge=0, le=MOST_SHARED, description="of a server's cache that is kept for them")
+    stream_share: float = Field(0.0, ge=0, le=MOST_SHARED, description="of a server's streams that is kept for them")
 
 
 class NamespaceRules(BaseModel):
@@ -76,6 +81,22 @@ class NamespaceRules(BaseModel):
     def teams_of(self, principal: str) -> frozenset[str]:
         """Teams that a principal belongs to."""
         return frozenset(team.name for team in self.team if _matches(principal, team.principals))
+
+    @model_validator(mode="after")
+    def _shares_leave_room(self) -> NamespaceRules:
+        for name in ("cache_share", "stream_share"):
+            if (total := sum(getattr(team, name) for team in self.team)) > MOST_SHARED + 1e-9:
+                raise ValueError(f"the teams' {name} is {total:g} together; leave {1 - MOST_SHARED:.1f} for all others")
+        return self
+
+    def shares(self, name: str) -> dict[str, float]:
+        """`cache_share` or `stream_share` of each team that has one."""
+        return {team.name: share for team in self.team if (share := getattr(team, name))}
+
+    def paying_team(self, principal: str) -> str:
+        """The team whose shares a principal uses: the first of his with any, empty without one."""
+        teams = (team for team in self.team if team.cache_share or team.stream_share)
+        return next((team.name for team in teams if _matches(principal, team.principals)), "")
 
     def allow(self, principal: str, namespace: str) -> bool:
         """Whether a principal may read a namespace."""

@@ -20,9 +20,9 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import grpc
 
@@ -54,6 +54,7 @@ SILENCE_SECONDS: Final = 120.0  # a cold cache on slow storage may take most of 
 KEPT_CHANNELS: Final = 3
 LIVE_WAIT_SECONDS: Final = 3600.0
 READ_BLEND: Final = "/headrace.blender.v1.RowService/ReadBlend"
+PREWARM_BLEND: Final = "/headrace.blender.v1.RowService/PrewarmBlend"
 REPORT_CONSUMED: Final = "/headrace.blender.v1.RowService/ReportConsumed"
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
@@ -64,6 +65,18 @@ OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
+
+
+class Prewarmed(NamedTuple):
+    """Rows up to this one are in the server's cache.
+
+    Attributes:
+        row: after the last one.
+        stopped: whether it stops there though more were asked for: the cache is full, or the rows are not there yet.
+    """
+
+    row: int
+    stopped: bool
 
 
 class BlenderClient:
@@ -268,6 +281,31 @@ class BlenderClient:
         )  # fmt: skip
         self._streams.add(stream)
         return stream
+
+    def prewarm(self, blend: str, offset: int, rows: int) -> Iterator[Prewarmed]:
+        """Have the server read rows into its cache, and follow how far it is; of several replicas one does it.
+
+        Args:
+            blend: id, start of an id, or name.
+            offset: first row.
+            rows: how many.
+
+        Raises:
+            BlenderError: as of `read`; nothing is tried again.
+        """
+        try:
+            request = rows_pb2.PrewarmBlendRequest(blend=blend, offset=offset, rows=rows)
+        except ValueError as error:
+            raise InvalidReadError(f"prewarm: {error}; give whole numbers from 0 on, below 2**62") from error
+        serialize = rows_pb2.PrewarmBlendRequest.SerializeToString
+        method: grpc.UnaryStreamMultiCallable[rows_pb2.PrewarmBlendRequest, rows_pb2.PrewarmProgress] = self._channels[
+            -1
+        ].unary_stream(PREWARM_BLEND, serialize, rows_pb2.PrewarmProgress.FromString)
+        try:
+            for progress in method(request):
+                yield Prewarmed(progress.row, progress.stopped)
+        except grpc.RpcError as error:
+            raise error_of(error, self.address) from error
 
     def close(self) -> None:
         """Close the connection; running reads end with an error, also those that wait for a server."""

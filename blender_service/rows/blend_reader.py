@@ -22,7 +22,6 @@ from blender_service.wire.row_batch import MessageCutter, RowBatch, decode, empt
 BATCH_BYTES: Final = 2 << 20  # of token ids; clients refuse 4 MiB by default
 CHUNK_ROWS: Final = 4096
 AHEAD_ROWS: Final = 8 * CHUNK_ROWS  # a group of the default order
-PREWARM_ROWS: Final = 1 << 16
 COPIED_MESSAGES: Final = 8  # of rows that a stream copies out of blocks at once
 Readers = Mapping[int, BlockReader | LiveRows]
 
@@ -171,8 +170,16 @@ class BlendReader:
         copied = self._copy(self._plan([_Span(offset, rows)]), 0, rows)
         return replace(copied.batch, offset=offset)
 
-    def prewarm(self, offset: int, rows: int) -> None:
-        """Build the blocks of the rows [offset, offset + rows), as far as the tables have them.
+    def prewarm(self, offset: int, rows: int, most_bytes: int = 1 << 62) -> Iterator[tuple[int, bool]]:
+        """Build the blocks of the rows [offset, offset + rows), as far as the tables have them and memory holds them.
+
+        Args:
+            offset: first row.
+            rows: how many.
+            most_bytes: of blocks, after which more would push out the first.
+
+        Yields:
+            The row that it has come to, and whether it stops there though more were asked for.
 
         Raises:
             PackedTableError: a data file cannot be read.
@@ -180,13 +187,19 @@ class BlendReader:
         """
         self.check(offset, rows, None)
         last = min(self._end, offset + rows)
-        for first in range(offset, last, PREWARM_ROWS):
-            wanted = min(PREWARM_ROWS, last - first)
+        built: set[tuple[int, int]] = set()
+        for first in range(offset, last, CHUNK_ROWS):
+            wanted = min(CHUNK_ROWS, last - first)
             count, _ = self._servable(first, wanted)
             readers = self._readers()
-            for index, blocks in self._plan([_Span(first, count)]).chunk.blocks_by_source().items():
+            listed = self._plan([_Span(first, count)]).chunk.blocks_by_source() if count else {}
+            for index, blocks in listed.items():
                 readers[index].build(blocks)
-            if count < wanted:
+                built.update((index, block) for block in blocks)
+            held = sum(readers[index].block_bytes for index, _ in built)
+            is_last = count < wanted or held >= most_bytes
+            yield first + count, is_last and first + count < last
+            if is_last:
                 return
 
     def check(self, offset: int, rows: int, part: Slice | None) -> None:

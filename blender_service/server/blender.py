@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -36,6 +36,7 @@ from blender_service.rows.blend_reader import BlendReader, Readers
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows
+from blender_service.tables.mirrors import Mirrors
 from blender_service.tables.packed_table import (
     EVALS,
     EXCISED,
@@ -85,6 +86,7 @@ class _Shared:
     cache: BlockCache
     watch: TableWatch
     fetcher: BlockFetcher = field(default_factory=BlockFetcher)
+    mirrors: Mirrors = field(default_factory=Mirrors.of_environment)
     opened: RecentlyUsed[str, _Opened] = field(default_factory=lambda: RecentlyUsed(BLENDS_AT_HAND))
     indices: RecentlyUsed[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(
         default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda index: 1 + len(index[1]))
@@ -117,19 +119,21 @@ class Blender:
         self._store = store or open_store(catalogue)
         self._shared = shared or _Shared(BlockCache(cache_bytes), TableWatch(catalogue))
         self._may_create: MayCreate = lambda table: True
+        self._team = ""
         self.cache = self._shared.cache
 
-    def within(self, may_read: MayRead | None, may_create: MayCreate = lambda table: True) -> Blender:
+    def within(self, may_read: MayRead | None, may_create: MayCreate = lambda table: True, team: str = "") -> Blender:
         """Give the view of the lake of a caller who may read some tables only; the others do not exist in it.
 
         Args:
             may_read: whether a table (namespace.table) may be read; None for all.
             may_create: whether blends of a table that may be read may be created.
+            team: whose share of the cache the caller's reads use.
         """
         store = self._store if may_read is None else VisibleBlends(self._store, may_read, self._shared.tables_of)
         catalogue = self._catalogue if may_read is None else visible_catalogue(self._catalogue, may_read)
         seen = Blender(catalogue, store=store, shared=self._shared)
-        seen._may_create = may_create
+        seen._may_create, seen._team = may_create, team
         return seen
 
     def create(self, spec: BlendSpec) -> BlendConfig:
@@ -286,9 +290,10 @@ class Blender:
         readers, changed = self._follow(config, sources)
         return BlendReader(config, order, readers, self._shared.fetcher, self.cache.max_bytes // 2, changed)
 
-    def prewarm(self, blend_id: str, offset: int, rows: int) -> None:
+    def prewarm(self, blend_id: str, offset: int, rows: int) -> Iterator[tuple[int, bool]]:
         """Build the blocks of some rows, so that reading them waits for nothing; see `BlendReader.prewarm`."""
-        self.open(blend_id, offset).prewarm(offset, rows)
+        reader = self.open(blend_id, offset)
+        return reader.prewarm(offset, rows, self.cache.max_bytes)
 
     def _follow(
         self, config: BlendConfig, sources: Mapping[int, tuple[str, Pin]]
@@ -348,14 +353,14 @@ class Blender:
                 self.cache.forget({run.path for run in before} - {run.path for run in runs})
         if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
             runs = tuple(run for run in runs if run.start < pin.rows)
-        packed = PackedTable(pin.table, config.window, runs, table.io, pin.rows)
+        packed = PackedTable(pin.table, config.window, runs, table.io, pin.rows, self._shared.mirrors)
         if is_new and not all(has_page_checksums(packed, run) for run in {*runs[:1], *runs[-1:]}):
             logger.warning(
                 "source %s: %s has files whose Parquet pages have no checksums, so a bit that flips in the store is "
                 "served unnoticed; pack the table again with this version of headrace",
                 name, pin.table,
             )  # fmt: skip
-        return BlockReader(packed, config.block_rows, self.cache)
+        return BlockReader(packed, config.block_rows, self.cache, self._team)
 
     def _index_sources(self, config: BlendConfig) -> None:
         """Open the tables of a new blend, so that warnings about them come when it is created."""

@@ -34,6 +34,7 @@ class Call:
     Attributes:
         method: its name, such as ReadBlend.
         principal: the caller's name.
+        team: whose shares of the server the call uses, empty for none.
         peer: the caller's address.
         may_read: which tables the principal may read; None for all.
         may_create: which of them the principal may create blends of.
@@ -48,7 +49,7 @@ class Call:
         source_names: of the blend that is read.
         window_tokens: tokens of a row.
         token_bytes: width of a token.
-        stream_of: principal for whom the stream is counted, None if it is not.
+        stream_of: principal and team for whom the stream is counted, None if it is not.
         waiting: whether the read waits for a live row.
         has_waited: whether it did at the previous answer.
         is_measured: whether the time to its first rows was taken.
@@ -64,6 +65,7 @@ class Call:
 
     method: str
     principal: str = ""
+    team: str = ""
     peer: str = ""
     may_read: MayRead | None = None
     may_create: MayCreate = lambda table: True
@@ -78,7 +80,7 @@ class Call:
     source_names: Sequence[str] = ()
     window_tokens: int = 0
     token_bytes: int = 0
-    stream_of: str | None = None
+    stream_of: tuple[str, str] | None = None
     waiting: bool = False
     has_waited: bool = False
     is_measured: bool = False
@@ -142,7 +144,7 @@ def call_of(context: grpc.ServicerContext) -> Call:
 def seen_by(context: grpc.ServicerContext, blender: Blender) -> Blender:
     """Give the lake as the caller sees it."""
     call = call_of(context)
-    return blender.within(call.may_read, call.may_create)
+    return blender.within(call.may_read, call.may_create, call.team)
 
 
 def with_call(context: grpc.ServicerContext, call: Call) -> grpc.ServicerContext:

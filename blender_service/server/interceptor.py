@@ -72,6 +72,9 @@ class _Malformed(NamedTuple):
     problem: str
 
 
+STREAMS: Final = ("ReadBlend", "PrewarmBlend")  # methods that count as streams
+
+
 class CallInterceptor(grpc.ServerInterceptor):
     """Guards the methods of headrace's services; health and reflection are open to everybody who can connect."""
 
@@ -215,13 +218,14 @@ class CallInterceptor(grpc.ServerInterceptor):
         call.principal = self._access.principal_of(context)
         call.request = request = _request_of(requests, context, self._arriving)
         call.may_read, call.may_create = self._access.reader(call.principal), self._access.creator(call.principal)
-        if call.method == "ReadBlend":
+        call.team = self._access.team_of(call.principal)
+        if call.method in STREAMS:
             if self._draining.is_set():
                 raise ServerUnavailableError("server is stopping; connect again, to this or another replica")
             if RUN in call.metadata:
                 check_run_name(call.metadata[RUN])
-            self._limits.take(call.principal)
-            call.stream_of = call.principal
+            self._limits.take(call.principal, call.team)
+            call.stream_of = (call.principal, call.team)
         return request
 
     def _admit_again(self, context: grpc.ServicerContext) -> None:
@@ -238,7 +242,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             self._notify("ended", call)
         finally:
             if call.stream_of is not None:
-                self._limits.give_back(call.stream_of)
+                self._limits.give_back(*call.stream_of)
 
     def _notify(self, event: str, call: Call, *facts: Any) -> None:
         for observer in self._observers:

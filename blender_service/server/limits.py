@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -26,11 +26,21 @@ logger = logging.getLogger(__name__)
 class StreamLimits:
     """Counts the running streams, and refuses those beyond a limit; safe for many threads."""
 
-    def __init__(self, max_streams: int, max_streams_per_principal: int) -> None:
-        """Allow `max_streams` in all and `max_streams_per_principal` to each caller."""
+    def __init__(
+        self,
+        max_streams: int,
+        max_streams_per_principal: int,
+        shares: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        """Allow `max_streams` in all and `max_streams_per_principal` to each caller.
+
+        `shares` gives the share of each team that has one; as long as a team has less, others leave that free.
+        """
         self._max_streams = max_streams
         self._max_per_principal = max_streams_per_principal
+        self._shares = shares
         self._running: Counter[str] = Counter()
+        self._of_team: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     @property
@@ -47,12 +57,13 @@ class StreamLimits:
         share = IN_FLIGHT_BYTES // max(1, self.running)
         return min(max(LEAST_MESSAGE_BYTES, share), MOST_MESSAGE_BYTES)
 
-    def take(self, principal: str) -> None:
-        """Begin a stream.
+    def take(self, principal: str, team: str = "") -> None:
+        """Begin a stream, of a caller and the team whose shares he uses.
 
         Raises:
-            TooManyStreamsError: the caller, or the server, has as many as it may.
+            TooManyStreamsError: the caller, or the server, has as many as it may, or the rest is kept for other teams.
         """
+        shares = self._shares()
         with self._lock:
             own, total = self._running[principal], self._running.total()
             if own >= self._max_per_principal:
@@ -65,11 +76,20 @@ class StreamLimits:
                     f"read: this server has {total} streams, {self._max_streams} are allowed; read from another "
                     "replica, or later"
                 )
+            kept = {name: int(share * self._max_streams) - self._of_team[name] for name, share in shares.items()}
+            waiting = sum(max(0, count) for name, count in kept.items() if name != team)
+            if kept.get(team, 0) <= 0 and total + waiting >= self._max_streams:
+                raise TooManyStreamsError(
+                    f"read: this server has {total} streams, and keeps the {waiting} that are left for teams with a "
+                    "share; read from another replica, or later"
+                )
             self._running[principal] += 1
+            self._of_team[team] += 1
 
-    def give_back(self, principal: str) -> None:
+    def give_back(self, principal: str, team: str = "") -> None:
         """End a stream."""
         with self._lock:
+            self._of_team[team] -= 1
             self._running[principal] -= 1
             if not self._running[principal]:
                 del self._running[principal]

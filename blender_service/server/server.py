@@ -174,7 +174,8 @@ def start(
     catalogue = catalogue if catalogue is not None else open_catalogue()
     blender = Blender(catalogue, cache_bytes)
     access = Access(catalogue, operation.tokens, operation.rules)
-    limits = StreamLimits(operation.max_streams, operation.streams_per_principal)
+    blender.cache.share_of = lambda team: access.shares("cache_share").get(team, 0.0)
+    limits = StreamLimits(operation.max_streams, operation.streams_per_principal, lambda: access.shares("stream_share"))
     drain = Drain(threading.Event(), threading.Event(), _Health(experimental_non_blocking=False))
     audit = AuditLog(operation.audit) if operation.audit is not None else None
     metrics = Metrics(limits, blender.cache, lambda: audit.failures if audit is not None else 0)

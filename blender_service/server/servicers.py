@@ -9,6 +9,7 @@ import logging
 import operator
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 
@@ -123,6 +124,20 @@ class RowServicer:
         finally:
             self._open.discard(context)
 
+    def PrewarmBlend(  # noqa: N802
+        self, request: rows_pb2.PrewarmBlendRequest, context: grpc.ServicerContext
+    ) -> Iterator[rows_pb2.PrewarmProgress]:
+        """Read rows into the cache."""
+        blender, call = seen_by(context, self._blender), call_of(context)
+        call.blend_id = blender.resolve(request.blend)
+        logger.info("prewarm %s from %d: %d rows", call.blend_id, request.offset, request.rows)
+        for row, stopped in blender.prewarm(call.blend_id, request.offset, request.rows):
+            if self._stopping.is_set():
+                raise ServerUnavailableError("server is stopping; prewarm another replica")
+            if not context.is_active():
+                return
+            yield rows_pb2.PrewarmProgress(row=row, stopped=stopped)
+
     def ReportConsumed(  # noqa: N802
         self, request: rows_pb2.ReportConsumedRequest, context: grpc.ServicerContext
     ) -> rows_pb2.ReportConsumedResponse:
@@ -178,10 +193,18 @@ def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
         request_deserializer=rows_pb2.ReportConsumedRequest.FromString,
         response_serializer=rows_pb2.ReportConsumedResponse.SerializeToString,
     )
-    service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend, "ReportConsumed": report}),)
+    prewarm = grpc.unary_stream_rpc_method_handler(
+        servicer.PrewarmBlend,
+        request_deserializer=rows_pb2.PrewarmBlendRequest.FromString,
+        response_serializer=rows_pb2.PrewarmProgress.SerializeToString,
     )
+    service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "ReadBlend": read_blend,
+        "PrewarmBlend": prewarm,
+        "ReportConsumed": report,
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
 
 
 def _message(blender: Blender, blend_id: str) -> blends_pb2.Blend:

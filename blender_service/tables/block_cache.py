@@ -1,12 +1,16 @@
 """Keep decoded blocks in memory, up to so many bytes: the least recently used go first.
 
+A team may have a share of it. A block is of the team whose stream decoded it; while a team's blocks are within its
+share, those of others go first, so no other team's reads push them out. What a team does not use, others may.
+
 Streams that need one block at once decode it once: the first claims it, the others wait for it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Final
 
@@ -23,13 +27,19 @@ class BlockCache:
         max_bytes: bound of the blocks that are kept.
         hits: blocks that were found.
         misses: blocks that were decoded.
+        share_of: the share of a team, 0 to 1.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
         """Keep blocks of `max_bytes` in all, and always the last one."""
         self.max_bytes = max_bytes
         self.hits = self.misses = 0
-        self._kept = RecentlyUsed[BlockKey, Block](max_bytes, weigh=lambda block: block.byte_count)
+        self.share_of: Callable[[str], float] = lambda team: 0.0
+        self._teams: dict[BlockKey, tuple[str, int]] = {}
+        self._team_bytes: Counter[str] = Counter()
+        self._kept = RecentlyUsed[BlockKey, Block](
+            max_bytes, weigh=lambda block: block.byte_count, forgotten=self._disown, stays=self._is_within_share
+        )
         self._claimed: dict[BlockKey, Future[Block]] = {}
         self._lock = threading.Lock()
 
@@ -74,14 +84,17 @@ class BlockCache:
                 others[key] = future
         return own, others
 
-    def decoded(self, claimed: Collection[BlockKey], blocks: Iterator[Block]) -> Iterator[tuple[BlockKey, Block]]:
-        """Keep claimed blocks and pass each on, as they are decoded; what others wait for is given to them too."""
+    def decoded(
+        self, claimed: Collection[BlockKey], blocks: Iterator[Block], team: str = ""
+    ) -> Iterator[tuple[BlockKey, Block]]:
+        """Keep claimed blocks for a team and pass each on, as they are decoded; others who wait are given them too."""
         waiting = list(claimed)
         try:
             for block in blocks:
                 key = waiting[0]
                 with self._lock:
                     self.misses += 1
+                    self._own(key, team, block.byte_count)
                     self._kept.put(key, block)
                     future = self._claimed.pop(key)
                 del waiting[0]
@@ -98,7 +111,25 @@ class BlockCache:
     def forget(self, paths: Collection[str]) -> None:
         """Drop the blocks of data files that are not served any more."""
         if paths:
-            self._kept.forget(lambda key: key.path in paths)
+            with self._lock:
+                self._kept.forget(lambda key: key.path in paths)
+
+    def team_bytes(self) -> dict[str, int]:
+        """Bytes that are kept for each team."""
+        return {team: size for team, size in self._team_bytes.items() if size}
+
+    def _own(self, key: BlockKey, team: str, size: int) -> None:
+        self._disown(key)
+        self._teams[key] = (team, size)
+        self._team_bytes[team] += size
+
+    def _disown(self, key: BlockKey) -> None:
+        team, size = self._teams.pop(key, ("", 0))
+        self._team_bytes[team] -= size
+
+    def _is_within_share(self, key: BlockKey) -> bool:
+        team, _ = self._teams[key]
+        return bool(team) and self._team_bytes[team] <= self.share_of(team) * self.max_bytes
 
     def _unclaim(self, keys: list[BlockKey]) -> list[Future[Block]]:
         with self._lock:

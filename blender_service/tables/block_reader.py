@@ -36,13 +36,14 @@ logger = logging.getLogger(__name__)
 class BlockReader:
     """Gives the blocks of one packed table at one snapshot; many threads may use it."""
 
-    def __init__(self, table: PackedTable, block_rows: int, cache: BlockCache) -> None:
-        """Read `table` in blocks of at most `block_rows`, keeping them in `cache`."""
+    def __init__(self, table: PackedTable, block_rows: int, cache: BlockCache, team: str = "") -> None:
+        """Read `table` in blocks of at most `block_rows`, keeping them in `cache` for a team."""
         row_bytes = table.window.window_tokens * table.window.token_bytes
         self.table = table
         self.block_rows = min(block_rows, max(1, MAX_BLOCK_BYTES // row_bytes))
         self.block_bytes = self.block_rows * row_bytes
         self._cache = cache
+        self._team = team
         self._key = functools.lru_cache(KEYS_AT_HAND)(self._build_key)
         self._starts = np.array([run.start for run in table.runs], dtype=np.int64)
         ends = np.array([run.end for run in table.runs], dtype=np.int64)
@@ -102,7 +103,7 @@ class BlockReader:
             own, others = self._cache.claim(wanted)
             ranges = [(key.start, key.end) for key in own]
             decoded = decode_blocks(self.table, self.table.runs[run], ranges) if own else iter(())
-            for key, block in self._cache.decoded(own, decoded):
+            for key, block in self._cache.decoded(own, decoded, self._team):
                 yield wanted.pop(key), block
             for key, future in others.items():
                 with suppress(CancelledError):  # the other thread gave up, so it is claimed anew

@@ -26,6 +26,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.order.segments import Pin
 from blender_service.recently_used import RecentlyUsed
+from blender_service.tables.mirrors import NO_MIRRORS, Mirrors
 
 PROPERTY_OF_FACT: Final = {
     "window_tokens": "headrace.window-tokens",
@@ -78,6 +79,7 @@ class PackedTable(NamedTuple):
         runs: its files, ascending, covering [0, rows) without gap.
         io: how its files are opened.
         most_rows: rows that are served; None for all. The last file may have more.
+        mirrors: other places of its files.
     """
 
     identifier: str
@@ -85,6 +87,7 @@ class PackedTable(NamedTuple):
     runs: tuple[OrdinalRun, ...]
     io: FileIO
     most_rows: int | None = None
+    mirrors: Mirrors = NO_MIRRORS
 
     @property
     def rows(self) -> int:

@@ -30,7 +30,8 @@ COMPACT_INT32: Final = 0x15  # Thrift's compact protocol: an i32 follows, its fi
 def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
     """Give ranges of one data file as blocks, in one pass over the row groups they lie in.
 
-    A file that cannot be read is tried three times, since storage over a network often fails for a moment only.
+    A file that cannot be read is tried three times, since storage over a network often fails for a moment only. Where
+    it has mirrors, each is tried before any is again.
 
     Args:
         table: whose file it is.
@@ -41,24 +42,36 @@ def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[in
         PackedTableError: the file is not there, is damaged, or breaks a rule of packed tables; the message names it.
         ServerUnavailableError: the store does not answer, or this server has no file or memory left to read it with.
     """
-    where = f"table {table.identifier}: file {run.path}"
     remaining = list(ranges)
-    for attempt in range(1, READ_ATTEMPTS + 1):
+    places = table.mirrors.of(run.path)
+    attempts = READ_ATTEMPTS + len(places) - 1
+    for attempt in range(1, attempts + 1):
+        root, path = places[(attempt - 1) % len(places)]
+        where = f"table {table.identifier}: file {path}"
         try:
-            for block in _decode_once(table, run, remaining):
-                remaining.pop(0)
-                yield block
+            with closing(_StoredFile(table, path)) as stream:
+                for block in _decode_once(table, stream, run._replace(path=path), remaining):
+                    remaining.pop(0)
+                    yield block
+            table.mirrors.took(root, stream.seconds, stream.byte_count)
             return
         except _StoreError as error:
-            if attempt == READ_ATTEMPTS:
+            table.mirrors.failed(root, path, error)
+            if attempt == attempts:
                 raise unreadable(where, error.reason) from error
         except MemoryError as error:
-            if attempt == READ_ATTEMPTS:
+            if attempt == attempts:
                 raise ServerExhaustedError(f"{where}: no memory to read it: {error}; lower --cache-memory") from error
+        except PackedTableError as error:
+            table.mirrors.failed(root, path, error)
+            if attempt >= len(places):
+                raise
         except FAULTS as error:
-            if attempt == READ_ATTEMPTS:
+            table.mirrors.failed(root, path, error)
+            if attempt == attempts:
                 raise PackedTableError(f"{where} cannot be read: {error}; restore the file") from error
-        time.sleep(RETRY_SECONDS * attempt)
+        if attempt >= len(places):
+            time.sleep(RETRY_SECONDS * (attempt - len(places) + 1))
 
 
 def has_page_checksums(table: PackedTable, run: OrdinalRun) -> bool:
@@ -97,23 +110,35 @@ class _StoreError(Exception):
 
 
 class _StoredFile:
-    """A file of a store. Arrow raises OSError for damaged content too, so what the store raises is marked."""
+    """A file of a store. Arrow raises OSError for damaged content too, so what the store raises is marked.
+
+    Attributes:
+        seconds: spent in the store.
+        byte_count: bytes that it gave.
+    """
 
     closed = False
 
     def __init__(self, table: PackedTable, path: str) -> None:
+        self.seconds, self.byte_count = 0.0, 0
+        began = time.monotonic()
         try:
             self._stream = table.io.new_input(path).open()
         except FileNotFoundError:
             raise
         except OSError as error:
             raise _StoreError(error) from error
+        self.seconds = time.monotonic() - began
 
     def read(self, size: int = -1) -> bytes:
+        began = time.monotonic()
         try:
-            return self._stream.read(size)
+            content = self._stream.read(size)
         except OSError as error:
             raise _StoreError(error) from error
+        self.seconds += time.monotonic() - began
+        self.byte_count += len(content)
+        return content
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return self._stream.seek(offset, whence)
@@ -126,15 +151,14 @@ class _StoredFile:
         self._stream.close()
 
 
-def _decode_once(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
-    """Open the file and decode the ranges that are still wanted; `ranges` may shrink from its front meanwhile."""
+def _decode_once(
+    table: PackedTable, stream: _StoredFile, run: OrdinalRun, ranges: Sequence[tuple[int, int]]
+) -> Iterator[Block]:
+    """Decode the ranges of a file that are still wanted; `ranges` may shrink from its front meanwhile."""
     rows_in_file = [(start - run.start, end - run.start) for start, end in ranges]
     starts = [start for start, _ in ranges]
     # headrace and Spark write a checksum into every Parquet page; pages without one are read unchecked.
-    with (
-        closing(_StoredFile(table, run.path)) as stream,
-        pq.ParquetFile(stream, page_checksum_verification=True) as file,
-    ):
+    with pq.ParquetFile(stream, page_checksum_verification=True) as file:
         if file.metadata.num_rows != run.end - run.start:
             raise PackedTableError(
                 f"table {table.identifier}: file {run.path} has {file.metadata.num_rows} rows, its manifest says "

@@ -74,6 +74,17 @@ class StageDeclaration(_Declared):
     align: bool = Field(False, description="round from_offset up to the next end of a cycle")
 
 
+class PrewarmDeclaration(_Declared):
+    """Servers whose caches are filled before a training begins."""
+
+    servers: tuple[str, ...] = Field(
+        min_length=1,
+        description="HOST:PORT of each replica; a server with several processes fills the cache of one of them",
+    )
+    offset: int = Field(0, ge=0, description="first row")
+    rows: int = Field(1 << 20, ge=1, description="how many at most; a full cache ends it before")
+
+
 class BlendDeclaration(_Declared):
     """A blend as a user declares it: sources, or a parent; then a schedule of updates."""
 
@@ -85,6 +96,9 @@ class BlendDeclaration(_Declared):
     block_rows: int = Field(2048, ge=1, description="consecutive rows that are read together")
     group_blocks: int = Field(16, ge=1, description="blocks whose rows are shuffled together")
     allow_repeat: bool = Field(False, description="whether one table may be two sources, so that its rows repeat")
+    prewarm: PrewarmDeclaration | None = Field(
+        None, description="makes the asset blends/<name>_prewarmed, which a schedule may run before a training"
+    )
     evals: Literal["", "required"] = Field(
         "", description="required: all sources must have been searched for the benchmarks that the registry holds"
     )
@@ -117,7 +131,8 @@ def declare_blend(given: Mapping[str, Any]) -> BlendDeclaration:
 
 def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Make the asset of a blend, downstream of its tables."""
-    digest = hashlib.sha256(declared.model_dump_json().encode()).hexdigest()[:12]
+    deciding = declared.model_dump_json(exclude={"prewarm"})
+    digest = hashlib.sha256(deciding.encode()).hexdigest()[:12]
 
     def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         from blender_service.exceptions import BlenderError
@@ -186,6 +201,20 @@ def _create(
         except BlendNameTakenError:
             continue  # another run bound that number at the same time
         return config, f"{declared.name}.{number}", False
+
+
+def latest_name(blender: Blender, stem: str) -> str:
+    """The newest blend that a declaration has made.
+
+    Raises:
+        BlendNotFoundError: it has made none.
+    """
+    from blender_service.exceptions import BlendNotFoundError
+
+    names = [name for known in blender.names().values() for name in known if _is_numbered(name, stem)]
+    if not names:
+        raise BlendNotFoundError(f"blend {stem}: none was made yet; run: headrace run blends/{stem}")
+    return max(names, key=lambda name: int(name.rpartition(".")[2]))
 
 
 def _is_numbered(name: str, stem: str) -> bool:

@@ -107,6 +107,7 @@ EXAMPLES = {
     "blend plan": "half --tokens 1000000000",
     "blend list": "",
     "blend show": "half 17 --rows 8",
+    "blend prewarm": "half --server 10.0.0.1:7170 --server 10.0.0.2:7170 --rows 200000",
     "blend delete": "half",
     "serve": "--port 50051",
 }

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,6 +35,19 @@ def run(*arguments: str) -> str:
     result = CliRunner().invoke(blend, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def test_prewarm_fills_the_cache_of_each_server(here: Path, lake: Catalog, code: PackedFixture, serve: Any) -> None:
+    """A read of the rows then reads nothing from the lake; a cache that is too small says where it stopped."""
+    create = ("create", "mix", "--source", f"{code.identifier},max_epochs=0")
+    run(*create)
+    servers = [serve(), serve(cache_bytes=1000)]
+    addresses = [option for server in servers for option in ("--server", server.address)]
+    first, second = run("prewarm", "mix", *addresses, "--offset", "10", "--rows", "5000").splitlines()
+    assert re.match(rf"{servers[0].address}: rows 10 to 5,010 of mix are in its cache \([\d.]+ s\)$", first)
+    assert re.match(rf"{servers[1].address}: rows 10 to 4,106 of mix are in its cache .*: its cache is full", second)
+    with pytest.raises(BlendNotFoundError):
+        run("prewarm", "none", *addresses)
 
 
 def test_create_list_and_show_agree(here: Path, lake: Catalog, code: PackedFixture, prose: PackedFixture) -> None:

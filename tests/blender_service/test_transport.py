@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from blender_service.blend.requests import SourceSpec
 from blender_service.client import Identity, connect
-from blender_service.exceptions import BlendNotFoundError, InvalidReadError
+from blender_service.exceptions import BlendNotFoundError, InvalidReadError, TooManyStreamsError
 from blender_service.server.limits import IN_FLIGHT_BYTES, LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES, StreamLimits
 from blender_service.server.server import MOST_HEADER_BYTES, RunningServer
 from blender_service.server.settings import OperationConfig
@@ -288,6 +288,26 @@ def test_one_caller_cannot_take_every_stream() -> None:
     """By default the limit of one is below that of all."""
     assert [OperationConfig(max_streams=n).streams_per_principal for n in (2, 512)] == [1, 256]
     assert OperationConfig().streams_per_principal < OperationConfig().max_streams
+
+
+def test_a_team_finds_its_share_of_the_streams_free_and_may_have_more() -> None:
+    """Others take what the share leaves; the team takes beyond it what is free; what it gives back is kept again."""
+    limits = StreamLimits(10, 10, lambda: {"nlp": 0.4})
+    for _ in range(6):
+        limits.take("bob")
+    with pytest.raises(TooManyStreamsError, match="keeps the 4 that are left for teams"):
+        limits.take("bob")
+    for _ in range(4):
+        limits.take("ann", "nlp")
+    with pytest.raises(TooManyStreamsError, match="has 10 streams"):
+        limits.take("ann", "nlp")
+    limits.give_back("bob")
+    limits.take("ann", "nlp")  # beyond its share, for nobody else has one
+    limits.give_back("ann", "nlp")
+    limits.take("bob")
+    limits.give_back("ann", "nlp")
+    with pytest.raises(TooManyStreamsError, match="keeps the 1 that are left"):
+        limits.take("bob")
 
 
 def test_what_streams_hold_together_is_bounded() -> None:

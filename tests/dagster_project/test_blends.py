@@ -11,7 +11,10 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.server.blender import Blender
+from blender_service.server.server import start
 from dagster_project.assets.blends import blend_asset, declare_blend
+from dagster_project.assets.prewarming import PREWARMED, prewarmed_asset
+from dagster_project.automation import APART
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
@@ -100,6 +103,22 @@ def test_materializing_creates_the_blend_or_says_it_is_unchanged(
     assert other.run("blends.mix").success
     assert other.facts("blends.mix")["called"] == "mix.3"
     assert blender.config(blender.resolve("mix.1")).sources[0].rows == 100
+
+
+def test_a_blend_is_prewarmed_before_a_training(
+    tmp_path: Path, catalogue: Catalog, packed: list[PackedFixture]
+) -> None:
+    """Its newest version, at each server; no job of everything asks servers; one that is away fails the asset."""
+    with start(catalogue) as server:
+        given = declare_blend(declared(prewarm={"servers": [server.address], "rows": 50}))
+        made = Project(tmp_path / "lake", *tables(), blend_asset(given), prewarmed_asset(given))
+        assert not made.run("blends.mix_prewarmed").success
+        assert made.run("blends.mix").success and made.run("blends.mix_prewarmed").success
+        assert (
+            f"{server.address}: rows 0 to 50 of mix.1 are in its cache" in made.facts("blends.mix_prewarmed")["servers"]
+        )
+    assert not made.run("blends.mix_prewarmed").success
+    assert PREWARMED in APART and declare_blend(declared()).prewarm is None
 
 
 def test_a_blend_goes_on_from_a_parent(tmp_path: Path, catalogue: Catalog, packed: list[PackedFixture]) -> None:

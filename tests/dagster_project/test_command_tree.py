@@ -26,7 +26,7 @@ _OURS = (
     "blender_service",
 )
 _SUFFIXES = {".md", ".py", ".yaml", ".yml", ".template", ".toml"}
-MOST_LEAVES = 67
+MOST_LEAVES = 70
 
 
 def leaves(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -1,4 +1,4 @@
-"""`headrace blend create|update|plan|list|show|delete`: blends of the lake's packed tables.
+"""`headrace blend create|update|plan|list|show|prewarm|delete`: blends of the lake's packed tables.
 
 The commands work on the warehouse itself, without a server. Slow imports are inside the commands, so that
 `headrace --help` is fast.
@@ -215,6 +215,23 @@ def show(reference: str, offset: int | None, rows: int, characters: int, as_json
         click.echo(json.dumps(described))
         return
     _print_blend(described)
+
+
+@blend.command()
+@click.argument("reference", metavar="BLEND")
+@click.option("--server", "servers", multiple=True, metavar="HOST:PORT", help="each replica; default 127.0.0.1:7170")
+@click.option(
+    "--offset", type=click.IntRange(0), default=0, show_default=True, help="first row: of the training's state"
+)
+@click.option("--rows", type=click.IntRange(1), default=1 << 20, show_default=True, help="how many at most")
+def prewarm(reference: str, servers: tuple[str, ...], offset: int, rows: int) -> None:
+    """Read rows of a blend into the caches of servers before a training begins, as far as they have room."""
+    from dagster_project.assets.prewarming import prewarm_server
+    from dagster_project.cli.output import progress_shown
+
+    with progress_shown(True):
+        for server in servers or ("127.0.0.1:7170",):
+            click.echo(prewarm_server(server, reference, offset, rows))
 
 
 @blend.command()

@@ -26,6 +26,24 @@ class ReadBlendRequest(_message.Message):
     read_id: str
     def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., read_id: _Optional[str] = ...) -> None: ...
 
+class PrewarmBlendRequest(_message.Message):
+    __slots__ = ("blend", "offset", "rows")
+    BLEND_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    blend: str
+    offset: int
+    rows: int
+    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class PrewarmProgress(_message.Message):
+    __slots__ = ("row", "stopped")
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    row: int
+    stopped: bool
+    def __init__(self, row: _Optional[int] = ..., stopped: _Optional[bool] = ...) -> None: ...
+
 class ReportConsumedRequest(_message.Message):
     __slots__ = ("read_id", "row", "last")
     READ_ID_FIELD_NUMBER: _ClassVar[int]

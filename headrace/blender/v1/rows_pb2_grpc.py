@@ -39,6 +39,11 @@ class RowServiceStub:
                 request_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReadBlendRequest.SerializeToString,
                 response_deserializer=headrace_dot_blender_dot_v1_dot_rows__pb2.RowBatch.FromString,
                 _registered_method=True)
+        self.PrewarmBlend = channel.unary_stream(
+                '/headrace.blender.v1.RowService/PrewarmBlend',
+                request_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.PrewarmBlendRequest.SerializeToString,
+                response_deserializer=headrace_dot_blender_dot_v1_dot_rows__pb2.PrewarmProgress.FromString,
+                _registered_method=True)
         self.ReportConsumed = channel.unary_unary(
                 '/headrace.blender.v1.RowService/ReportConsumed',
                 request_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReportConsumedRequest.SerializeToString,
@@ -52,6 +57,14 @@ class RowServiceServicer:
     def ReadBlend(self, request, context):
         """Streams rows in order. The same offset gives the same bytes from every replica, at every time. At the end of the
         blend an empty batch with end_of_blend closes the stream; a read that starts beyond it is OUT_OF_RANGE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PrewarmBlend(self, request, context):
+        """Reads rows into this server's cache, so that a ReadBlend of them waits for no store. A message every few thousand rows
+        tells how far it is; it stops where the cache is full, or a live table has no further row.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,6 +85,11 @@ def add_RowServiceServicer_to_server(servicer, server):
                     servicer.ReadBlend,
                     request_deserializer=headrace_dot_blender_dot_v1_dot_rows__pb2.ReadBlendRequest.FromString,
                     response_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.RowBatch.SerializeToString,
+            ),
+            'PrewarmBlend': grpc.unary_stream_rpc_method_handler(
+                    servicer.PrewarmBlend,
+                    request_deserializer=headrace_dot_blender_dot_v1_dot_rows__pb2.PrewarmBlendRequest.FromString,
+                    response_serializer=headrace_dot_blender_dot_v1_dot_rows__pb2.PrewarmProgress.SerializeToString,
             ),
             'ReportConsumed': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportConsumed,
@@ -106,6 +124,33 @@ class RowService:
             '/headrace.blender.v1.RowService/ReadBlend',
             headrace_dot_blender_dot_v1_dot_rows__pb2.ReadBlendRequest.SerializeToString,
             headrace_dot_blender_dot_v1_dot_rows__pb2.RowBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrewarmBlend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.blender.v1.RowService/PrewarmBlend',
+            headrace_dot_blender_dot_v1_dot_rows__pb2.PrewarmBlendRequest.SerializeToString,
+            headrace_dot_blender_dot_v1_dot_rows__pb2.PrewarmProgress.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
 from blender_service.auth.access import Access
+from blender_service.client.blender_client import connect
 from blender_service.client.channel import Identity, open_channel
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
@@ -97,6 +100,40 @@ def test_a_call_needs_a_token_that_somebody_has(guarded: Guarded) -> None:
             assert "metadata authorization" in message
             assert problem in message
             assert "a-token" not in message
+
+
+def decoded(server: RunningServer) -> float:
+    """How many blocks a server has read from the lake."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as page:
+        found = re.search(r"^headrace_blender_cache_misses_total (\S+)", page.read().decode(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def test_three_teams_at_one_cache(
+    tmp_path: Path, lake: Catalog, serve: Serve, code: PackedFixture, prose: PackedFixture
+) -> None:
+    """What a team with a share has read stays in memory while others read more than fits; without one it is gone."""
+    tables = [create_packed(lake, f"main.packed_more_{n}_16").append(200, seed=n) for n in range(5)]
+    tokens, rules = tmp_path / "tokens", tmp_path / "rules.toml"
+    tokens.write_text("\n".join(f"{name} {token}" for name, token in TOKENS.items()))
+    for share, stays in ((0.9, True), (0.0, False)):
+        rules.write_text(f'[[team]]\nname = "train"\nprincipals = ["trainer"]\ncache_share = {share}\n')
+        server = serve(operation=OperationConfig(tokens=tokens, rules=rules, metrics_port=0), cache_bytes=40_000)
+        names = [
+            Guarded(server, tokens, rules)
+            .calls_as("trainer")
+            .blends.CreateBlend(blends_pb2.CreateBlendRequest(sources=[Source(table=one.identifier)], block_rows=32))
+            .id
+            for one in (*tables, code)
+        ]
+        misses = []
+        for caller, blend in (("trainer", names[0]), *(("owner", name) for name in names[1:]), ("trainer", names[0])):
+            before = decoded(server)
+            with connect(server.address, Identity(token=TOKENS[caller])) as client:
+                assert sum(batch.rows for batch in client.read(blend, 0)) > 0
+            misses.append(decoded(server) - before)
+        assert all(misses[:-1]) and (misses[-1] == 0) == stays, misses
 
 
 def test_a_forbidden_table_is_one_that_does_not_exist(

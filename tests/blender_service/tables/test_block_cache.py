@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,10 +29,10 @@ from tests.tiers import tries
 from tests.waiting import until
 
 
-def put(cache: BlockCache, *numbers: int) -> None:
+def put(cache: BlockCache, *numbers: int, team: str = "") -> None:
     """Put blocks into a cache, as a reader does that decodes them."""
     keys, _ = cache.claim([key_of(number) for number in numbers])
-    for _ in cache.decoded(keys, (random_block(key, number) for key, number in zip(keys, numbers, strict=True))):
+    for _ in cache.decoded(keys, (random_block(key, number) for key, number in zip(keys, numbers, strict=True)), team):
         pass
 
 
@@ -148,10 +149,37 @@ def test_prewarm_leaves_nothing_to_build(lake: Catalog, code: PackedFixture) -> 
     """After prewarm the rows are served from memory alone."""
     blender = Blender(lake)
     config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=32, group_blocks=3))
-    blender.prewarm(config.blend_id, 100, 400)
+    assert list(blender.prewarm(config.blend_id, 100, 400)) == [(500, False)]
     misses = blender.cache.misses
     assert sum(batch.rows for batch in blender.open(config.blend_id).read(100, 400)) == 400
     assert blender.cache.misses == misses > 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 40), st.booleans()), max_size=120))
+@settings(max_examples=tries(60))
+def test_no_team_pushes_out_what_is_within_the_share_of_another(steps: list[tuple[str, int, bool]]) -> None:
+    """Whatever is read, kept or excised: against a list of who owns what, after each step."""
+    shares = {"a": 0.5, "b": 0.25}
+    cache = BlockCache(max_bytes=10 * random_block(key_of(0), 0).byte_count)
+    cache.share_of = lambda team: shares.get(team, 0.0)
+    owned: dict[int, str] = {}
+    for team, number, excised in steps:
+        before, fits = cache.team_bytes(), {name: share * cache.max_bytes for name, share in shares.items()}
+        if excised:
+            cache.forget({key_of(number).path})
+            owned = {one: name for one, name in owned.items() if key_of(one).path != key_of(number).path}
+        elif cache.get(key_of(number)) is None:
+            put(cache, number, team=team)
+            owned[number] = team
+            for one in set(owned) - set(kept(cache)) - {number}:
+                loser = owned[one]
+                assert loser == team or not loser or before[loser] > fits[loser], (one, loser, team)
+        owned = {one: name for one, name in owned.items() if one in kept(cache)}
+        sizes: Counter[str] = Counter()
+        for one, name in owned.items():
+            sizes[name] += random_block(key_of(one), one).byte_count
+        assert cache.team_bytes() == sizes
+        assert cache.byte_count == sizes.total() <= cache.max_bytes
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_three_teams_at_one_cache(
     tokens.write_text("\n".join(f"{name} {token}" for name, token in TOKENS.items()))
     for share, stays in ((0.9, True), (0.0, False)):
         rules.write_text(f'[[team]]\nname = "train"\nprincipals = ["trainer"]\ncache_share = {share}\n')
-        server = serve(operation=OperationConfig(tokens=tokens, rules=rules, metrics_port=0), cache_bytes=40_000)
+        server = serve(operation=OperationConfig(tokens=tokens, rules=rules, metrics_port=0), cache_bytes=60_000)
         names = [
             Guarded(server, tokens, rules)
             .calls_as("trainer")

@@ -203,13 +203,14 @@ def record_visibility(catalogue: Catalog, graph: BaseAssetGraph[Any]) -> dict[st
     return {space: one for space, one in {**recorded, **changed}.items() if one != PUBLIC}
 
 
-def note_read(catalogue: Catalog, names: Iterable[str], quarantined: bool = False) -> None:
+def note_read(catalogue: Catalog, names: Iterable[str], quarantined: bool = False, who: str | None = None) -> None:
     """Write a row of `system.audit` where rows of namespaces that are not public are about to be shown.
 
     Args:
         catalogue: the lake's.
         names: namespaces or tables.
         quarantined: whether the user asked for what is in quarantine; else that is refused.
+        who: looks at them; None for the user of this process.
 
     Raises:
         CatalogueError: the row cannot be written; then nothing is to be shown.
@@ -230,7 +231,7 @@ def note_read(catalogue: Catalog, names: Iterable[str], quarantined: bool = Fals
     if restricted:  # a corpus holds rows of its datasets, also where it was computed before they were restricted
         spaces = spaces.union(*(CorpusDatasets(catalogue).of(space) or () for space in spaces))
     if subject := sorted((spaces & restricted) | held):
-        note_act(catalogue, "read", ",".join(subject))
+        note_act(catalogue, "read", ",".join(subject), who=who)
 
 
 def _properties(catalogue: Catalog, name: str) -> Mapping[str, str]:

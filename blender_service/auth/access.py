@@ -101,6 +101,13 @@ class Access:
         except UnauthenticatedError:
             return False
 
+    def holder(self, token: str) -> str:
+        """Give the principal of a token, empty where nobody has it."""
+        try:
+            return self._holder_of([(AUTHORIZATION, f"Bearer {token}")])
+        except UnauthenticatedError:
+            return ""
+
     def _holder_of(self, metadata: Metadata | None) -> str:
         """Give the principal whose token the metadata hold."""
         values = [value for key, value in metadata or () if key == AUTHORIZATION]

@@ -26,6 +26,7 @@ _GROUPS = {
         "init": (".init", "init", "Make a project of your own."),
         "doctor": (".doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
         "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
+        "explore": (".explore", "explore", "Open pages on this lake: documents, why they go, windows, blends."),
     },
     "Run": {
         "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),

@@ -45,6 +45,7 @@ EXAMPLES = {
     "init": "my_project",
     "doctor": "",
     "ui": "--port 3000",
+    "explore": "--port 4141",
     "completion": "bash",
     "plan": "notes main",
     "run": "notes main",

@@ -1,0 +1,120 @@
+"""Answer a request: a page, or the same values as JSON where the address ends with `.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+import jinja2
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from dagster_project.explore.texts import inline, visible
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from dagster_project.explore.explorer import Explorer
+
+FOLDER: Final = Path(__file__).parent
+
+
+def _environment() -> jinja2.Environment:
+    """Templates, all of them escaped, and a mistake in a name is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "visible": visible,
+        "inline": inline,
+        "size": size,
+        "count": count,
+        "number": number,
+        "quoted": quoted,
+    }
+    made.globals |= {"address": address}
+    return made
+
+
+def explorer_of(request: Request) -> Explorer:
+    """What the pages of this server share."""
+    found: Explorer = request.app.state.explorer
+    return found
+
+
+def principal_of(request: Request) -> str:
+    """Who asks."""
+    return str(request.scope["principal"])
+
+
+def answer(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+    """The page of a template, or its values as JSON; values whose name begins with `_` are for the page alone."""
+    if request.url.path.endswith(".json"):
+        shown = {name: value for name, value in values.items() if not name.startswith("_")}
+        return Response(json.dumps(shown, default=_plain, ensure_ascii=True), status, media_type="application/json")
+    query = dict(request.query_params)
+    page = _TEMPLATES.get_template(template).render(
+        values, path=request.url.path, query=query, principal=principal_of(request), _explorer=explorer_of(request)
+    )
+    return HTMLResponse(page, status)
+
+
+def address(path: str, query: Mapping[str, Any] | None = None, **changed: Any) -> str:
+    """A path with a query; None takes a field out."""
+    pairs = {**(query or {}), **changed}
+    given = [(name, str(value)) for name, value in pairs.items() if value is not None and value != ""]
+    return path + (f"?{urlencode(given)}" if given else "")
+
+
+def quoted(part: Any) -> str:
+    """A part of a path, such as the name of a document."""
+    return quote(str(part), safe="")
+
+
+def size(count_of_bytes: float | None) -> str:
+    """Bytes for people."""
+    if count_of_bytes is None:
+        return ""
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if abs(count_of_bytes) < 1000 or unit == "TB":
+            return f"{count_of_bytes:,.0f} {unit}" if unit == "B" else f"{count_of_bytes:,.1f} {unit}"
+        count_of_bytes /= 1000
+    raise AssertionError
+
+
+def count(value: float | None) -> str:
+    """A whole number with commas."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def number(value: Any) -> str:
+    """A measured value, four digits of it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Markup):
+        return str(value.striptags())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value)
+
+
+_TEMPLATES: Final = _environment()

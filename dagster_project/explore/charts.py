@@ -1,0 +1,74 @@
+"""Charts as SVG in the page: no script is needed, and colours come from the style sheet."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 220, 48
+
+
+def histogram(
+    edges: Sequence[float],
+    counts: Sequence[int],
+    rejected: Sequence[int],
+    link: Callable[[float, float], str],
+    name: str,
+    line: float | None = None,
+    width: int = WIDTH,
+    height: int = HEIGHT,
+) -> Markup:
+    """Bars of documents, of which the lower part was rejected; each bar is a link to the documents in it.
+
+    Args:
+        edges: (B + 1) of the bins.
+        counts: (B) documents.
+        rejected: (B) of these that were rejected.
+        link: address of the documents from a value to another.
+        name: of the column, for those who hear the page.
+        line: a threshold to draw, None for none.
+        width: of the picture, in pixels.
+        height: likewise.
+    """
+    most, step = max(1, *counts), width / len(counts)
+    bars = []
+    for at, (low, high) in enumerate(itertools.pairwise(edges)):
+        tall = 0.0 if not counts[at] else max(1.0, height * counts[at] / most)
+        lower = tall * rejected[at] / counts[at] if counts[at] else 0.0
+        said = f"{low:,.4g} to {high:,.4g}: {counts[at]:,} documents, {rejected[at]:,} rejected"
+        rects = (("hit", 0.0, height), ("all", height - tall, tall - lower), ("rejected", height - lower, lower))
+        bar = Markup("").join(_rect(kind, at * step, y, max(step - 1, 1), part) for kind, y, part in rects)
+        bars.append(
+            Markup('<a href="{}" aria-label="{}"><title>{}</title>{}</a>').format(link(low, high), said, said, bar)
+        )
+    drawn = Markup("")
+    if line is not None and edges[-1] > edges[0]:
+        x = min(max((line - edges[0]) / (edges[-1] - edges[0]), 0), 1) * width
+        drawn = Markup('<line class="threshold" x1="{:.1f}" x2="{:.1f}" y1="0" y2="{}"/>').format(x, x, height)
+    return Markup(
+        '<svg class="histogram" viewBox="0 0 {} {}" width="{}" height="{}" role="group" aria-label="{}" data-low="{}" '
+        'data-high="{}" data-name="{}" preserveAspectRatio="none">{}{}</svg>'
+    ).format(
+        width, height, width, height, f"histogram of {name}", edges[0], edges[-1], name, Markup("").join(bars), drawn
+    )
+
+
+def _rect(kind: str, x: float, y: float, width: float, height: float) -> Markup:
+    return Markup('<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>').format(
+        kind, x, y, width, height
+    )
+
+
+def share_bar(parts: Sequence[tuple[str, float]], name: str) -> Markup:
+    """A bar of shares, such as of a blend's sources: (class, share) from the left."""
+    out, at = [], 0.0
+    for kind, share in parts:
+        out.append(
+            Markup('<rect class="{}" x="{:.3f}" y="0" width="{:.3f}" height="8"/>').format(kind, 100 * at, 100 * share)
+        )
+        at += share
+    return Markup(
+        '<svg class="shares" viewBox="0 0 100 8" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>'
+    ).format(name, Markup("").join(out))

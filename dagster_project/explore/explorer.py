@@ -1,0 +1,113 @@
+"""What the pages of one server share: the lake, whose rows a reader may see, indexes of rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+
+from blender_service.recently_used import RecentlyUsed
+from dagster_project.exceptions import CommandError
+from dagster_project.explore.row_index import RowIndex, Version
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
+from dagster_project.restrictions import note_read
+from spark_jobs.exceptions import nearest
+from spark_jobs.lake.declare.quarantined import is_quarantine
+
+if TYPE_CHECKING:
+    from blender_service.auth.visible_lake import MayRead
+
+_INDEXES_AT_HAND = 32
+
+
+class Explorer:
+    """A lake that is read; safe for many threads.
+
+    Attributes:
+        catalogue: of the lake.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalog,
+        folder: Path,
+        texts_are_shown: Callable[[str], bool],
+        reader: Callable[[str], MayRead | None] = lambda principal: None,
+    ) -> None:
+        """Read a lake.
+
+        Args:
+            catalogue: of the lake.
+            folder: where indexes are kept; they may be deleted at any time.
+            texts_are_shown: whether the declaration of a dataset says so.
+            reader: gives the test of which tables a principal may read; None for all.
+        """
+        self.catalogue = catalogue
+        self._folder = folder
+        self._texts_are_shown = texts_are_shown
+        self._reader = reader
+        self._indexes = RecentlyUsed[tuple[str, Version], RowIndex](_INDEXES_AT_HAND)
+        self._lock = threading.Lock()
+
+    def may_read(self, principal: str, namespace: str) -> bool:
+        """Whether somebody may read a dataset or corpus; what is in quarantine nobody may here."""
+        test = self._reader(principal)
+        return not is_quarantine(namespace) and (test is None or test(f"{namespace}.documents"))
+
+    def datasets(self, principal: str) -> list[str]:
+        """The datasets that somebody may read, by name."""
+        return [name for name in namespaces_with(self.catalogue, "documents") if self.may_read(principal, name)]
+
+    def corpora(self, principal: str) -> list[CorpusFacts]:
+        """The corpora that somebody may read, by name."""
+        return [one for one in corpora(self.catalogue) if self.may_read(principal, one.name)]
+
+    def corpus(self, principal: str, name: str) -> CorpusFacts:
+        """One of them.
+
+        Raises:
+            CommandError: there is none of that name for this reader.
+        """
+        there = {one.name: one for one in self.corpora(principal)}
+        if name not in there:
+            raise CommandError(f"corpus {name} is not here{nearest(name, there)}")
+        return there[name]
+
+    def reads(self, principal: str, *names: str) -> None:
+        """Let somebody read rows of datasets, corpora or tables; those that are not public leave a row of the audit.
+
+        Raises:
+            CommandError: there is no such dataset or corpus for this reader.
+        """
+        spaces = [name.partition(".")[0] for name in names]
+        for space in spaces:
+            known = [*self.datasets(principal), *(one.name for one in self.corpora(principal))]
+            if space not in known:
+                raise CommandError(f"{space} is not here{nearest(space, known)}")
+        note_read(self.catalogue, names, who=principal)
+
+    def hides_text(self, dataset: str) -> str:
+        """Why the texts of a dataset are not shown; empty where they are."""
+        try:
+            shown = self._texts_are_shown(dataset)
+        except CommandError as error:
+            return str(error)
+        return "" if shown else f"texts are not shown: the declaration of {dataset} does not say `samples: text`"
+
+    def index(self, dataset: str, at: str | None = None) -> RowIndex:
+        """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.
+
+        Raises:
+            CommandError: the address is of no version.
+        """
+        version = Version.parse(at) if at else Version.newest(self.catalogue, dataset)
+        with self._lock:
+            return self._indexes.find(
+                (dataset, version),
+                lambda: RowIndex(
+                    self.catalogue, dataset, version, self._folder, with_text=not self.hides_text(dataset)
+                ),
+            )

@@ -1,0 +1,138 @@
+"""Who may open a page: the host that a browser names, a token, the origin of a decision; and what a page may load.
+
+A page on localhost is open to every site that the reader visits: such a site can send requests, and by a name of its
+own that it resolves to 127.0.0.1 it can read answers too. So `Host` has to be one of ours, every request carries a
+token (in the first address, then in a cookie that other sites cannot send), and what changes something is a POST from
+our own pages.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+COOKIE: Final = "headrace_explore"
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class Guard:
+    """Refuses requests of others, and puts the principal of a request into its scope."""
+
+    def __init__(
+        self,
+        app: Callable[[Scope, Receive, Send], Awaitable[None]],
+        hosts: frozenset[str],
+        holder: Callable[[str], str],
+    ) -> None:
+        """Guard an application.
+
+        Args:
+            app: it.
+            hosts: values of `Host` that are ours, without a port.
+            holder: gives the principal of a token, empty where nobody has it.
+        """
+        self._app = app
+        self._hosts = hosts
+        self._holder = holder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Give the answer to a request that may not pass; note the principal of one that may."""
+        headers = Headers(scope=scope)
+        if _host(headers.get("host", "")) not in self._hosts:
+            return PlainTextResponse("this host name is not ours; start headrace explore with --allow-host NAME\n", 421)
+        if scope["path"].startswith("/static/"):
+            return None
+        connection = HTTPConnection(scope)
+        given = connection.query_params.get("token")
+        if given is not None and scope["method"] == "GET":
+            return self._sign_in(scope, given)
+        principal = self._holder(_cookie(headers) or _bearer(headers))
+        if not principal:
+            return PlainTextResponse("open the address that headrace explore printed, with its token\n", 401)
+        if scope["method"] not in ("GET", "HEAD") and not self._is_own(headers):
+            return PlainTextResponse("a decision has to come from a page of this explorer\n", 403)
+        scope["principal"] = principal
+        return None
+
+    def _sign_in(self, scope: Scope, token: str) -> Response:
+        """Keep the token of an address in a cookie, and go on without it in the address."""
+        if not self._holder(token):
+            return PlainTextResponse("nobody has that token; open the address that headrace explore printed\n", 401)
+        pairs = [
+            pair for pair in parse_qsl(scope["query_string"].decode(), keep_blank_values=True) if pair[0] != "token"
+        ]
+        path = "/" + scope["path"].lstrip("/")  # `//host` would be another site
+        answer = RedirectResponse(path + (f"?{urlencode(pairs)}" if pairs else ""), 303)
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _is_own(self, headers: Headers) -> bool:
+        """Whether a request that changes something comes from one of our pages, or from a program with the token."""
+        if _bearer(headers):
+            return True
+        origin = urlsplit(headers.get("origin", ""))
+        return bool(origin.netloc) and origin.netloc == headers.get("host")
+
+
+def one_token(principal: str) -> tuple[str, Callable[[str], str]]:
+    """Make a token for one principal, and the function that knows it."""
+    token = secrets.token_urlsafe(24)
+    return token, lambda given: principal if hmac.compare_digest(given.encode(), token.encode()) else ""
+
+
+def _host(given: str) -> str:
+    """The name in a `Host` header, without its port."""
+    name, colon, port = given.rpartition(":")
+    return (name if colon and port.isdecimal() else given).lower()
+
+
+def _cookie(headers: Headers | Mapping[str, str]) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
+
+
+def _bearer(headers: Headers | Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

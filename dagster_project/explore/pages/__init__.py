@@ -1,0 +1,1 @@
+"""Pages of the explorer, a module each: `PATHS` leads from an address to the function that answers it."""

@@ -1,0 +1,122 @@
+"""One document: its text a window at a time with marks, what every step said of it, its duplicates and windows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dagster_project.explore.answers import address, answer, explorer_of, principal_of
+from dagster_project.explore.texts import WINDOW, Mark, lines
+from dagster_project.inspect.documents.document_lookup import find_document, read_text
+from dagster_project.inspect.documents.document_story import corpora_of, tell_story
+from dagster_project.inspect.documents.document_windows import windows_of
+from spark_jobs.lake.files.lookups import read_rows
+
+_MOST_MARKS = 20_000
+_MOST_WINDOWS = 200
+
+
+def document(request: Request) -> Response:
+    """The page of a document; `from` is the first character shown, `q` words to mark."""
+    explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
+    found = find_document(explorer.catalogue, request.path_params["doc_id"])
+    explorer.reads(principal, found.dataset)
+    readable = [one for one in corpora_of(explorer.catalogue, found, None) if explorer.may_read(principal, one.name)]
+    story = tell_story(explorer.catalogue, found, readable)
+    hidden = explorer.hides_text(found.dataset)
+    text = None if hidden else read_text(explorer.catalogue, found)
+    marks = [] if text is None else [*_edits(explorer.catalogue, found, text), *_hits(text, query.get("q", ""))]
+    windows = windows_of(explorer.catalogue, found)[:_MOST_WINDOWS]
+    off = set(query.get("off", "").split(",")) - {""}
+    size, start = len(text or ""), _start(query.get("from", ""))
+    start = min(start, max(0, size - 1)) // WINDOW * WINDOW
+    on = [one for one in marks if one.kind not in off]
+    places = sorted(mark.start for mark in marks if mark.kind == "hit")
+    shown = {
+        "document": found.facts(),
+        "findings": [asdict(one) for one in story.findings],
+        "witnesses": [asdict(one) for one in story.witnesses],
+        "windows": [asdict(one) for one in windows if explorer.may_read(principal, one.table.split(".")[0])],
+        "hidden": hidden,
+        "characters": size,
+        "start": start,
+        "end": min(size, start + WINDOW),
+        "hits": len(places),
+        "kinds": sorted({mark.kind for mark in marks}),
+        "text": None if text is None else text[start : start + WINDOW],
+        "_switches": [_switch(request.url.path, query, kind, off) for kind in sorted({mark.kind for mark in marks})],
+        "_lines": [] if text is None else lines(text, on, start, start + WINDOW),
+        "_places": _places(request.url.path, query, places, start),
+    }
+    return answer(request, "document.html", shown)
+
+
+def raw(request: Request) -> Response:
+    """The text as plain text, to be kept as a file."""
+    explorer, principal = explorer_of(request), principal_of(request)
+    found = find_document(explorer.catalogue, request.path_params["doc_id"])
+    explorer.reads(principal, found.dataset)
+    if hidden := explorer.hides_text(found.dataset):
+        return Response(hidden + "\n", 403, media_type="text/plain")
+    text = read_text(explorer.catalogue, found) or ""
+    headers = {"Content-Disposition": f'attachment; filename="{found.doc_id}.txt"'}
+    return Response(text.encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _edits(catalogue: Any, found: Any, text: str) -> Iterator[Mark]:
+    """What was replaced, where it stands in the text."""
+    rows = read_rows(catalogue, f"{found.dataset}.texts", ("edits",), found.row)
+    edits: Sequence[Mapping[str, Any]] = rows[0]["edits"] if rows else ()
+    encoded, moved = text.encode(errors="surrogatepass"), 0
+    at_byte = at = 0
+    for edit in edits[:_MOST_MARKS]:
+        start = edit["start"] + moved
+        length = edit["replacement_length"]
+        moved += length - (edit["end"] - edit["start"])
+        if edit["rule"] == "line_ends" or start < at_byte:
+            continue
+        at += len(encoded[at_byte:start].decode(errors="replace"))
+        width = len(encoded[start : start + length].decode(errors="replace"))
+        at_byte = start
+        note = f"{edit['rule']}: {edit['end'] - edit['start']} bytes of the source became {length}"
+        yield Mark(at, at + max(width, 1), "edit", note)
+
+
+def _hits(text: str, words: str) -> Iterator[Mark]:
+    """Where the words stand, in any case of letters."""
+    if not words:
+        return
+    for number, found in enumerate(re.finditer(re.escape(words), text, re.IGNORECASE)):
+        if number >= _MOST_MARKS:
+            return
+        yield Mark(*found.span(), "hit")
+
+
+def _switch(path: str, query: Mapping[str, str], kind: str, off: set[str]) -> tuple[str, bool, str]:
+    """A kind of marks, whether it is shown, and the address with it the other way."""
+    without = sorted(off ^ {kind})
+    return kind, kind not in off, address(path, query, off=",".join(without) or None)
+
+
+def _start(given: str) -> int:
+    return int(given) if given.isdecimal() and len(given) < 12 else 0
+
+
+def _places(path: str, query: Mapping[str, str], places: Sequence[int], start: int) -> dict[str, str | None]:
+    """Addresses of the windows before and behind, and of the next one with a hit."""
+    later = next((place for place in places if place >= start + WINDOW), None)
+    earlier = next((place for place in reversed(places) if place < start), None)
+    return {
+        "before": address(path, query, **{"from": max(0, start - WINDOW)}) if start else None,
+        "behind": address(path, query, **{"from": start + WINDOW}),
+        "next_hit": address(path, query, **{"from": later}) if later is not None else None,
+        "previous_hit": address(path, query, **{"from": earlier}) if earlier is not None else None,
+    }
+
+
+PATHS = {"/documents/{doc_id}": document, "/documents/{doc_id}/text": raw}

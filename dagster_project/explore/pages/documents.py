@@ -1,0 +1,163 @@
+"""The documents of a dataset: a list that is sorted, filtered, sampled and searched; the address is its whole state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dagster_project.exceptions import CommandError
+from dagster_project.explore.answers import address, answer, explorer_of, principal_of
+from dagster_project.explore.charts import histogram
+from dagster_project.explore.row_index import FACETS, PAGE, RowIndex, Wanted
+from dagster_project.explore.texts import Mark, inline
+from dagster_project.inspect.documents.search import search
+
+_WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
+_MOST_HITS = 50
+_STATE = ("after", "at", "seed", "sort", "way", "q", "path", "rule")  # what of an address is no filter of a column
+
+
+def documents(request: Request) -> Response:
+    """A page of the list; counts and histograms come later, by `facets`."""
+    dataset = request.path_params["dataset"]
+    explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
+    explorer.reads(principal, dataset)
+    index = explorer.index(dataset, query.get("at"))
+    whole = index.wait(_WAIT_SECONDS)
+    shown: dict[str, Any] = {
+        "dataset": dataset, "at": str(index.version), "total": index.total, "whole": whole, "progress": index.progress,
+        "hidden": explorer.hides_text(dataset), "numeric": index.numeric, "facets": FACETS,
+        "newest": str(type(index.version).newest(explorer.catalogue, dataset)),
+    }  # fmt: skip
+    searched, rows, ids = None, [], None
+    if query.get("q"):
+        if shown["hidden"]:
+            raise CommandError(shown["hidden"])
+        searched = search(explorer.catalogue, dataset, query["q"], _MOST_HITS)
+        ids = tuple(hit.doc_id for hit in searched.hits)
+    if whole:
+        rows = index.rows(wanted_of(query, index, ids), _MOST_HITS if ids is not None else PAGE)
+    excerpts = {hit.doc_id: _excerpt(hit) for hit in searched.hits} if searched is not None else {}
+    for row in rows:
+        row["excerpt"] = excerpts.get(row["doc_id"]) or inline(" ".join((row.pop("preview") or "").split())[:200])
+    more = whole and searched is None and len(rows) == PAGE and "seed" not in query
+    after = json.dumps([rows[-1]["sort_key"] if query.get("sort") else None, rows[-1]["doc_id"]]) if more else None
+    shown |= {
+        "rows": rows,
+        "searched": searched and {"read": searched.searched, "of": searched.total, "hits": len(searched.hits)},
+        "next": address(request.url.path, query, after=after, at=str(index.version)) if after else None,
+    }
+    return answer(request, "documents.html", shown)
+
+
+def facets(request: Request) -> Response:
+    """Counts and histograms of a selection, a piece of the page that may come late."""
+    dataset = request.path_params["dataset"]
+    explorer, query = explorer_of(request), dict(request.query_params)
+    explorer.reads(principal_of(request), dataset)
+    index = explorer.index(dataset, query.get("at"))
+    if not index.wait(60.0):
+        raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")
+    wanted, base = wanted_of(query, index), f"/datasets/{dataset}/documents"
+    found: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
+    try:
+        found["selected"] = index.count(wanted)
+    except CommandError as error:
+        found |= {"selected": None, "late": [str(error)]}
+    values, charts = {}, {}
+    for name in FACETS:
+        try:
+            values[name], others = index.facet(name, wanted)
+        except CommandError as error:
+            found["late"].append(str(error))
+            continue
+        if others:
+            values[name].append(("", others))
+    for name in dict.fromkeys([*(one for one in (query.get("sort"),) if one in index.numeric), *index.numeric[:6]]):
+
+        def link(low: float, high: float, name: str = name) -> str:
+            return address(base, query, after=None, **{f"{name}.min": f"{low:.6g}", f"{name}.max": f"{high:.6g}"})
+
+        try:
+            edges, counts, rejected = index.histogram(name, wanted)
+        except CommandError as error:
+            found["late"].append(str(error))
+            continue
+        chart = histogram(edges, counts, rejected, link, name)
+        charts[name] = {"edges": edges, "counts": counts, "rejected": rejected, "_svg": chart}
+    return answer(request, "facets.html", {**found, "facets": values, "histograms": charts, "_base": base})
+
+
+def jump(request: Request) -> Response:
+    """The list from a quantile of the sorted column on, in place of page numbers."""
+    dataset = request.path_params["dataset"]
+    explorer, query = explorer_of(request), dict(request.query_params)
+    explorer.reads(principal_of(request), dataset)
+    index = explorer.index(dataset, query.get("at"))
+    share = _number(query.pop("quantile", "0.5"), "quantile") or 0.0
+    value = index.quantile(query.get("sort", ""), 1 - share if query.get("way") == "down" else share)
+    from starlette.responses import RedirectResponse
+
+    edge = "f" * 32 if query.get("way") == "down" else "0" * 32
+    after = json.dumps([value, edge]) if value is not None else None
+    return RedirectResponse(address(f"/datasets/{dataset}/documents", query, after=after), 303)
+
+
+def wanted_of(query: Mapping[str, str], index: RowIndex, ids: tuple[str, ...] | None = None) -> Wanted:
+    """The selection and order that an address says.
+
+    Raises:
+        CommandError: a value cannot be read.
+    """
+    ranges: dict[str, tuple[float | None, float | None]] = {}
+    for name in index.numeric:
+        low, high = (_number(query.get(f"{name}.{end}"), f"{name}.{end}") for end in ("min", "max"))
+        if (low, high) != (None, None):
+            ranges[name] = (low, high)
+    known = {*FACETS, *_STATE, "quantile", *(f"{name}.{end}" for name in index.numeric for end in ("min", "max"))}
+    if unknown := sorted(set(query) - known):
+        raise CommandError(f"{unknown[0]} is no field of this list; it has {', '.join(sorted(known))}")
+    after = None
+    if query.get("after"):
+        try:
+            value, doc_id = json.loads(query["after"])
+            bytes.fromhex(doc_id)
+            after = (value, doc_id)
+        except (ValueError, TypeError) as error:
+            raise CommandError(f"after={query['after'][:80]} is no place in this list; leave it out") from error
+    return Wanted(
+        equal={name: query[name] for name in FACETS if name != "rule" and query.get(name)},
+        rule=query.get("rule", ""),
+        ranges=ranges,
+        path=query.get("path", ""),
+        ids=ids,
+        sort=query.get("sort", ""),
+        descending=query.get("way") == "down",
+        after=after,
+        seed=query.get("seed", ""),
+    )
+
+
+def _number(given: str | None, name: str) -> float | None:
+    if given is None or given == "":
+        return None
+    try:
+        return float(given)
+    except ValueError as error:
+        raise CommandError(f"{name}={given[:40]} is no number") from error
+
+
+def _excerpt(hit: Any) -> Any:
+    text = hit.before + hit.words + hit.behind
+    return inline(text, [Mark(len(hit.before), len(hit.before) + len(hit.words), "hit")])
+
+
+PATHS = {
+    "/datasets/{dataset}/documents": documents,
+    "/datasets/{dataset}/facets": facets,
+    "/datasets/{dataset}/jump": jump,
+}

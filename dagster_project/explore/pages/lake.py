@@ -1,0 +1,81 @@
+"""The first page: datasets and corpora of the lake as cards."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dagster_project.explore.answers import answer, explorer_of, principal_of
+from dagster_project.explore.explorer import Explorer
+from spark_jobs.lake.session.catalogue import load_table
+
+
+@dataclass(frozen=True)
+class Card:
+    """A dataset or a corpus.
+
+    Attributes:
+        name: its namespace.
+        kind: dataset or corpus.
+        documents: number of them.
+        byte_count: of their files in the lake.
+        stages: documents after each step, as (step, documents).
+        changed: when its newest table was written.
+        waiting: documents that wait in its quarantine.
+    """
+
+    name: str
+    kind: str
+    documents: int
+    byte_count: int
+    stages: tuple[tuple[str, int], ...]
+    changed: datetime | None
+    waiting: int = 0
+
+
+def lake(request: Request) -> Response:
+    """Cards, from the summaries of snapshots alone: no file of rows is opened."""
+    explorer, principal = explorer_of(request), principal_of(request)
+    datasets = [_dataset(explorer, name) for name in explorer.datasets(principal)]
+    corpora = [_corpus(explorer, one.name, tuple(sorted(one.tables))) for one in explorer.corpora(principal)]
+    return answer(request, "lake.html", {"datasets": [*map(asdict, datasets)], "corpora": [*map(asdict, corpora)]})
+
+
+def _dataset(explorer: Explorer, name: str) -> Card:
+    documents, size, changed = _records(explorer, f"{name}.documents")
+    texts, _, later = _records(explorer, f"{name}.texts")
+    judged, _, latest = _records(explorer, f"{name}.verdicts")
+    waiting, _, _ = _records(explorer, f"{name}_quarantine.documents")
+    stages = (("landed", documents), ("with text", texts), ("judged", judged))
+    return Card(name, "dataset", documents, size, stages, _newest(changed, later, latest), waiting)
+
+
+def _corpus(explorer: Explorer, name: str, tables: tuple[str, ...]) -> Card:
+    members, size, changed = _records(explorer, f"{name}.members")
+    steps = [("members", "members"), ("survivors", "after deduplication"), ("shaped", "shaped")]
+    steps += [("decontaminated", "without benchmarks"), ("tokens", "tokenized")]
+    found = [(said, _records(explorer, f"{name}.{step}")) for step, said in steps if step in tables]
+    windows = sum(_records(explorer, f"{name}.{one}")[0] for one in tables if one.startswith("packed_"))
+    stages = tuple((said, records) for said, (records, _, _) in found)
+    times = [changed, *(when for _, (_, _, when) in found)]
+    return Card(name, "corpus", members, size, (*stages, ("windows", windows)), _newest(*times))
+
+
+def _records(explorer: Explorer, identifier: str) -> tuple[int, int, datetime | None]:
+    """Rows and bytes of a table, and when it was written."""
+    table = load_table(explorer.catalogue, identifier)
+    snapshot = table.current_snapshot() if table is not None else None
+    if snapshot is None or snapshot.summary is None:
+        return 0, 0, None
+    records, size = (int(snapshot.summary[field] or 0) for field in ("total-records", "total-files-size"))
+    return records, size, datetime.fromtimestamp(snapshot.timestamp_ms / 1000).astimezone()
+
+
+def _newest(*times: datetime | None) -> datetime | None:
+    return max((one for one in times if one is not None), default=None)
+
+
+PATHS = {"/": lake, "/lake": lake}

@@ -1,0 +1,59 @@
+"""`headrace explore`: a server of the lake's pages on this machine, until it is stopped."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from pathlib import Path
+from typing import Any
+
+import click
+import uvicorn
+
+from blender_service.auth.access import Access
+from dagster_project.cli.declared import texts_are_shown
+from dagster_project.exceptions import CommandError
+from dagster_project.explore.app import make_app
+from dagster_project.explore.explorer import Explorer
+from dagster_project.explore.guard import LOCAL_HOSTS, one_token
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+
+def serve_pages(
+    host: str, port: int, tokens: Path | None, rules: Path | None, allowed_hosts: tuple[str, ...], **settings: Any
+) -> None:
+    """Serve pages until Ctrl-C.
+
+    Without a file of tokens one token is made, and whoever has the printed address may read what the user of this
+    process may. On an address that others can reach, a file of tokens is required.
+
+    Raises:
+        CommandError: the address is taken, or open to others without tokens.
+    """
+    is_local = host in ("127.0.0.1", "localhost", "::1")
+    if not is_local and tokens is None:
+        raise CommandError(f"explore: --host {host} is open to others; give --tokens FILE, a name and its token a line")
+    loaded = load_settings()
+    catalogue = open_catalogue(loaded)
+    access = Access(catalogue, tokens, rules)
+    first = ""
+    if tokens is None:
+        first, holder = one_token(getpass.getuser())
+    else:
+        holder = access.holder
+    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader)
+    hosts = frozenset({*LOCAL_HOSTS, *(name.lower() for name in (host, *allowed_hosts))})
+    app = make_app(explorer, hosts, holder)
+    with _listening(host, port) as listener:
+        shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+        click.echo(f"explorer at {shown}{f'?token={first}' if first else ' (each reader opens it with ?token=..)'}")
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, **settings)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise CommandError(f"port {port} on {host}: {error.strerror}; choose another with --port") from error

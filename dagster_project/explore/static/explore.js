@@ -1,0 +1,78 @@
+// Keys, pieces that come late, brushing of histograms. Every page works without it.
+const all = (what, where = document) => [...where.querySelectorAll(what)];
+
+// A piece of the page that is slower than the rest; the request ends when the reader leaves.
+const leaving = new AbortController();
+addEventListener("pagehide", () => leaving.abort());
+for (const place of all("[data-late]")) {
+  fetch(place.dataset.late, { signal: leaving.signal })
+    .then((answer) => answer.text())
+    .then((page) => {
+      const late = new DOMParser().parseFromString(page, "text/html").querySelector("#late, .error");
+      if (late) place.replaceChildren(document.adoptNode(late));
+      all(".histogram", place).forEach(brush);
+    })
+    .catch(() => {});
+}
+for (const place of all("[data-reload]")) setTimeout(() => location.reload(), 1500);
+
+// Drag over a histogram: the documents between two values.
+function brush(chart) {
+  let from = null;
+  const box = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  const low = Number(chart.dataset.low), high = Number(chart.dataset.high);
+  const at = (event) => {
+    const frame = chart.getBoundingClientRect();
+    return Math.min(1, Math.max(0, (event.clientX - frame.left) / frame.width));
+  };
+  const draw = (a, b) => {
+    const width = chart.viewBox.baseVal.width;
+    box.setAttribute("x", Math.min(a, b) * width);
+    box.setAttribute("width", Math.abs(b - a) * width);
+    box.setAttribute("height", chart.viewBox.baseVal.height);
+    box.setAttribute("class", "chosen");
+    box.setAttribute("pointer-events", "none");
+    chart.append(box);
+  };
+  chart.addEventListener("pointerdown", (event) => { from = at(event); chart.setPointerCapture(event.pointerId); event.preventDefault(); });
+  chart.addEventListener("pointermove", (event) => { if (from !== null) draw(from, at(event)); });
+  chart.addEventListener("pointerup", (event) => {
+    const [a, b] = [from, at(event)].sort((x, y) => x - y);
+    from = null;
+    if (b - a < 0.01) {
+      const link = document.elementsFromPoint(event.clientX, event.clientY).map((one) => one.closest("a")).find(Boolean);
+      if (link) location.assign(link.getAttribute("href"));
+      return;
+    }
+    const next = new URL(location.href);
+    next.pathname = next.pathname.replace(/\/facets$/, "/documents");
+    next.searchParams.delete("after");
+    next.searchParams.set(`${chart.dataset.name}.min`, (low + a * (high - low)).toPrecision(6));
+    next.searchParams.set(`${chart.dataset.name}.max`, (low + b * (high - low)).toPrecision(6));
+    location.assign(next);
+  });
+}
+all(".histogram").forEach(brush);
+
+// Keys. Rows are whatever has data-row.
+let at = -1;
+function move(step) {
+  const rows = all("[data-row]");
+  if (!rows.length) return;
+  at = Math.min(rows.length - 1, Math.max(0, at + step));
+  rows.forEach((row, number) => row.classList.toggle("at", number === at));
+  rows[at].querySelector("a")?.focus({ preventScroll: true });
+  rows[at].scrollIntoView({ block: "nearest" });
+}
+const page = (which) => document.querySelector(`[data-page="${which}"]`)?.click();
+const keys = {
+  j: () => move(1), k: () => move(-1), n: () => page("next"), p: () => page("previous") ?? page("first"),
+  g: () => location.assign("/"), "?": () => document.getElementById("help").showModal(),
+  "/": () => { const fields = all('[data-key="/"]'); (fields.at(-1) ?? fields[0])?.focus(); },
+};
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog[open]")) return;
+  const named = document.querySelector(`[data-hotkey="${CSS.escape(event.key)}"]`);
+  const act = named ? () => named.click() : keys[event.key];
+  if (act) { event.preventDefault(); act(); }
+});

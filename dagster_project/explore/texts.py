@@ -1,0 +1,132 @@
+"""Show a text as what it is: never as HTML, its marks at the raw text's offsets, what is invisible made visible.
+
+Marks are cut at the offsets of the raw text, each piece is escaped for itself, and the pieces are joined; so no text
+can close a mark or open an element. Characters that reorder or hide others, and control characters, become marks of
+their own; each line is isolated, so that right-to-left text reorders nothing beside it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup, escape
+
+WINDOW: Final = 1 << 16  # characters of a text on one page
+_LONGEST_LINE: Final = 4000  # characters; a longer one is broken, for browsers lay a line of megabytes out for minutes
+# Controls but tab and line feed, soft hyphen, zero width, bidi controls, line separators, tags, lone surrogates, BOM.
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A span of a text.
+
+    Attributes:
+        start: first character, in the whole text.
+        end: character after the last.
+        kind: what it is, a class of the style sheet: hit, edit, personal, contaminated, passage, rule.
+        note: shown beside it.
+    """
+
+    start: int
+    end: int
+    kind: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a text.
+
+    Attributes:
+        number: from 1; 0 for the rest of a line that was broken.
+        start: its first character, in the whole text.
+        content: escaped, with marks.
+        marked: whether a mark begins in it.
+    """
+
+    number: int
+    start: int
+    content: Markup
+    marked: bool
+
+
+def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None = None) -> list[Line]:
+    """The lines of a part of a text.
+
+    Args:
+        text: the whole text.
+        marks: of the whole text, in any order; where some overlap, the one that begins first is shown whole.
+        start: first character shown.
+        end: character after the last; None for the end of the text.
+    """
+    end = len(text) if end is None else min(end, len(text))
+    placed = flat(marks, start, end)
+    starts = [mark.start for mark in placed]
+    number = text.count("\n", 0, start) + 1
+    found, at = [], start
+    while at < end or at == start:
+        newline = text.find("\n", at, end)
+        stop = newline if newline >= 0 else end
+        first = at
+        while True:
+            last = min(stop, first + _LONGEST_LINE)
+            low = bisect.bisect_right(starts, first) - 1
+            inside = [mark for mark in placed[max(low, 0) :] if mark.start < max(last, first + 1) and mark.end > first]
+            found.append(Line(number if first == at else 0, first, _joined(text, inside, first, last), bool(inside)))
+            first = last
+            if first >= stop:
+                break
+        number, at = number + 1, stop + 1
+        if newline < 0:
+            break
+    return found
+
+
+def flat(marks: Iterable[Mark], start: int, end: int) -> list[Mark]:
+    """Marks that do not overlap, inside a part of the text, in order."""
+    placed: list[Mark] = []
+    for mark in sorted(marks, key=lambda one: (one.start, -one.end)):
+        first = max(mark.start, start, placed[-1].end if placed else start)
+        last = min(mark.end, end)
+        if first < last:
+            placed.append(Mark(first, last, mark.kind, mark.note))
+    return placed
+
+
+def inline(text: str, marks: Sequence[Mark] = ()) -> Markup:
+    """A short text in one line, such as an excerpt of a list."""
+    return _joined(text, flat(marks, 0, len(text)), 0, len(text))
+
+
+def _joined(text: str, marks: Sequence[Mark], start: int, end: int) -> Markup:
+    """Escaped pieces of [start, end) with marks around those that have one."""
+    out, at = [], start
+    for mark in marks:
+        first, last = max(mark.start, start), min(mark.end, end)
+        out.append(visible(text[at:first]))
+        note = Markup(' title="{}"').format(mark.note) if mark.note else ""
+        out.append(Markup('<mark class="{}"{}>{}</mark>').format(mark.kind, note, visible(text[first:last])))
+        at = last
+    out.append(visible(text[at:end]))
+    return Markup("").join(out)
+
+
+def visible(piece: str) -> Markup:
+    """A piece of text, escaped; characters that nobody would see are written as what they are."""
+    out, at = [], 0
+    for found in _UNSEEN.finditer(piece):
+        code = ord(found[0])
+        shown = chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"{code:04X}"
+        out.append(escape(piece[at : found.start()]))
+        out.append(Markup('<i class="unseen" title="U+{}">{}</i>').format(f"{code:04X}", shown))
+        at = found.end()
+    out.append(escape(piece[at:]))
+    return Markup("").join(out)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
 from blender_service.recently_used import RecentlyUsed
@@ -16,11 +18,13 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, name
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import is_quarantine
+from spark_jobs.lake.files.lookups import read_batches
 
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
 
 _INDEXES_AT_HAND = 32
+_COUNTING_SECONDS = 0.2
 
 
 class Explorer:
@@ -49,6 +53,8 @@ class Explorer:
         self._folder = folder
         self._texts_are_shown = texts_are_shown
         self._reader = reader
+        self._kept = RecentlyUsed[tuple[str, int], Future[int]](_INDEXES_AT_HAND)
+        self._counting = ThreadPoolExecutor(1, thread_name_prefix="explore-counts")
         self._indexes = RecentlyUsed[tuple[str, Version], RowIndex](_INDEXES_AT_HAND)
         self._lock = threading.Lock()
 
@@ -96,6 +102,20 @@ class Explorer:
         except CommandError as error:
             return str(error)
         return "" if shown else f"texts are not shown: the declaration of {dataset} does not say `samples: text`"
+
+    def kept(self, dataset: str) -> int | None:
+        """How many documents the policy of a dataset keeps; None while they are being counted, as of a large one."""
+        snapshot = Version.newest(self.catalogue, dataset).verdicts
+        with self._lock:
+            counting = self._kept.find((dataset, snapshot), lambda: self._counting.submit(self._count_kept, dataset))
+        try:
+            return counting.result(_COUNTING_SECONDS)
+        except TimeoutError:
+            return None
+
+    def _count_kept(self, dataset: str) -> int:
+        batches = read_batches(self.catalogue, f"{dataset}.verdicts", ("kept",))
+        return sum(int(pc.sum(batch.column("kept")).as_py() or 0) for batch in batches)
 
     def index(self, dataset: str, at: str | None = None) -> RowIndex:
         """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.

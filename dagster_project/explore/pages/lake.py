@@ -49,8 +49,10 @@ def _dataset(explorer: Explorer, name: str) -> Card:
     texts, _, later = _records(explorer, f"{name}.texts")
     judged, _, latest = _records(explorer, f"{name}.verdicts")
     waiting, _, _ = _records(explorer, f"{name}_quarantine.documents")
-    stages = (("landed", documents), ("with text", texts), ("judged", judged))
-    return Card(name, "dataset", documents, size, stages, _newest(changed, later, latest), waiting)
+    kept = explorer.kept(name) if judged else None
+    stages = [("landed", documents), ("with text", texts)]
+    stages += [("judged", judged) if kept is None else ("kept by its policy", kept)] if judged else []
+    return Card(name, "dataset", documents, size, tuple(stages), _newest(changed, later, latest), waiting)
 
 
 def _corpus(explorer: Explorer, name: str, tables: tuple[str, ...]) -> Card:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 220, 48
@@ -14,7 +15,7 @@ def histogram(
     edges: Sequence[float],
     counts: Sequence[int],
     rejected: Sequence[int],
-    link: Callable[[float, float], str],
+    link: Callable[[float | None, float | None], str],
     name: str,
     line: float | None = None,
     width: int = WIDTH,
@@ -23,10 +24,10 @@ def histogram(
     """Bars of documents, of which the lower part was rejected; each bar is a link to the documents in it.
 
     Args:
-        edges: (B + 1) of the bins.
+        edges: (B + 1) of the bins; the first and the last bin hold what lies outside too.
         counts: (B) documents.
         rejected: (B) of these that were rejected.
-        link: address of the documents from a value to another.
+        link: address of the documents from a value to another, None for no bound.
         name: of the column, for those who hear the page.
         line: a threshold to draw, None for none.
         width: of the picture, in pixels.
@@ -40,19 +41,19 @@ def histogram(
         said = f"{low:,.4g} to {high:,.4g}: {counts[at]:,} documents, {rejected[at]:,} rejected"
         rects = (("hit", 0.0, height), ("all", height - tall, tall - lower), ("rejected", height - lower, lower))
         bar = Markup("").join(_rect(kind, at * step, y, max(step - 1, 1), part) for kind, y, part in rects)
-        bars.append(
-            Markup('<a href="{}" aria-label="{}"><title>{}</title>{}</a>').format(link(low, high), said, said, bar)
-        )
+        there = link(low if at else None, high if at < len(counts) - 1 else None)
+        bars.append(Markup('<a href="{}" aria-label="{}"><title>{}</title>{}</a>').format(there, said, said, bar))
     drawn = Markup("")
     if line is not None and edges[-1] > edges[0]:
-        x = min(max((line - edges[0]) / (edges[-1] - edges[0]), 0), 1) * width
+        x = float(np.interp(line, edges, np.linspace(0, width, len(edges))))
         drawn = Markup('<line class="threshold" x1="{:.1f}" x2="{:.1f}" y1="0" y2="{}"/>').format(x, x, height)
     return Markup(
-        '<svg class="histogram" viewBox="0 0 {} {}" width="{}" height="{}" role="group" aria-label="{}" data-low="{}" '
-        'data-high="{}" data-name="{}" preserveAspectRatio="none">{}{}</svg>'
+        '<svg class="histogram" viewBox="0 0 {} {}" width="{}" height="{}" role="group" aria-label="{}" '
+        'data-edges="{}" data-name="{}" preserveAspectRatio="none">{}{}</svg>'
     ).format(
-        width, height, width, height, f"histogram of {name}", edges[0], edges[-1], name, Markup("").join(bars), drawn
-    )
+        width, height, width, height, f"histogram of {name}", ",".join(f"{edge:.6g}" for edge in edges), name,
+        Markup("").join(bars), drawn,
+    )  # fmt: skip
 
 
 def _rect(kind: str, x: float, y: float, width: float, height: float) -> Markup:

@@ -79,8 +79,10 @@ def facets(request: Request) -> Response:
             values[name].append(("", others))
     for name in dict.fromkeys([*(one for one in (query.get("sort"),) if one in index.numeric), *index.numeric[:6]]):
 
-        def link(low: float, high: float, name: str = name) -> str:
-            return address(base, query, after=None, **{f"{name}.min": f"{low:.6g}", f"{name}.max": f"{high:.6g}"})
+        def link(low: float | None, high: float | None, name: str = name) -> str:
+            bounds = {f"{name}.min": low, f"{name}.max": high}
+            given = {key: None if value is None else f"{value:.6g}" for key, value in bounds.items()}
+            return address(base, query, after=None, **given)
 
         try:
             edges, counts, rejected = index.histogram(name, wanted)

@@ -20,7 +20,7 @@ for (const place of all("[data-reload]")) setTimeout(() => location.reload(), 15
 function brush(chart) {
   let from = null;
   const box = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  const low = Number(chart.dataset.low), high = Number(chart.dataset.high);
+  const edges = chart.dataset.edges.split(",");
   const at = (event) => {
     const frame = chart.getBoundingClientRect();
     return Math.min(1, Math.max(0, (event.clientX - frame.left) / frame.width));
@@ -47,8 +47,11 @@ function brush(chart) {
     const next = new URL(location.href);
     next.pathname = next.pathname.replace(/\/facets$/, "/documents");
     next.searchParams.delete("after");
-    next.searchParams.set(`${chart.dataset.name}.min`, (low + a * (high - low)).toPrecision(6));
-    next.searchParams.set(`${chart.dataset.name}.max`, (low + b * (high - low)).toPrecision(6));
+    const bins = edges.length - 1, first = Math.floor(a * bins), last = Math.ceil(b * bins);
+    for (const [end, edge, free] of [["min", first, first === 0], ["max", last, last >= bins]]) {
+      if (free) next.searchParams.delete(`${chart.dataset.name}.${end}`);
+      else next.searchParams.set(`${chart.dataset.name}.${end}`, edges[edge]);
+    }
     location.assign(next);
   });
 }

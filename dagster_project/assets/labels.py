@@ -1,6 +1,6 @@
 """Make the assets of a dataset's judges: the sample, the scores, and how far a judge agrees with itself.
 
-A judge is asked when somebody runs its tables, never by the daemon: answers cost. What it said is kept in
+A judge is asked when somebody, or the nightly job, runs its tables, never by a sensor: answers cost. What it said is kept in
 `answers_NAME`, which no asset makes.
 """
 

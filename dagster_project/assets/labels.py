@@ -1,7 +1,7 @@
 """Make the assets of a dataset's judges: the sample, the scores, and how far a judge agrees with itself.
 
-A judge is asked when somebody, or the nightly job, runs its tables, never by a sensor: answers cost. What it said is kept in
-`answers_NAME`, which no asset makes.
+A judge is asked when somebody, or the nightly job, runs its tables, never by a sensor: answers cost. What it said is
+kept in `answers_NAME`, which no asset makes.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import enum
 import inspect
+import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table as IcebergTable
 
+from dagster_project.addresses import EXPLORER_VARIABLE
 from spark_jobs.exceptions import CheckResult
 from spark_jobs.lake.declare.step import Plot, Step
 from spark_jobs.lake.declare.tables import Notice, Table
@@ -75,7 +77,15 @@ def definition_metadata(identifier: str, table: Table, step: Step, samples: Samp
         "scope": step.scope.value,
         "samples": samples.value if samples is not None else "as of the most guarded table that it reads",
         "texts": list(table.sampled),
+        **_explorer_page(identifier),
     }
+
+
+def _explorer_page(identifier: str) -> dict[str, Any]:
+    """The page of a table's dataset or corpus, where `headrace ui --explore` serves the explorer too."""
+    if not (address := os.environ.get(EXPLORER_VARIABLE)):
+        return {}
+    return {"explorer": dg.MetadataValue.url(f"{address}/go/{identifier.partition('.')[0]}")}
 
 
 def _code_reference(file: str, line: int, label: str) -> dg.CodeReferencesMetadataValue:

@@ -16,6 +16,7 @@ from types import FrameType
 
 import click
 
+from dagster_project.addresses import DAGSTER, EXPLORER_PORT, EXPLORER_VARIABLE, announced
 from dagster_project.cli.project import dagster_home, project_folder
 from dagster_project.exceptions import CommandError
 
@@ -23,18 +24,40 @@ from dagster_project.exceptions import CommandError
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
 @click.option("--port", default=3000, show_default=True, help="port to listen on")
-def ui(host: str, port: int) -> None:
+@click.option(
+    "--explore", "explores", is_flag=True, help="serve the explorer too, at port 4141; each links to the other"
+)
+def ui(host: str, port: int, explores: bool) -> None:
     """Open Dagster's UI on this lake (Ctrl-C ends it)."""
     home = dagster_home()
     require_free(host, port)
-    with _workspace() as workspace:
+    with (
+        _workspace() as workspace,
+        announced(DAGSTER, f"http://{host}:{port}"),
+        _explorer(explores) as beside,
+    ):
         click.echo(f"Dagster on http://{host}:{port}, its history in {home}")
         command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", host, "-p", str(port)]
         # Dagster warns of `dagster dev` itself, in favour of a command that reads no workspace.yaml.
-        environment = {**os.environ, "DAGSTER_HOME": str(home), "PYTHONWARNINGS": "ignore"}
+        environment = {**os.environ, **beside, "DAGSTER_HOME": str(home), "PYTHONWARNINGS": "ignore"}
         status = run_until_stopped(command, environment)
     if status not in (0, 130, -2):
         raise CommandError(f"dagster dev ended with status {status}; its own lines above say why")
+
+
+@contextlib.contextmanager
+def _explorer(is_wanted: bool) -> Iterator[dict[str, str]]:
+    """The explorer in a process of its own, where it is wanted; gives what tells Dagster's definitions its address."""
+    if not is_wanted:
+        yield {}
+        return
+    require_free("127.0.0.1", EXPLORER_PORT)
+    command = [sys.executable, "-m", "dagster_project.cli", "explore", "--port", str(EXPLORER_PORT)]
+    with subprocess.Popen(command, start_new_session=True) as program:
+        try:
+            yield {EXPLORER_VARIABLE: f"http://127.0.0.1:{EXPLORER_PORT}"}
+        finally:
+            program.terminate()
 
 
 def run_until_stopped(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -14,6 +14,7 @@ import jinja2
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
+from dagster_project.addresses import DAGSTER, address_of
 from dagster_project.explore.texts import inline, visible
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def answer(request: Request, template: str, values: Mapping[str, Any], status: i
         return Response(json.dumps(shown, default=_plain, ensure_ascii=True), status, media_type="application/json")
     query = dict(request.query_params)
     page = _TEMPLATES.get_template(template).render(
-        values, path=request.url.path, query=query, principal=principal_of(request), _explorer=explorer_of(request)
+        values, path=request.url.path, query=query, principal=principal_of(request), dagster=address_of(DAGSTER)
     )
     return HTMLResponse(page, status)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import socket
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 import uvicorn
 
 from blender_service.auth.access import Access
+from dagster_project.addresses import EXPLORER, announced
 from dagster_project.cli.declared import texts_are_shown
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.app import make_app
@@ -45,8 +47,9 @@ def serve_pages(
     explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader)
     hosts = frozenset({*LOCAL_HOSTS, *(name.lower() for name in (host, *allowed_hosts))})
     app = make_app(explorer, hosts, holder)
-    with _listening(host, port) as listener:
+    with _listening(host, port) as listener, contextlib.ExitStack() as noted:
         shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+        noted.enter_context(announced(EXPLORER, shown))
         click.echo(f"explorer at {shown}{f'?token={first}' if first else ' (each reader opens it with ?token=..)'}")
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, **settings)
         uvicorn.Server(config).run(sockets=[listener])

@@ -16,8 +16,9 @@ from tests.main_path.commands import leaves, told, write_project
 from tests.main_path.services import PASSWORD, free_port, lake_environment, object_store, postgres, wait_until
 from tests.main_path.standalone import standalone
 
-# Others: test_restore.py, test_workers.py, test_experiments.py (the last trains).
-APART = {("serve",), ("ui",), ("demo",), ("lake", "relocate"), ("worker",), ("mix", "fit")}
+# Others: test_restore.py, test_workers.py, test_experiments.py (the last trains), explore/, test_cli.py of Blender.
+APART = {("serve",), ("ui",), ("demo",), ("lake", "relocate"), ("worker",), ("mix", "fit"), ("explore",)}
+APART.add(("blend", "prewarm"))
 APART |= {("experiment", verb) for verb in ("plan", "run", "compare", "list")}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.addresses import document_page
 from dagster_project.cli.data.windows import excise, trace
 from dagster_project.cli.output import print_table
 from dagster_project.exceptions import CommandError
@@ -51,7 +52,7 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(story.facts(), indent=2))
         return
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}\n")
+    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")
     print_table([{"table": one.table, "": one.outcome, "what it says": one.sentence} for one in story.findings])
     for group in _by_document(story.witnesses):
         _print_witness(catalogue, document, group, full)
@@ -110,7 +111,7 @@ def _show_text(given: str, raw: bool, as_json: bool) -> None:
         click.echo(json.dumps(found.facts(), indent=2))
         return
     if not raw:
-        click.echo("\n".join(map(printable, found.head())) + "\n")
+        click.echo("\n".join(map(printable, found.head())) + _page(story.document.doc_id) + "\n")
     if found.text is None:
         click.echo(hint if hidden else f"it has no text yet: headrace run {table}")
         return
@@ -125,6 +126,12 @@ def _show_text(given: str, raw: bool, as_json: bool) -> None:
         click.echo(
             f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {given} --raw has all"
         )
+
+
+def _page(doc_id: str) -> str:
+    """The address of a document behind its name, where an explorer runs."""
+    page = document_page(doc_id)
+    return f"\n{page}" if page else ""
 
 
 def _show_duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
@@ -161,7 +168,7 @@ def _show_duplicates(given: str, name: str | None, threshold: float | None, limi
         click.echo(json.dumps(said, indent=2))
         return
     applied = f", {corpus.goes_from}" if corpus.goes_from else ""
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}")
+    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
     click.echo(f"corpus {corpus.name}: {_state(removed)}{applied}")
     representative = representative_of(catalogue, corpus, document.doc_id)
     if representative != document.doc_id:
@@ -201,7 +208,7 @@ def _show_windows(given: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"document": document.facts(), "windows": [vars(part) for part in found]}, indent=2))
         return
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}")
+    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
     if not found:
         click.echo(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")
         return

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from dagster_project.addresses import document_page
 from dagster_project.cli.declared import complete_names, texts_are_shown
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
@@ -49,7 +50,7 @@ def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: boo
         found[name] = search_dataset(catalogue, name, text, left, regex)
         left -= len(found[name].hits)
         for hit in () if as_json else found[name].hits:
-            where = f"{hit.dataset}  {hit.doc_id[:12]}  {hit.path}"
+            where = f"{hit.dataset}  {document_page(hit.doc_id) or hit.doc_id[:12]}  {hit.path}"
             click.echo(f"{where}\n    {hit.before}{click.style(hit.words, bold=True)}{hit.behind}")
         if not left:
             break

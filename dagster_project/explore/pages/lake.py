@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from dagster_project.explore.answers import answer, explorer_of, principal_of
 from dagster_project.explore.explorer import Explorer
@@ -80,4 +80,11 @@ def _newest(*times: datetime | None) -> datetime | None:
     return max((one for one in times if one is not None), default=None)
 
 
-PATHS = {"/": lake, "/lake": lake}
+def go(request: Request) -> Response:
+    """From a namespace, as Dagster knows it, to its page."""
+    name = request.path_params["name"]
+    is_corpus = name in {one.name for one in explorer_of(request).corpora(principal_of(request))}
+    return RedirectResponse(f"/corpora/{name}" if is_corpus else f"/datasets/{name}/documents", 303)
+
+
+PATHS = {"/": lake, "/lake": lake, "/go/{name}": go}

@@ -1,0 +1,53 @@
+"""Where the explorer and Dagster's UI of a lake run on this machine, so that each leads to the other.
+
+Whoever serves one of them leaves a note beside the lake, with its process; a note of a process that is gone counts for
+nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from spark_jobs.lake.ledger.process import Process, this_process
+from spark_jobs.lake.session.settings import load_settings
+
+EXPLORER, DAGSTER = "explorer", "dagster"
+EXPLORER_PORT = 4141
+EXPLORER_VARIABLE = "HEADRACE_EXPLORER"  # its address, for definitions that Dagster loads
+
+
+@contextlib.contextmanager
+def announced(name: str, address: str) -> Iterator[None]:
+    """Note where something is served while it is."""
+    note = _note(name)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps({"address": address.rstrip("/"), "process": asdict(this_process())}))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            if Process(**json.loads(note.read_text())["process"]) == this_process():  # another may have begun since
+                note.unlink()
+
+
+def address_of(name: str) -> str:
+    """Where the explorer or Dagster is served, such as `http://127.0.0.1:4141`; empty where it is not."""
+    try:
+        found = json.loads(_note(name).read_text())
+        return str(found["address"]) if Process(**found["process"]).lives() else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def document_page(doc_id: str) -> str:
+    """The page of a document in the explorer that runs; empty where none does."""
+    explorer = address_of(EXPLORER)
+    return f"{explorer}/documents/{doc_id}" if explorer else ""
+
+
+def _note(name: str) -> Path:
+    return load_settings().home / "explore" / f"{name}.json"

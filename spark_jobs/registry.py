@@ -21,6 +21,7 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
     "contamination": "spark_jobs.filters.contamination.decontaminated",
     "model_scores": "spark_jobs.filters.models.model_scores",
     "profanity": "spark_jobs.filters.profanity.profanity",
+    "vectors": "spark_jobs.filters.models.vectors",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",

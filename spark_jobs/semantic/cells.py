@@ -9,6 +9,7 @@ products, so k is by default the square root of 2 n.
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -27,6 +28,7 @@ from spark_jobs.semantic.compared import ComparedConfig, compared, only_encoder,
 from spark_jobs.semantic.cosine import nearest_two
 from spark_jobs.spark_sql import DataFrame, F
 
+_log = logging.getLogger(__name__)
 _CENTROIDS_DDL: Final = "cell int, document_count bigint, vector binary, encoder string"
 _CELLS_DDL: Final = (
     "dataset string, doc_id string, place bigint, vector binary, encoder string, cell int, second_cell int"
@@ -127,6 +129,11 @@ def semantic_cells(
     rows = compared(members, exact_duplicates, removals, vectors, config.applied)
     fitted = semantic_centroids.select("cell", "vector", "encoder").toArrow().sort_by("cell")
     only_encoder(vectors.where("vector IS NOT NULL"), fitted["encoder"][0].as_py() if len(fitted) else None)
+    if not len(fitted):
+        _log.warning(
+            "semantic_cells: the first increment had no vector, so there is one cell, and each document is compared "
+            "with all before it; fit cells by a new generation: headrace corpus refresh"
+        )
     shared = Shared(rows, vectors_of(fitted["vector"]))
     return rows.mapInArrow(functools.partial(_assign, shared=shared), _CELLS_DDL)
 

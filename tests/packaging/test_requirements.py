@@ -17,6 +17,7 @@ CLIENT = ("blender_service.client", "blender_service.torch")
 # Extras that product code may import from; the others are for tests and benchmarks.
 OPTIONAL = (
     *("dagster-pyspark", "fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
+    "bench",  # datasketch, for `corpus evaluate --against`
     "generate",
     "transformers",
 )

@@ -29,6 +29,7 @@ from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.packing.supersede import _has_semantic
 from tests.dagster_project.planted_lake import WORDS, run_declared
 
 SEMANTIC = {"vectors": "mini", "datasets": ["notes"], "threshold": 0.9}
@@ -144,6 +145,7 @@ def test_paraphrases_go_and_kin_stay_over_two_increments(tmp_path: Path, monkeyp
         and len(near_ones & survivors) == 1
     )
     assert survivors == {row["doc_id"] for row in read_rows(catalogue, *whole("main.tokens"))}
+    assert _has_semantic(catalogue, "main")
     ledger = Ledger.fresh(catalogue)
     assert set(ledger.increments("notes.vectors_mini")) == set(ledger.increments("main.semantic_cells")) == {0, 1}
     recall = read_rows(catalogue, *whole("main.semantic_recall"))

@@ -21,6 +21,7 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
     "contamination": "spark_jobs.filters.contamination.decontaminated",
     "model_scores": "spark_jobs.filters.models.model_scores",
     "profanity": "spark_jobs.filters.profanity.profanity",
+    "vectors": "spark_jobs.filters.models.vectors",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
@@ -65,6 +66,11 @@ _STEPS: Mapping[str, str] = {
     "clusters": "spark_jobs.clusters.clusters",
     "proxy_model": "spark_jobs.clusters.proxy_model",
     "cluster_losses": "spark_jobs.clusters.cluster_losses",
+    "semantic_centroids": "spark_jobs.semantic.cells",
+    "semantic_cells": "spark_jobs.semantic.cells",
+    "semantic_pairs": "spark_jobs.semantic.pairs",
+    "semantic_removals": "spark_jobs.semantic.removals",
+    "semantic_recall": "spark_jobs.semantic.recall",
     "shape_histogram": "spark_jobs.shape.shape",
     "shape": "spark_jobs.shape.shape",
     "decontaminated": "spark_jobs.filters.contamination.decontaminated",

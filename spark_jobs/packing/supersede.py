@@ -28,6 +28,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.engine.arrangement import persist, release
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.files.rows import table_rows
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.excisions import (
     EXCISIONS,
     SUPERSEDE_PREFIX,
@@ -126,9 +127,16 @@ def _undecided(
 
 def _read(catalogue: Catalog, corpus: str) -> str:
     """The snapshots that a decision reads, as one text."""
-    names = (EXCISIONS, *(f"{corpus}.{name}" for name in ("revisions", "members", "exact_duplicates", "removals")))
+    levels = ("exact_duplicates", "removals", *(("semantic_removals",) if _has_semantic(catalogue, corpus) else ()))
+    names = (EXCISIONS, *(f"{corpus}.{name}" for name in ("revisions", "members", *levels)))
     tables = (load_table(catalogue, name) for name in names)
     return " ".join("-" if one is None else str(one.metadata.current_snapshot_id) for one in tables)
+
+
+def _has_semantic(catalogue: Catalog, corpus: str) -> bool:
+    """Whether the survivors of a corpus are what its level semantic left."""
+    survivors = Ledger.fresh(catalogue).increments_there(f"{corpus}.survivors")
+    return bool(survivors) and f"{corpus}.semantic_removals" in survivors[max(survivors)].inputs
 
 
 def reinstate(lake: Lake, identifier: str) -> None:
@@ -171,6 +179,8 @@ def _decided(
     if threshold is not None:
         near = applied_removals(own("removals"), own("members"), threshold)
         links = links.unionByName(near.select("doc_id", "witness_doc_id"))
+    if _has_semantic(lake.catalogue, corpus):
+        links = links.unionByName(own("semantic_removals").select("doc_id", "witness_doc_id"))
     revisions = own("revisions")
     last = persist(standings(revisions))
     leaving = last.where(F.col("leaves") | F.col("standing").isin(*standing)).join(
@@ -195,6 +205,7 @@ def _needed(last: DataFrame, paths: DataFrame, links: DataFrame, excised: DataFr
     stale = last.where("standing <> 'latest'").select("doc_id")
     first = links.join(stale, "doc_id", "left_anti").select(F.col("witness_doc_id").alias("doc_id"))
     second = links.join(first, "doc_id", "left_semi").select(F.col("witness_doc_id").alias("doc_id"))
+    third = links.join(second, "doc_id", "left_semi").select(F.col("witness_doc_id").alias("doc_id"))
     out_paths = paths.join(last.where("standing = 'latest'").join(excised, "doc_id"), "doc_id").select("path_id")
     held = paths.join(out_paths, "path_id", "left_semi").select("doc_id")
-    return first.unionByName(second).unionByName(held).distinct().withColumn("stays", F.lit(True))
+    return first.unionByName(second).unionByName(third).unionByName(held).distinct().withColumn("stays", F.lit(True))

@@ -390,6 +390,23 @@ def test_what_cannot_be_resolved_is_counted_and_shown(catalogue: Catalog, capfd:
     assert "none of its 2 identifiers, e.g. 'nobody'" in refused(capfd, "corpus", "evaluate", "small", str(file))
 
 
+def test_datasketch_is_compared_by_the_pairs_of_brute_force(catalogue: Catalog, capfd: Said) -> None:
+    """The corpus stores every pair of the truth, which is that of all bags."""
+    pytest.importorskip("datasketch", reason="datasketch is an extra")
+    against = ("corpus", "evaluate", "small", "--against", "datasketch")
+    said = json.loads(printed(capfd, *against, "--json"))
+    ours, theirs = said["scores"]
+    applied = [row for row in rows(catalogue, "small.pairs") if row["similarity"] >= 0.8]
+    assert (ours["found"], ours["similar"], ours["missed"]) == (len(applied), len(applied), 0)
+    assert said["truth"] == len(applied) == theirs["similar"] + theirs["missed"] > 5
+    assert said["sampled"] == said["documents"] == ours["documents"] == len(rows(catalogue, "small.bags"))
+    few = json.loads(printed(capfd, *against, "--sample", "4", "--json"))
+    assert few["sampled"] == 4 and few["truth"] <= 6 and few["documents"] == said["documents"]
+    text = printed(capfd, *against, "--threshold", "0.9")
+    assert "reach J = 0.9, all compared in" in text and "datasketch" in text
+    assert "give either TRUTH_FILE or --against" in refused(capfd, "corpus", "evaluate", "small")
+
+
 def test_without_the_level_near_exact_duplicates_alone_are_found(catalogue: Catalog, tmp_path: Path) -> None:
     """A corpus that was made with `levels: [exact]` has no pairs: one score, at J = 1."""
     tables = frozenset({"members", "exact_duplicates", "survivors"})

@@ -18,6 +18,7 @@ CLIENT = ("blender_service.client", "blender_service.torch")
 OPTIONAL = (
     *("dagster-pyspark", "fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
     "explore",
+    "bench",  # datasketch, for `corpus evaluate --against`
     "generate",
     "harness",
     "transformers",

@@ -262,7 +262,8 @@ def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[
 
     witness = _find(catalogue, group[0].doc_id)
     first = group[0]
-    how = f"J = {first.shared_weight / first.united_weight:.4f}" if first.why == "near" else f"the same {first.why}"
+    measure = {"near": "J", "semantic": "cosine"}.get(first.why)
+    how = f"{measure} = {first.shared_weight / first.united_weight:.4f}" if measure else f"the same {first.why}"
     names = ", ".join(one.corpus for one in group)
     click.echo(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
     mine, theirs = read_text(catalogue, document), read_text(catalogue, witness)
@@ -291,7 +292,12 @@ def _left_out(count: int) -> str:
 
 
 def _state(removed: str | None) -> str:
-    words = {"exact": "exact duplicate", "near": "near-duplicate", "repository": "part of a repository like another"}
+    words = {
+        "exact": "exact duplicate",
+        "near": "near-duplicate",
+        "repository": "part of a repository like another",
+        "semantic": "semantic duplicate",
+    }
     return "kept" if removed is None else f"removed as {words[removed]}"
 
 

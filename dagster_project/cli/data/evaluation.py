@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,10 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
     from dagster_project.inspect.corpora.evaluation import Evaluation
+    from dagster_project.inspect.lake.corpus_facts import CorpusFacts
     from spark_jobs.dedup.evaluate.scores import Score
 
 _EXAMPLES = 5
@@ -22,29 +26,47 @@ _EXAMPLES = 5
 
 @click.command()
 @click.argument("name", metavar="CORPUS")
-@click.argument("truth", metavar="TRUTH_FILE", type=click.Path(path_type=Path))
+@click.argument("truth", metavar="[TRUTH_FILE]", required=False, type=click.Path(path_type=Path))
+@click.option("--against", type=click.Choice(["datasketch"]), help="in place of a file: its weighted MinHash LSH")
+@click.option(
+    "--sample",
+    default=2_000,
+    show_default=True,
+    type=click.IntRange(2, 20_000),
+    help="of --against: documents, those with the smallest ids",
+)
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
     help="least J of a pair; default: each threshold",
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> None:
-    """Print precision, recall and F1 of the pairs of CORPUS against the pairs of TRUTH_FILE.
+def evaluate(
+    name: str, truth: Path | None, against: str | None, sample: int, threshold: float | None, as_json: bool
+) -> None:
+    """Print precision, recall and F1 of the pairs of CORPUS against the pairs of TRUTH_FILE, or what datasketch finds.
 
     TRUTH_FILE has one pair in each line, two identifiers separated by white space, a comma or a tab, or is Parquet with
     two columns. An identifier is a doc_id, a path, or the id of a record. Exact duplicates are pairs of J = 1. The last
     column counts known pairs that were missed although both documents have the same witness.
+
+    With --against datasketch all pairs of a sample are compared by brute force, with the weights and the applied
+    threshold of the corpus, and the pairs are counted that either tool found and missed.
     """
     from dagster_project.cli.data.doc import require_compared
     from dagster_project.inspect.corpora.evaluation import evaluate as evaluate_corpus
     from dagster_project.inspect.lake.corpus_facts import find_corpus
     from dagster_project.restrictions import note_read
 
+    if (truth is None) == (against is None):
+        raise CommandError("corpus evaluate: give either TRUTH_FILE or --against datasketch")
     catalogue = open_catalogue(load_settings())
     corpus = find_corpus(catalogue, name)
     require_compared(corpus, threshold)
     note_read(catalogue, [corpus.name, *corpus.datasets])
+    if truth is None:
+        _print_peer(catalogue, corpus, threshold, sample, as_json)
+        return
     found = evaluate_corpus(catalogue, corpus, truth, threshold)
     if as_json:
         click.echo(json.dumps(_as_json(name, found), indent=2))
@@ -59,6 +81,25 @@ def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> 
     print_table([_row(one) for one in found.scores])
     if not corpus.thresholds:
         click.echo(f"corpus {name} removes exact duplicates alone: only these count as found")
+
+
+def _print_peer(catalogue: Catalog, corpus: CorpusFacts, threshold: float | None, sample: int, as_json: bool) -> None:
+    """Print what headrace and datasketch found of the similar pairs of a sample."""
+    from dagster_project.inspect.corpora.peer_evaluation import compare_with_datasketch
+
+    found = compare_with_datasketch(catalogue, corpus, threshold, sample)
+    if as_json:
+        click.echo(json.dumps({"corpus": corpus.name, **dataclasses.asdict(found)}, indent=2))
+        return
+    click.echo(
+        f"{found.sampled:,} of {found.documents:,} documents: {found.truth:,} pairs reach J = "
+        f"{corpus.applied if threshold is None else threshold}, all compared in {found.brute_force_seconds:g} s\n"
+    )
+    print_table([vars(one) for one in found.scores])
+    click.echo(
+        f"\nof the pairs that headrace missed it keeps both documents of {found.both_kept:,}; its seconds are those of "
+        "the steps from signatures to pairs over the whole corpus, fixed costs of jobs among them"
+    )
 
 
 def print_thresholds(name: str, as_json: bool) -> None:

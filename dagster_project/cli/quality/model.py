@@ -35,16 +35,23 @@ model.add_command(train)
     type=click.Path(path_type=Path, exists=True),
     help="fastText (.bin, .ftz), ARPA, or a folder of a causal model",
 )
+@click.option("--encoder", is_flag=True, help="the folder is a sentence encoder: static vectors, or a transformer")
 @click.option("--version", help="a name and version never mean another model; by default 12 digits of its hash")
-def add(name: str, file: Path, version: str | None) -> None:
+def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
     """Enter a model into the registry as NAME: fastText (supervised), ARPA (n-grams), headrace's own, or a folder.
 
     A folder is a causal model in the layout of Hugging Face: config.json, tokenizer.json and weights as safetensors.
+    With --encoder it makes vectors of texts: tokenizer.json beside one table of vectors (model2vec, StaticEmbedding;
+    safetensors or embeddings.npy), or a transformer as above, pooled by mean or by `1_Pooling/config.json`.
     """
+    from spark_jobs.filters.models.encoder import pack_encoder
     from spark_jobs.filters.models.model_file import pack_folder
     from spark_jobs.filters.models.registered import ModelFacts, add_model
 
-    data = pack_folder(file, f"model {name}") if file.is_dir() else file.read_bytes()
+    if encoder and not file.is_dir():
+        raise CommandError(f"--encoder: {file} is no folder; give the one with tokenizer.json and the weights")
+    pack = pack_encoder if encoder else pack_folder
+    data = pack(file, f"model {name}") if file.is_dir() else file.read_bytes()
     entry = add_model(open_catalogue(load_settings()), name, data, version)
     facts = ModelFacts.of(entry)
     click.echo(f"{entry.label}: {facts.format}, {len(facts.labels)} labels, {facts.byte_count / 1e6:.1f} MB")
@@ -134,7 +141,10 @@ def show(reference: str, as_json: bool) -> None:
 
 def _next(label: str, labels: tuple[str, ...]) -> str:
     from spark_jobs.filters.models.classifier_step import HIGH
+    from spark_jobs.filters.models.encoder import StaticVectors
 
+    if labels == StaticVectors.labels:
+        return f"Next, in a dataset's declaration: `scorers: {{vectors: {{model: {label}}}}}`"
     wanted = HIGH if HIGH in labels else labels[-1]
     chosen = f"[{wanted}]" if len(labels) <= 2 else f"[{labels[0]}, ..]"
     return f"Next, in a dataset's declaration: `scorers: {{model_scores: {{models: {{{label}: {chosen}}}}}}}`"

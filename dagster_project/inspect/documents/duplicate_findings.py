@@ -1,6 +1,6 @@
 """What the levels of deduplication found about one document of a corpus, and for whom it was removed.
 
-exact_duplicates, bags, components, repository_containments, repository_removals, removals
+exact_duplicates, bags, components, repository_containments, repository_removals, removals, semantic_removals
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def duplicate_findings(
         return [Finding(exact, "kept", sentence, dict(found[0])), *of_repository], None
     if found:
         witness = Witness(corpus.name, found[0]["witness_doc_id"], found[0]["matched"])
-        sentence = f"removed: the same {witness.why} as {named(catalogue, corpus, witness.doc_id)}"
-        level = removed_of(catalogue, corpus, [witness.doc_id]).get(witness.doc_id)
-        sentence += f", which the level {level} removed in its turn" if level is not None else ""
+        sentence = f"removed: the same {witness.why} as {_witness_named(catalogue, corpus, witness.doc_id)}"
         return [Finding(exact, "removed", sentence, dict(found[0])), *of_repository], witness
     copies = read_rows(catalogue, exact, ("doc_id",), EqualTo("witness_doc_id", document.doc_id))
     count = len(copies)
@@ -44,10 +42,21 @@ def duplicate_findings(
     if "components" in corpus.tables:
         findings += _components(catalogue, corpus, document)
     findings += of_repository
-    if "removals" not in corpus.tables:
-        return findings, None
-    removals, near = _removals(catalogue, corpus, row, document.kind)
-    return findings + removals, near
+    near = None
+    if "removals" in corpus.tables:
+        removals, near = _removals(catalogue, corpus, row, document.kind)
+        findings += removals
+    if near is not None or corpus.semantic is None:
+        return findings, near
+    meant, like = _semantic(catalogue, corpus, document, row)
+    return findings + meant, like
+
+
+def _witness_named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
+    """A witness with its names, and the level that removed it in its turn where a later one did."""
+    level = removed_of(catalogue, corpus, [doc_id]).get(doc_id)
+    turn = f", which the level {level} removed in its turn" if level is not None else ""
+    return named(catalogue, corpus, doc_id) + turn
 
 
 def _bag(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
@@ -129,7 +138,7 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str) -> t
         removed = "removed" if one.get("repository") is None else "removed with its repository"
         sentence = (
             f"{at}: {removed}, J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f} to "
-            f"{named(catalogue, corpus, one['witness_doc_id'])}"
+            f"{(_witness_named if applied else named)(catalogue, corpus, one['witness_doc_id'])}"
         )
         outcome = "removed" if applied else "would_be_removed"
         findings.append(Finding(table, outcome, sentence, {**one, "applied": applied}))
@@ -137,3 +146,27 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str) -> t
             weights = (int(one["shared_weight"]), int(one["united_weight"]))
             witness = Witness(corpus.name, one["witness_doc_id"], "near", *weights)
     return findings, witness
+
+
+def _semantic(
+    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And
+) -> tuple[list[Finding], Witness | None]:
+    """For which document that means the same it goes, and why it is not compared where it has no vector."""
+    table = corpus.own("semantic_removals")
+    if document.dataset not in corpus.vectors:
+        return [], None
+    columns = ("witness_doc_id", "shared_weight", "united_weight", "similarity")
+    rows = read_rows(catalogue, table, columns, row)
+    if rows:
+        cosine = f"cosine = {rows[0]['similarity']:.4f}, at least {corpus.semantic:g}"
+        sentence = f"removed: {cosine}, to {named(catalogue, corpus, rows[0]['witness_doc_id'])}"
+        weights = (int(rows[0]["shared_weight"]), int(rows[0]["united_weight"]))
+        found = Witness(corpus.name, rows[0]["witness_doc_id"], "semantic", *weights)
+        return [Finding(table, "removed", sentence, dict(rows[0]))], found
+    vectors = corpus.vectors[document.dataset]
+    reasons = read_rows(catalogue, vectors, ("reason",), document.row)
+    if reasons and reasons[0]["reason"] is not None:
+        sentence = f"no vector ({reasons[0]['reason']}), so it is compared with nothing by what it means"
+        return [Finding(vectors, "not_compared", sentence, reasons[0])], None
+    sentence = f"kept, no better document that is kept was found at a cosine of {corpus.semantic:g}"
+    return [Finding(table, "kept", sentence, {"threshold": corpus.semantic})], None

@@ -36,9 +36,9 @@ class Witness:
     Attributes:
         corpus: of the removal.
         doc_id: the witness.
-        why: bytes, letters, or near.
-        shared_weight: numerator of J; 1 for exact duplicates.
-        united_weight: denominator of J; 1 for exact duplicates.
+        why: bytes, letters, near, or semantic.
+        shared_weight: numerator of J or of the cosine; 1 for exact duplicates.
+        united_weight: its denominator; 1 for exact duplicates.
     """
 
     corpus: str

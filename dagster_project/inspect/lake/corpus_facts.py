@@ -31,6 +31,8 @@ class CorpusFacts:
         compared: similarities at which near-duplicates were compared, by kind; None without the level near.
         applied: the threshold at which documents are removed, by kind; None without the level near.
         verdicts: by dataset, the table of the verdicts that its members were chosen by.
+        semantic: least cosine at which documents go that mean the same; None without the level semantic.
+        vectors: by dataset, the table of the vectors that it compares by.
         shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
         decontaminated: whether what goes on of these is in the table `decontaminated`.
     """
@@ -41,6 +43,8 @@ class CorpusFacts:
     compared: KindThresholds | None
     applied: KindThreshold | None
     verdicts: Mapping[str, str] = field(default_factory=dict)
+    semantic: float | None = None
+    vectors: Mapping[str, str] = field(default_factory=dict)
     shaped: bool = False
     decontaminated: bool = False
 
@@ -108,6 +112,8 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         compared=KindThresholds.model_validate(compared) if compared is not None else None,
         applied=KindThreshold.model_validate(survivors["threshold"]) if f"{name}.removals" in read else None,
         verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
+        semantic=newest("semantic_removals")[0]["threshold"] if f"{name}.semantic_removals" in read else None,
+        vectors={t.split(".")[0]: t for t in newest("semantic_cells")[1] if t.split(".")[1].startswith("vectors_")},
         shaped=f"{name}.shaped" in {*after, *(newest("decontaminated")[1] if searched else ())},
         decontaminated=searched,
     )

@@ -40,11 +40,12 @@ def survivors(
     exact_duplicates: DataFrame,
     config: SurvivorsConfig,
     removals: DataFrame | None = None,
+    semantic_removals: DataFrame | None = None,
 ) -> DataFrame:
     """Select the members that no level of deduplication removed; one row per document.
 
     `removals` is None where near-duplicates stay. An exact duplicate that is the witness of a removal is kept in the
-    place of the one that it repeats (`stand_ins`).
+    place of the one that it repeats (`stand_ins`). `semantic_removals` is None where what means the same stays.
     """
     left = members.select("dataset", "shard", "doc_id")
     repeats = exact_duplicates.select("doc_id")
@@ -53,6 +54,8 @@ def survivors(
         left = left.join(applied.select("doc_id"), "doc_id", "left_anti")
         repeats = repeats.join(applied.select(F.col("witness_doc_id").alias("doc_id")), "doc_id", "left_anti")
     left = left.join(repeats, "doc_id", "left_anti")
+    if semantic_removals is not None:
+        left = left.join(semantic_removals.select("doc_id"), "doc_id", "left_anti")
     return left.select("dataset", "shard", "doc_id")
 
 

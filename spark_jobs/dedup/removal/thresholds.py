@@ -220,7 +220,7 @@ def _recall(
         partial(_similar_documents, shared=Shared(among, indexed), lowest=lowest), _SIMILAR_DDL
     )
     found = persist(found)  # it is read twice, to look up which of its documents are removed
-    judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
+    judged = _with_gone(found if revisions is None else comparable(found, revisions), gone)
     counts_of = []
     for group, threshold in enumerate(thresholds):
         bit = F.lit(group)
@@ -239,7 +239,7 @@ def _recall(
     return spark.createDataFrame(rows)
 
 
-def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
+def comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
     """Similar documents that could be removed: not those that have left, nor revisions of the sampled one's path."""
     paths = paths_of(revisions)
     sampled = paths.withColumnsRenamed({"doc_id": "sampled_doc_id", "path_id": "sampled_path_id"})

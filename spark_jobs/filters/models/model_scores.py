@@ -97,6 +97,9 @@ def located(config: ModelScoresConfig) -> Wanted:
     found = []
     models = find_models(open_catalogue(load_settings()), config.models)
     for (reference, labels), (facts, file) in zip(config.models.items(), models, strict=True):
+        if facts.format == "encoder":
+            mend = f"scorers: {{vectors: {{model: {reference}}}}}"
+            raise InputError(f"model_scores: {reference} is an encoder, it scores nothing; write {mend}")
         for label in labels:
             if label not in facts.labels:
                 near = did_you_mean(label, facts.labels)
@@ -115,7 +118,7 @@ def score(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
 
     found: dict[str, pa.Array] = {}
     for name, file, labels in wanted:
-        model = load_model(file)
+        model: Any = load_model(file)
         if not isinstance(model, Classifier | FastTextModel):
             found[f"{name}_{PERPLEXITY}"] = model.score(content)[PERPLEXITY]
             continue

@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import pyarrow as pa
 
@@ -32,19 +32,23 @@ if TYPE_CHECKING:
 
     from spark_jobs.filters.models.causal_model import CausalModel
     from spark_jobs.filters.models.classifier import Classifier
+    from spark_jobs.filters.models.encoder import Encoder
     from spark_jobs.filters.models.fasttext_model import FastTextModel
     from spark_jobs.filters.models.ngram_model import NgramModel
 
-    Model = CausalModel | Classifier | FastTextModel | NgramModel
+    Model = CausalModel | Classifier | Encoder | FastTextModel | NgramModel
 
 VERSION_DIGITS: Final = 12
 PERPLEXITY: Final = "perplexity"
 """What a config asks of an n-gram model or a causal one, in the place of labels."""
-_FORMATS: Final[Mapping[str, Literal["classifier", "fasttext", "ngrams", "causal"]]] = {
+Format = Literal["classifier", "fasttext", "ngrams", "causal", "encoder"]
+_FORMATS: Final[Mapping[str, Format]] = {
     "CausalModel": "causal",
     "Classifier": "classifier",
     "FastTextModel": "fasttext",
     "NgramModel": "ngrams",
+    "SentenceEncoder": "encoder",
+    "StaticVectors": "encoder",
 }
 _GZIP: Final = b"\x1f\x8b"
 _ARPA: Final = re.compile(rb"^\\data\\\s*$", re.MULTILINE)
@@ -67,8 +71,8 @@ class LabelFacts(ConfigModel):
 class ModelFacts(ConfigModel):
     """What the registry says of a model."""
 
-    format: Literal["classifier", "fasttext", "ngrams", "causal"]
-    labels: tuple[str, ...]  # of an n-gram model or a causal one `perplexity` alone
+    format: Format
+    labels: tuple[str, ...]  # of an n-gram model or a causal one `perplexity` alone, of an encoder `vector`
     sha256: str
     byte_count: int
     evaluation: tuple[LabelFacts, ...] = ()
@@ -104,7 +108,7 @@ def read_model(data: Any, name: str) -> Model:
         InputError: the bytes are none, of another version, or damaged.
         SetupError: the model needs torch, which is not installed.
     """
-    from spark_jobs.filters.models import classifier, model_file, ngram_model
+    from spark_jobs.filters.models import classifier, encoder, model_file, ngram_model
     from spark_jobs.filters.models.fasttext_model import read_fasttext
 
     begins = bytes(memoryview(data)[:64])
@@ -114,6 +118,8 @@ def read_model(data: Any, name: str) -> Model:
         except ImportError as error:
             raise SetupError(f"{name}: needs torch; pip install 'headrace[torch,transformers]'") from error
         return read_causal_model(bytes(data), name)
+    if begins.startswith(encoder.MAGIC):
+        return encoder.read_encoder(bytes(data), name)
     if begins.startswith(classifier.MAGIC):
         return classifier.read_classifier(bytes(data), name)
     if begins.startswith(ngram_model.MAGIC):
@@ -226,6 +232,11 @@ def load_model(file: ModelFile) -> Model:
     if (found := _sha256(model, data)) != file.sha256:
         raise InputError(f"model {file.label}: {file.location} has SHA-256 {found[:12]}, another; {mend}")
     return model
+
+
+def load_encoder(file: ModelFile) -> Encoder:
+    """As `load_model`, of a model whose format in the registry is `encoder`."""
+    return cast("Encoder", load_model(file))
 
 
 def _sha256(model: Model, data: Any) -> str:

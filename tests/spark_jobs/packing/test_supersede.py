@@ -24,6 +24,7 @@ from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import Superseded, _decided, excise_superseded, reinstate
+from spark_jobs.semantic.removals import SEMANTIC_REMOVALS
 
 if TYPE_CHECKING:
     from tests.conftest import LakeAt
@@ -84,6 +85,22 @@ def test_superseded_documents_leave_but_for_those_that_stand_for_a_present_text(
     assert leaving == ["below", "plain", "stale"]
     assert staying == ("back", "chain", "coded", "exact", "near")
     assert _decided(lake, "main", names, [], applied, ()) == ([], ())
+
+
+def test_a_witness_of_what_means_the_same_stays_through_all_levels(
+    lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of one that goes for a similar one, which goes for one that means the same: where the level counts."""
+    lake = lake_at(tmp_path)
+    names = ["similar", "meant"]
+    fill(lake.catalogue, REVISIONS, [revised(1, name, "superseded", name) for name in names])
+    fill(lake.catalogue, EXACT_DUPLICATES, [{"doc_id": "copy", "witness_doc_id": "first"}])
+    fill(lake.catalogue, REMOVALS, [{"threshold": 0.8, "doc_id": "first", "witness_doc_id": "similar"}])
+    fill(lake.catalogue, SEMANTIC_REMOVALS, [{"threshold": 0.9, "doc_id": "similar", "witness_doc_id": "meant"}])
+    fill(lake.catalogue, MEMBERS, [{"doc_id": "first", "kind": "prose"}])
+    assert _decided(lake, "main", names, [], KindThreshold(), ("superseded",)) == (["meant"], ("similar",))
+    monkeypatch.setattr("spark_jobs.packing.supersede._has_semantic", lambda *_: True)
+    assert _decided(lake, "main", names, [], KindThreshold(), ("superseded",)) == ([], ("meant", "similar"))
 
 
 def test_a_table_that_is_not_there_loses_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""Sentence encoders that are transformers, in the layout of Hugging Face; behind the extras torch and transformers.
+
+A text is read in windows of as many tokens as the model takes, each with the tokenizer's special tokens and alone, so
+that its vector does not depend on the texts beside it. Its vector is the mean of the last hidden states of all tokens
+of all windows; where `1_Pooling/config.json` says so, that of the first token of each window.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from spark_jobs.arrays import Int16Array
+from spark_jobs.exceptions import InputError, SetupError
+from spark_jobs.filters.models.causal_model import one_thread
+from spark_jobs.filters.models.encoder import MOST_DIMENSIONS, POOLING, read_tokenizer, scaled
+
+_WINDOW_TOKENS: Final = 512
+_PLACES_BEFORE: Final = 2  # RoBERTa numbers its places from 2 on
+
+
+@dataclass(frozen=True)
+class SentenceEncoder:
+    """A transformer with its tokenizer, which cuts texts into windows.
+
+    Attributes:
+        network: from (1, T) token ids to something that has `last_hidden_state`.
+        tokenizer: of the library.
+        dimensions: of a vector.
+        first_alone: whether the first token of a window stands for it.
+    """
+
+    labels: ClassVar[tuple[str, ...]] = ("vector",)
+    network: nn.Module
+    tokenizer: Tokenizer
+    dimensions: int
+    first_alone: bool
+
+    def encode(self, texts: Sequence[str]) -> Int16Array:
+        """(D, V) scaled means of hidden states."""
+        sums = np.zeros((len(texts), self.dimensions), np.float64)
+        device = next(self.network.parameters()).device
+        with torch.no_grad(), one_thread():
+            for row, text in enumerate(texts):
+                whole = self.tokenizer.encode(text)
+                for window in (whole, *whole.overflowing):
+                    if all(window.special_tokens_mask):
+                        continue
+                    ids = torch.tensor([window.ids], device=device)
+                    hidden = self.network(input_ids=ids).last_hidden_state[0].double()
+                    sums[row] += (hidden[0] if self.first_alone else hidden.sum(dim=0)).cpu().numpy()
+        return scaled(sums)
+
+
+def read_transformer(files: dict[str, bytes], name: str) -> SentenceEncoder:
+    """The encoder of the files of a folder, read offline; no code in it is run.
+
+    Raises:
+        InputError: transformers cannot read it, or it pools in another way.
+        SetupError: transformers is not installed.
+    """
+    try:
+        from transformers import AutoModel
+        from transformers.utils import logging
+    except ImportError as error:
+        raise SetupError(f"{name}: needs transformers; pip install 'headrace[torch,transformers]'") from error
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    settings = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "dtype": torch.float32}
+    with tempfile.TemporaryDirectory() as folder:
+        for found, data in files.items():
+            if "/" not in found:
+                (Path(folder) / found).write_bytes(data)
+        try:
+            network, loaded = AutoModel.from_pretrained(folder, output_loading_info=True, **settings)
+        except Exception as error:  # the library raises what it likes
+            reason = " ".join(str(error).split())[:200].replace(folder, "the folder")
+            raise InputError(f"{name}: no model that transformers can read ({reason}); save it again") from error
+    lost = sorted({str(key) for kind in ("missing_keys", "mismatched_keys") for key in loaded[kind]})
+    if lost := [one for one in lost if not one.startswith("pooler.")]:  # which is not used
+        raise InputError(
+            f"{name}: {len(lost)} weights are missing or of another shape, such as {lost[0]}; copy it again"
+        )
+    dimensions = int(network.config.hidden_size)
+    if dimensions > MOST_DIMENSIONS:
+        raise InputError(f"{name}: has {dimensions} dimensions, at most {MOST_DIMENSIONS} are read; take a smaller one")
+    tokenizer = read_tokenizer(files["tokenizer.json"], name)
+    asked = json.loads(files.get("sentence_bert_config.json", b"{}")).get("max_seq_length") or _WINDOW_TOKENS
+    places = getattr(network.config, "max_position_embeddings", None) or _WINDOW_TOKENS + _PLACES_BEFORE
+    tokenizer.enable_truncation(min(asked, places - _PLACES_BEFORE, _WINDOW_TOKENS))
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    return SentenceEncoder(network.eval().to(place), tokenizer, dimensions, _first_alone(files, name))
+
+
+def _first_alone(files: dict[str, bytes], name: str) -> bool:
+    """Whether the first token stands for a window; else it is the mean.
+
+    Raises:
+        InputError: it is pooled in a third way.
+    """
+    pooling: dict[str, Any] = json.loads(files.get(POOLING, b"{}"))
+    modes = [mode for mode, on in pooling.items() if mode.startswith("pooling_mode_") and on is True]
+    if modes not in ([], ["pooling_mode_mean_tokens"], ["pooling_mode_cls_token"]):
+        raise InputError(f"{name}: pools by {', '.join(modes)}; take an encoder that pools by mean or first token")
+    return modes == ["pooling_mode_cls_token"]

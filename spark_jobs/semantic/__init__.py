@@ -1,0 +1,1 @@
+"""Semantic duplicates: survivors whose vectors, by a sentence encoder, have nearly the same direction."""

@@ -1,0 +1,74 @@
+"""The documents that are compared by meaning: survivors of the other levels that have a vector; and their families."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from spark_jobs.arrays import Int16Array
+from spark_jobs.dedup.graph.connected_components import connected_components
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
+from spark_jobs.dedup.removal.survivors import SurvivorsConfig, survivors
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.step import ConfigModel
+from spark_jobs.spark_sql import DataFrame, F
+
+
+class ComparedConfig(ConfigModel):
+    """Which documents are compared."""
+
+    applied: KindThreshold = Field(KindThreshold(), description="threshold at which near-duplicates have gone before")
+
+
+def compared(
+    members: DataFrame,
+    exact_duplicates: DataFrame,
+    removals: DataFrame | None,
+    vectors: DataFrame,
+    applied: KindThreshold,
+) -> DataFrame:
+    """Rows (dataset, doc_id, place, vector, encoder) of the members that no other level removed."""
+    left = survivors(members, exact_duplicates, SurvivorsConfig(threshold=applied), removals).select("doc_id")
+    known = vectors.where("vector IS NOT NULL").select("doc_id", "vector", "encoder")
+    return members.select("dataset", "doc_id", "place").join(left, "doc_id", "left_semi").join(known, "doc_id")
+
+
+def families(documents: DataFrame | None, like: DataFrame, driver_edges: int) -> DataFrame:
+    """Rows (doc_id, family) of documents that a model wrote from others, or that were executed, and of their parents.
+
+    A family is what parents link, to any depth; the code of one is a hash. Without documents none is asked for.
+    """
+    if documents is None:
+        return like.sparkSession.createDataFrame([], "doc_id string, family bigint")
+    parent = F.element_at("metadata", "parent")
+    written = documents.where(parent.isNotNull() & F.element_at("metadata", "parent_dataset").isNotNull())
+    edges = written.select(F.lit(1).alias("groups"), F.col("doc_id").alias("left"), parent.alias("right"))
+    found = connected_components(edges, driver_edges)
+    return found.select(F.col("vertex").alias("doc_id"), F.xxhash64("component").alias("family"))
+
+
+def with_families(rows: DataFrame, found: DataFrame) -> DataFrame:
+    """Rows with the column `family`, 0 where a document has none."""
+    return rows.join(found, "doc_id", "left").withColumn("family", F.coalesce("family", F.lit(0).cast("bigint")))
+
+
+def only_encoder(rows: DataFrame, expected: str | None = None) -> None:
+    """Refuse vectors of more than one encoder.
+
+    Raises:
+        InputError: there are two, or it is not the expected one.
+    """
+    found = sorted({str(row["encoder"]) for row in rows.select("encoder").distinct().collect()})
+    found += [expected] if expected is not None and expected not in found else []
+    if len(found) > 1:
+        raise InputError(
+            f"semantic: vectors are of the encoders {found[0][:12]} and {found[1][:12]}, which cannot be compared; "
+            "name one NAME@VERSION in the scorers of all datasets, then begin a new generation: headrace corpus refresh"
+        )
+
+
+def vectors_of(column: pa.Array | pa.ChunkedArray) -> Int16Array:
+    """(D, V) vectors of (D,) binary values."""
+    rows = column.to_pylist()
+    return np.frombuffer(b"".join(rows), "<i2").astype(np.int16).reshape(len(rows), -1)

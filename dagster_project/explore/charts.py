@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 220, 48
@@ -45,7 +46,7 @@ def histogram(
         )
     drawn = Markup("")
     if line is not None and edges[-1] > edges[0]:
-        x = min(max((line - edges[0]) / (edges[-1] - edges[0]), 0), 1) * width
+        x = np.interp(line, edges, np.linspace(0, width, len(edges)))  # bins need not be equally wide
         drawn = Markup('<line class="threshold" x1="{:.1f}" x2="{:.1f}" y1="0" y2="{}"/>').format(x, x, height)
     return Markup(
         '<svg class="histogram" viewBox="0 0 {} {}" width="{}" height="{}" role="group" aria-label="{}" data-low="{}" '

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.catalog import Catalog
 
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.row_index import RowIndex, Version
+from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
 
 _INDEXES_AT_HAND = 32
+_ANSWERS_AT_HAND = 16
+_DECLARED_SECONDS = 3.0
+Snapshots = tuple[tuple[str, int], ...]
+Answer = TypeVar("Answer")
 
 
 class Explorer:
@@ -50,6 +57,9 @@ class Explorer:
         self._texts_are_shown = texts_are_shown
         self._reader = reader
         self._indexes = RecentlyUsed[tuple[str, Version], RowIndex](_INDEXES_AT_HAND)
+        self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
+        self._threads = ThreadPoolExecutor(2, "answers")
+        self._hidden: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
 
     def may_read(self, principal: str, namespace: str) -> bool:
@@ -82,20 +92,49 @@ class Explorer:
         Raises:
             CommandError: there is no such dataset or corpus for this reader.
         """
-        spaces = [name.partition(".")[0] for name in names]
-        for space in spaces:
-            known = [*self.datasets(principal), *(one.name for one in self.corpora(principal))]
-            if space not in known:
-                raise CommandError(f"{space} is not here{nearest(space, known)}")
+        known = [one for table in ("documents", "members") for one in namespaces_with(self.catalogue, table)]
+        for space in {name.partition(".")[0] for name in names}:
+            if space not in known or not self.may_read(principal, space):
+                there = [one for one in known if self.may_read(principal, one)]
+                raise CommandError(f"{space} is not here{nearest(space, there)}")
         note_read(self.catalogue, names, who=principal)
 
     def hides_text(self, dataset: str) -> str:
-        """Why the texts of a dataset are not shown; empty where they are."""
+        """Why the texts of a dataset are not shown, as its declaration said seconds ago; empty where they are."""
+        said, until = self._hidden.get(dataset, ("", 0.0))
+        if time.monotonic() > until:
+            try:
+                shown = self._texts_are_shown(dataset)
+                said = "" if shown else f"texts are not shown: the declaration of {dataset} says no `samples: text`"
+            except CommandError as error:
+                said = str(error)
+            self._hidden[dataset] = said, time.monotonic() + _DECLARED_SECONDS
+        return said
+
+    def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.7) -> Answer | None:
+        """An answer that takes longer than a page may, computed once in a thread and kept; None while it is computed.
+
+        Args:
+            compute: called with the catalogue and the key.
+            key: what the answer depends on, snapshots included.
+            wait_seconds: after which the page shows what there is.
+
+        Raises:
+            Exception: what `compute` raised; the next call computes it anew.
+        """
+        whole = (compute.__qualname__, *key)
+        running: Future[Answer] = self._answers.find(whole, lambda: self._threads.submit(compute, self.catalogue, *key))
         try:
-            shown = self._texts_are_shown(dataset)
-        except CommandError as error:
-            return str(error)
-        return "" if shown else f"texts are not shown: the declaration of {dataset} does not say `samples: text`"
+            return running.result(wait_seconds)
+        except TimeoutError:
+            return None
+        except Exception:
+            self._answers.forget(lambda one: one == whole)
+            raise
+
+    def snapshots(self, namespace: str) -> Snapshots:
+        """The newest snapshot of each table of a dataset or corpus, by name of the table."""
+        return tuple(sorted(find_state(self.catalogue, namespace).snapshots.items()))
 
     def index(self, dataset: str, at: str | None = None) -> RowIndex:
         """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.

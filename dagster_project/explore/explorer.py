@@ -13,6 +13,7 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
+from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, Version
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _INDEXES_AT_HAND = 32
 _ANSWERS_AT_HAND = 16
 _DECLARED_SECONDS = 3.0
+_LONG_SECONDS = 5.0
 Snapshots = tuple[tuple[str, int], ...]
 Answer = TypeVar("Answer")
 
@@ -135,6 +137,20 @@ class Explorer:
     def snapshots(self, namespace: str) -> Snapshots:
         """The newest snapshot of each table of a dataset or corpus, by name of the table."""
         return tuple(sorted(find_state(self.catalogue, namespace).snapshots.items()))
+
+    def removed(self, principal: str, corpus: str) -> Path | None:
+        """The file of what deduplication removed from a corpus; None for an empty name.
+
+        Raises:
+            CommandError: there is no such corpus for this reader, or it is still being read.
+        """
+        if not corpus:
+            return None
+        self.reads(principal, corpus)
+        found = self.computed(removed_index, corpus, self.snapshots(corpus), self._folder, wait_seconds=_LONG_SECONDS)
+        if found is None:
+            raise CommandError(f"what went from {corpus} is still being read; open this page again in a moment")
+        return found
 
     def index(self, dataset: str, at: str | None = None) -> RowIndex:
         """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.

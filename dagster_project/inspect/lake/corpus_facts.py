@@ -31,6 +31,7 @@ class CorpusFacts:
         compared: similarities at which near-duplicates were compared, by kind; None without the level near.
         applied: the threshold at which documents are removed, by kind; None without the level near.
         verdicts: by dataset, the table of the verdicts that its members were chosen by.
+        keep_first: by what it is decided which of two duplicates is kept, the most important first.
         shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
         decontaminated: whether what goes on of these is in the table `decontaminated`.
     """
@@ -41,6 +42,7 @@ class CorpusFacts:
     compared: KindThresholds | None
     applied: KindThreshold | None
     verdicts: Mapping[str, str] = field(default_factory=dict)
+    keep_first: tuple[str, ...] = ()
     shaped: bool = False
     decontaminated: bool = False
 
@@ -108,6 +110,7 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         compared=KindThresholds.model_validate(compared) if compared is not None else None,
         applied=KindThreshold.model_validate(survivors["threshold"]) if f"{name}.removals" in read else None,
         verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
+        keep_first=tuple(chosen.get("keep_first", ())),
         shaped=f"{name}.shaped" in {*after, *(newest("decontaminated")[1] if searched else ())},
         decontaminated=searched,
     )

@@ -15,6 +15,7 @@ from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, Version
+from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.restrictions import note_read
@@ -60,6 +61,7 @@ class Explorer:
         self._reader = reader
         self._indexes = RecentlyUsed[tuple[str, Version], RowIndex](_INDEXES_AT_HAND)
         self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
+        self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
         self._threads = ThreadPoolExecutor(2, "answers")
         self._hidden: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
@@ -133,6 +135,10 @@ class Explorer:
         except Exception:
             self._answers.forget(lambda one: one == whole)
             raise
+
+    def reviews(self, dataset: str) -> Reviews:
+        """What people decided of documents of a dataset."""
+        return self._reviews.find(dataset, lambda: Reviews(self.catalogue, dataset))
 
     def snapshots(self, namespace: str) -> Snapshots:
         """The newest snapshot of each table of a dataset or corpus, by name of the table."""

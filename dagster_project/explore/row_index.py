@@ -186,6 +186,13 @@ class RowIndex:
         found = ask(["r.doc_id >= ?"], [point], count)
         return found + (ask(["r.doc_id < ?"], [point], count - len(found)) if len(found) < count else [])
 
+    def failed(self, doc_id: str) -> list[dict[str, Any]]:
+        """The rules that a document failed: rule, value, threshold, distance."""
+        query = (
+            "SELECT f.rule, f.value, f.threshold, f.distance FROM rows r JOIN failed f ON f.n = r.n WHERE doc_id = ?"
+        )
+        return self._ask(query, [bytes.fromhex(doc_id)])
+
     def count(self, wanted: Wanted) -> int:
         """How many documents there are."""
         wheres, values, joins = self._conditions(wanted)

@@ -96,6 +96,7 @@ const keys = {
   "/": () => { const fields = all('[data-key="/"]'); (fields.at(-1) ?? fields[0])?.focus(); },
 };
 addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && event.target.matches("input")) event.target.blur();
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog[open]")) return;
   const named = document.querySelector(`[data-hotkey="${CSS.escape(event.key)}"]`);
   const act = named ? () => named.click() : keys[event.key];

@@ -186,6 +186,13 @@ class RowIndex:
         found = ask(["r.doc_id >= ?"], [point], count)
         return found + (ask(["r.doc_id < ?"], [point], count - len(found)) if len(found) < count else [])
 
+    def by_id(self, doc_ids: Sequence[str], wait_seconds: float = 0.3) -> dict[str, dict[str, Any]]:
+        """Path, first words and verdict of some documents by doc_id; of none while the index is being built."""
+        if not doc_ids or not self.wait(wait_seconds):
+            return {}
+        rows = self.rows(Wanted(ids=tuple(doc_ids)), len(doc_ids))
+        return {row["doc_id"]: {name: row[name] for name in ("path", "preview", "kept")} for row in rows}
+
     def failed(self, doc_id: str) -> list[dict[str, Any]]:
         """The rules that a document failed: rule, value, threshold, distance."""
         query = (

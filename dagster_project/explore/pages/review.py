@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
@@ -24,7 +24,8 @@ _OWN = ("doc", "last")  # what of an address says where in the queue somebody is
 _WAIT_SECONDS = 5.0
 
 
-class _Queue(NamedTuple):
+@dataclass(frozen=True)
+class _Queue:
     """A list of documents that failed a rule."""
 
     explorer: Explorer

@@ -19,7 +19,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, on_form, principal_of
 from dagster_project.explore.charts import histogram
 from dagster_project.explore.explorer import Explorer, Snapshots
-from dagster_project.explore.row_index import RowIndex, Version, Wanted
+from dagster_project.explore.row_index import Version
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount
 from dagster_project.inspect.corpora.rule_curve import RuleCurve, find_rule, judged_policy, reference_of, rule_curve
@@ -75,7 +75,7 @@ def rule(request: Request) -> Response:
         if curve is not None:
             failing, passing = curve.nearest(threshold, _BESIDE)
             values |= _moved(curve, threshold, request.url.path, query)
-    about = _rows(explorer.index(dataset, values["at"]), [doc_id for doc_id, _ in (*failing, *passing)])
+    about = explorer.index(dataset, values["at"]).by_id([doc_id for doc_id, _ in (*failing, *passing)])
     nothing = {"path": "", "preview": None, "kept": None}
     for side, documents in (("failing", failing), ("passing", passing)):
         values[side] = [{**about.get(one, nothing), "doc_id": one, "value": value} for one, value in documents]
@@ -194,14 +194,6 @@ def _threshold(given: str, rule: Rule) -> float:
     if (rule.below is None and rule.above is None) or found - found != 0:
         raise CommandError(f"threshold={given[:40]}: rule {rule.rule} compares with no such number")
     return found
-
-
-def _rows(index: RowIndex, doc_ids: list[str]) -> dict[str, dict[str, Any]]:
-    """Path and first words of documents, where the index of the dataset is whole."""
-    if not doc_ids or not index.wait(0.3):
-        return {}
-    rows = index.rows(Wanted(ids=tuple(doc_ids)), len(doc_ids))
-    return {row["doc_id"]: {"path": row["path"], "preview": row["preview"], "kept": row["kept"]} for row in rows}
 
 
 def _saved(dataset: str, name: str) -> dict[str, str] | None:

@@ -59,8 +59,8 @@ def judged_rows(count: int = 120, seed: int = 5) -> Rows:
     return rows
 
 
-def make(catalogue: Catalog, rows: Rows, dataset: str = "notes", policy: Policy = POLICY) -> None:
-    """Write the tables of a dataset."""
+def make(catalogue: Catalog, rows: Rows, dataset: str = "notes", increment: int = 0) -> None:
+    """Write an increment of the tables of a dataset."""
     place = {"shard": 0}
     signals = pa.RecordBatch.from_pylist(
         rows,
@@ -73,7 +73,7 @@ def make(catalogue: Catalog, rows: Rows, dataset: str = "notes", policy: Policy 
             ]
         ),
     )
-    failed = failed_of(signals, policy.rules).to_pylist()
+    failed = failed_of(signals, POLICY.rules).to_pylist()
     counts = dict.fromkeys(("character_count", "line_count", "max_line_length"), 1)
     sha256, facts = "0" * 64, {"encoding": "utf-8", "metadata": [], "repository": None}
     columns = {field.name for field in signals.schema} | {"doc_id"}
@@ -92,11 +92,11 @@ def make(catalogue: Catalog, rows: Rows, dataset: str = "notes", policy: Policy 
         {**place, "doc_id": row["doc_id"], "kept": not one, "failed": one}
         for row, one in zip(rows, failed, strict=True)
     ]
-    publish(catalogue, dataset, DOCUMENTS, 0, documents)
-    publish(catalogue, dataset, TEXTS, 0, texts)
-    publish(catalogue, dataset, SIGNALS, 0, measured)
-    publish(catalogue, dataset, VERDICTS, 0, verdicts, {"policy": policy.model_dump(mode="json")})
-    record_policy(catalogue, policy)
+    publish(catalogue, dataset, DOCUMENTS, increment, documents)
+    publish(catalogue, dataset, TEXTS, increment, texts)
+    publish(catalogue, dataset, SIGNALS, increment, measured)
+    publish(catalogue, dataset, VERDICTS, increment, verdicts, {"policy": POLICY.model_dump(mode="json")})
+    record_policy(catalogue, POLICY)
 
 
 def pages(catalogue: Catalog, folder: Path, shown: Callable[[str], bool] = lambda dataset: True) -> TestClient:

@@ -46,7 +46,7 @@ def histogram(
         )
     drawn = Markup("")
     if line is not None and edges[-1] > edges[0]:
-        x = np.interp(line, edges, np.linspace(0, width, len(edges)))  # bins need not be equally wide
+        x = float(np.interp(line, edges, np.linspace(0, width, len(edges))))
         drawn = Markup('<line class="threshold" x1="{:.1f}" x2="{:.1f}" y1="0" y2="{}"/>').format(x, x, height)
     return Markup(
         '<svg class="histogram" viewBox="0 0 {} {}" width="{}" height="{}" role="group" aria-label="{}" data-low="{}" '

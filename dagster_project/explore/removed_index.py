@@ -53,6 +53,9 @@ def _removed(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[pa.Table]:
     if exact is not None and survivors is not None:
         gone = exact.filter(pc.invert(pc.is_in(exact["doc_id"], value_set=survivors["doc_id"].combine_chunks())))
         yield _with(gone, "exact", pa.repeat(1.0, len(gone)))
+    meant = read_columns(catalogue, corpus.own("semantic_removals"), ("doc_id", "witness_doc_id", "similarity"))
+    if meant is not None:
+        yield _with(meant, "semantic", meant["similarity"])
     if corpus.applied is None:
         return
     columns = ("threshold", "doc_id", "witness_doc_id", "similarity", "repository")

@@ -148,7 +148,7 @@ def _graph(group: DuplicateGroup, doc_id: str, beside: str, base: str) -> Markup
         )
         if len(links) <= _LABELLED or kind == "chosen":
             at = ((x1 + 2 * x2) / 3, (y1 + 2 * y2) / 3 - 3)
-            said = link.match if link.match != "near" else f"{link.similarity:.3f}"
+            said = link.match if link.match in ("bytes", "letters") else f"{link.similarity:.3f}"
             labels += Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(*at, said)
     for one in shown:
         kinds = ["kept"] * (one.removed is None) + ["asked"] * (one.doc_id in (doc_id, beside))

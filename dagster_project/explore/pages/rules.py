@@ -173,8 +173,8 @@ def _moved(curve: RuleCurve, threshold: float, path: str, query: Mapping[str, st
     counts, failed = curve.histogram(edges, threshold)
     steps = [float(f"{edge:.4g}") for edge in curve.edges(_STEPS)]
 
-    def link(low: float, high: float) -> str:
-        return address(path, query, threshold=f"{low:.4g}", saved=None)
+    def link(low: float | None, high: float | None) -> str:
+        return address(path, query, threshold=f"{edges[0] if low is None else low:.4g}", saved=None)
 
     chart = histogram(edges.tolist(), counts, failed, link, curve.rule.signal, threshold, 720, 120)
     return {

@@ -1,7 +1,7 @@
 """The group of duplicates that a document belongs to, and why one of two was kept.
 
-A group is a component at the threshold that is applied, with the exact duplicates of its documents. What links two is a
-verified pair (J of their bags), or that one repeats the other (J = 1).
+A group is a component at the threshold that is applied, with the exact duplicates of its documents and those that mean
+the same. What links two is a verified pair (J of their bags), that one repeats the other (J = 1), or a cosine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, In
+from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, In, Or
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.neighbours import applied_removals, removed_of, representative_of
@@ -21,6 +21,7 @@ from spark_jobs.dedup.membership.keep_priority import HASH_BITS
 from spark_jobs.lake.files.lookups import read_rows
 
 _ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights follows
+_SEMANTIC = "semantic_removals"
 _COLUMNS = ("doc_id", "dataset", "repository", "path", "kind", "byte_count", "increment", "place")
 
 
@@ -29,7 +30,7 @@ class GroupMember:
     """A document of a group; fields as in the table `members`.
 
     Attributes:
-        removed: exact, near or repository; None where it was kept.
+        removed: exact, near, repository or semantic; None where it was kept.
     """
 
     doc_id: str
@@ -55,8 +56,8 @@ class Link:
     Attributes:
         first: one of them, the better.
         second: the other.
-        match: bytes, letters or near.
-        shared_weight: numerator of J; 1 for exact duplicates.
+        match: bytes, letters, near or semantic.
+        shared_weight: numerator of J, or of the cosine; 1 for exact duplicates.
         united_weight: its denominator.
     """
 
@@ -68,7 +69,7 @@ class Link:
 
     @property
     def similarity(self) -> float:
-        """J."""
+        """J, or the cosine."""
         return self.shared_weight / self.united_weight
 
 
@@ -96,7 +97,7 @@ def duplicate_group(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, most: 
         catalogue: of the lake.
         corpus: of the document.
         doc_id: a member of the corpus.
-        most: documents of the component that are looked at: this one, then those of the lowest ids.
+        most: documents of the component that are looked at: this one, its witness, those of the lowest ids.
 
     Raises:
         CommandError: the document is no member of the corpus.
@@ -109,11 +110,14 @@ def duplicate_group(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, most: 
     representative = representative_of(catalogue, corpus, doc_id)
     threshold = corpus.applied.of(own[0]["kind"]) if corpus.applied is not None else None
     linked = _component(catalogue, corpus, representative, threshold)
-    chosen = {representative, *sorted(linked)[: most - 1]}
+    witnesses = [witness_of(catalogue, corpus, one) for one in (doc_id, representative)]
+    chosen = {representative, *filter(None, witnesses), *sorted(linked)[: most - 1]}
+    meant = _meant(catalogue, corpus, chosen, most)
+    chosen |= {end for link in meant for end in (link.first, link.second)}
     columns = ("doc_id", "witness_doc_id", "matched")
     repeats = read_rows(catalogue, corpus.own("exact_duplicates"), columns, In("witness_doc_id", chosen))
     repeats = sorted(repeats, key=lambda row: (row["doc_id"] != doc_id, row["doc_id"]))[:most]
-    links = [Link(row["witness_doc_id"], row["doc_id"], row["matched"]) for row in repeats]
+    links = [*meant, *(Link(row["witness_doc_id"], row["doc_id"], row["matched"]) for row in repeats)]
     if threshold is not None:
         links += _pairs(catalogue, corpus, chosen, threshold)
     everyone = sorted(chosen | {row["doc_id"] for row in repeats})
@@ -127,7 +131,9 @@ def witness_of(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str | No
     """The document for which one was removed at the threshold that is applied; None where it was kept."""
     if removed_of(catalogue, corpus, [doc_id]).get(doc_id) == "exact":
         return representative_of(catalogue, corpus, doc_id)
-    rows = applied_removals(catalogue, corpus, EqualTo("doc_id", doc_id))
+    own = EqualTo("doc_id", doc_id)
+    rows = applied_removals(catalogue, corpus, own)
+    rows = rows or read_rows(catalogue, corpus.own(_SEMANTIC), ("witness_doc_id",), own)
     return str(rows[0]["witness_doc_id"]) if rows else None
 
 
@@ -156,6 +162,17 @@ def _component(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, threshold: 
         return set()
     same = And(at, EqualTo("increment", newest["increment"]), EqualTo("component", newest["component"]))
     return {row["doc_id"] for row in read_rows(catalogue, table, ("doc_id",), same)}
+
+
+def _meant(catalogue: Catalog, corpus: CorpusFacts, chosen: set[str], most: int) -> list[Link]:
+    """Links from or to some documents by what they mean; none without the level semantic."""
+    columns = ("witness_doc_id", "doc_id", "shared_weight", "united_weight")
+    either = Or(In("doc_id", chosen), In("witness_doc_id", chosen))
+    rows = read_rows(catalogue, corpus.own(_SEMANTIC), columns, either)
+    return [
+        Link(row["witness_doc_id"], row["doc_id"], "semantic", row["shared_weight"], row["united_weight"])
+        for row in sorted(rows, key=lambda row: row["doc_id"])[:most]
+    ]
 
 
 def _pairs(catalogue: Catalog, corpus: CorpusFacts, chosen: set[str], threshold: float) -> Sequence[Link]:

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from starlette.testclient import TestClient
 
-from dagster_project.inspect.documents.duplicate_group import GroupMember, why_first
+from dagster_project.inspect.documents.duplicate_group import GroupMember, duplicate_group, why_first, witness_of
 from dagster_project.inspect.documents.side_by_side import changed_spans
 from dagster_project.inspect.lake.corpus_facts import find_corpus
 from spark_jobs.dedup.graph.components import COMPONENTS
@@ -22,7 +22,7 @@ from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.near.pairs import PAIRS
 from spark_jobs.dedup.removal.removals import REMOVALS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
-from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.explore.judged_lake import HOSTILE, Rows, judged_rows, make, pages
@@ -237,6 +237,16 @@ def test_the_page_of_a_corpus(client: TestClient) -> None:
     assert "kept first by dataset, licensed" in client.get("/corpora/main").text
 
 
+def test_a_large_group_is_cut_but_for_the_witness(catalogue: Catalog) -> None:
+    """Of two documents looked at one is that for which the document went; the size of the whole is told."""
+    corpus = find_corpus(catalogue, "main")
+    for doc_id, witness in WITNESS.items():
+        if witness:
+            group = duplicate_group(catalogue, corpus, doc_id, most=2)
+            assert {doc_id, witness} <= {one.doc_id for one in group.members}
+            assert group.total == len(GROUPS[doc_id])
+
+
 def test_why_one_is_kept_first(catalogue: Catalog) -> None:
     """By increment, then by priority, then by hash."""
     corpus = find_corpus(catalogue, "main")
@@ -261,3 +271,23 @@ def test_marks_hold_all_that_differs(left: str, right: str) -> None:
         rest.append("".join(letter for at, letter in enumerate(piece) if at not in inside))
     assert rest[0] == rest[1]
     assert re.search(r"\w", rest[0]) or "" in (left, right)
+
+
+def test_one_that_means_the_same_has_its_witness(catalogue: Catalog) -> None:
+    """By the table of the level semantic, whose rows link two groups."""
+    one, other = [doc_id for doc_id, witness in WITNESS.items() if witness is None][-2:]
+    weights = {"shared_weight": 97, "united_weight": 100, "similarity": 0.97}
+    columns = (Column("doc_id!", "string", "it"), Column("witness_doc_id!", "string", "for which it went"))
+    columns += tuple(Column(f"{name}!", "double" if name == "similarity" else "long", name) for name in weights)
+    declared = Table(
+        name="semantic_removals", comment="as of the level", columns=columns, partition=("increment",), key=()
+    )
+    publish(catalogue, "main", declared, 0, [{"doc_id": other, "witness_doc_id": one, **weights}])
+    corpus = find_corpus(catalogue, "main")
+    assert witness_of(catalogue, corpus, other) == one
+    for doc_id in (one, other):
+        group = duplicate_group(catalogue, corpus, doc_id)
+        assert [(link.first, link.second, link.similarity) for link in group.links if link.match == "semantic"] == [
+            (one, other, 0.97)
+        ]
+        assert {one, other} <= {member.doc_id for member in group.members}

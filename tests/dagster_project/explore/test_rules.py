@@ -141,3 +141,6 @@ def test_a_policy_is_not_saved_by_another_site(client: TestClient) -> None:
     other = {"authorization": "", "cookie": "headrace_explore=ann", "origin": "http://evil.example"}
     answer = client.post("/datasets/notes/rules/too_many_digits/save", data={"threshold": "1"}, headers=other)
     assert answer.status_code == 403
+    assert client.get("/datasets/notes/rules").headers["referrer-policy"] == "same-origin", (
+        "or own forms have no Origin"
+    )

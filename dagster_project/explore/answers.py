@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
 from dagster_project.addresses import DAGSTER, address_of
+from dagster_project.exceptions import CommandError
 from dagster_project.explore.texts import inline, visible
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_project.explore.explorer import Explorer
 
 FOLDER: Final = Path(__file__).parent
+_MOST_FORM_BYTES: Final = 1 << 16
 
 
 def _environment() -> jinja2.Environment:
@@ -67,6 +70,21 @@ def answer(request: Request, template: str, values: Mapping[str, Any], status: i
         values, path=request.url.path, query=query, principal=principal_of(request), dagster=address_of(DAGSTER)
     )
     return HTMLResponse(page, status)
+
+
+def on_form(handler: Callable[[Request, Mapping[str, str]], Response]) -> Callable[[Request], Awaitable[Response]]:
+    """A handler of a form that was sent: it is called with the fields, in a thread as the others are."""
+
+    async def handle(request: Request) -> Response:
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _MOST_FORM_BYTES:
+                raise CommandError(f"what was sent is longer than {_MOST_FORM_BYTES:,} bytes; shorten it")
+        fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+        return await run_in_threadpool(handler, request, fields)
+
+    return handle
 
 
 def address(path: str, query: Mapping[str, Any] | None = None, **changed: Any) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
+from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, Version
+from dagster_project.inspect.corpora.reviews import Reviews
+from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
@@ -25,6 +29,11 @@ if TYPE_CHECKING:
 
 _INDEXES_AT_HAND = 32
 _COUNTING_SECONDS = 0.2
+_ANSWERS_AT_HAND = 16
+_DECLARED_SECONDS = 3.0
+_LONG_SECONDS = 5.0
+Snapshots = tuple[tuple[str, int], ...]
+Answer = TypeVar("Answer")
 
 
 class Explorer:
@@ -53,9 +62,11 @@ class Explorer:
         self._folder = folder
         self._texts_are_shown = texts_are_shown
         self._reader = reader
-        self._kept = RecentlyUsed[tuple[str, int], Future[int]](_INDEXES_AT_HAND)
-        self._counting = ThreadPoolExecutor(1, thread_name_prefix="explore-counts")
         self._indexes = RecentlyUsed[tuple[str, Version], RowIndex](_INDEXES_AT_HAND)
+        self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
+        self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
+        self._threads = ThreadPoolExecutor(2, "answers")
+        self._hidden: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
 
     def may_read(self, principal: str, namespace: str) -> bool:
@@ -88,34 +99,72 @@ class Explorer:
         Raises:
             CommandError: there is no such dataset or corpus for this reader.
         """
-        spaces = [name.partition(".")[0] for name in names]
-        for space in spaces:
-            known = [*self.datasets(principal), *(one.name for one in self.corpora(principal))]
-            if space not in known:
-                raise CommandError(f"{space} is not here{nearest(space, known)}")
+        known = [one for table in ("documents", "members") for one in namespaces_with(self.catalogue, table)]
+        for space in {name.partition(".")[0] for name in names}:
+            if space not in known or not self.may_read(principal, space):
+                there = [one for one in known if self.may_read(principal, one)]
+                raise CommandError(f"{space} is not here{nearest(space, there)}")
         note_read(self.catalogue, names, who=principal)
 
     def hides_text(self, dataset: str) -> str:
-        """Why the texts of a dataset are not shown; empty where they are."""
+        """Why the texts of a dataset are not shown, as its declaration said seconds ago; empty where they are."""
+        said, until = self._hidden.get(dataset, ("", 0.0))
+        if time.monotonic() > until:
+            try:
+                shown = self._texts_are_shown(dataset)
+                said = "" if shown else f"texts are not shown: the declaration of {dataset} says no `samples: text`"
+            except CommandError as error:
+                said = str(error)
+            self._hidden[dataset] = said, time.monotonic() + _DECLARED_SECONDS
+        return said
+
+    def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.7) -> Answer | None:
+        """An answer that takes longer than a page may, computed once in a thread and kept; None while it is computed.
+
+        Args:
+            compute: called with the catalogue and the key.
+            key: what the answer depends on, snapshots included.
+            wait_seconds: after which the page shows what there is.
+
+        Raises:
+            Exception: what `compute` raised; the next call computes it anew.
+        """
+        whole = (compute.__qualname__, *key)
+        running: Future[Answer] = self._answers.find(whole, lambda: self._threads.submit(compute, self.catalogue, *key))
         try:
-            shown = self._texts_are_shown(dataset)
-        except CommandError as error:
-            return str(error)
-        return "" if shown else f"texts are not shown: the declaration of {dataset} does not say `samples: text`"
+            return running.result(wait_seconds)
+        except TimeoutError:
+            return None
+        except Exception:
+            self._answers.forget(lambda one: one == whole)
+            raise
+
+    def reviews(self, dataset: str) -> Reviews:
+        """What people decided of documents of a dataset."""
+        return self._reviews.find(dataset, lambda: Reviews(self.catalogue, dataset))
+
+    def snapshots(self, namespace: str) -> Snapshots:
+        """The newest snapshot of each table of a dataset or corpus, by name of the table."""
+        return tuple(sorted(find_state(self.catalogue, namespace).snapshots.items()))
+
+    def removed(self, principal: str, corpus: str) -> Path | None:
+        """The file of what deduplication removed from a corpus; None for an empty name.
+
+        Raises:
+            CommandError: there is no such corpus for this reader, or it is still being read.
+        """
+        if not corpus:
+            return None
+        self.reads(principal, corpus)
+        found = self.computed(removed_index, corpus, self.snapshots(corpus), self._folder, wait_seconds=_LONG_SECONDS)
+        if found is None:
+            raise CommandError(f"what went from {corpus} is still being read; open this page again in a moment")
+        return found
 
     def kept(self, dataset: str) -> int | None:
         """How many documents the policy of a dataset keeps; None while they are being counted, as of a large one."""
         snapshot = Version.newest(self.catalogue, dataset).verdicts
-        with self._lock:
-            counting = self._kept.find((dataset, snapshot), lambda: self._counting.submit(self._count_kept, dataset))
-        try:
-            return counting.result(_COUNTING_SECONDS)
-        except TimeoutError:
-            return None
-
-    def _count_kept(self, dataset: str) -> int:
-        batches = read_batches(self.catalogue, f"{dataset}.verdicts", ("kept",))
-        return sum(int(pc.sum(batch.column("kept")).as_py() or 0) for batch in batches)
+        return self.computed(_count_kept, dataset, snapshot, wait_seconds=_COUNTING_SECONDS)
 
     def index(self, dataset: str, at: str | None = None) -> RowIndex:
         """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.
@@ -131,3 +180,9 @@ class Explorer:
                     self.catalogue, dataset, version, self._folder, with_text=not self.hides_text(dataset)
                 ),
             )
+
+
+def _count_kept(catalogue: Catalog, dataset: str, snapshot: int) -> int:
+    """Documents that are kept; the snapshot is the head when this is asked."""
+    batches = read_batches(catalogue, f"{dataset}.verdicts", ("kept",))
+    return sum(int(pc.sum(batch.column("kept")).as_py() or 0) for batch in batches)

@@ -38,7 +38,7 @@ FACETS: Final = ("verdict", "rule", "kind", "language", "licence", "repository",
 _WIDE: Final = 50
 _MOST_VALUES: Final = 20
 _MOST_DISTINCT: Final = 1001
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _NUMBERS: Final = ("int", "long", "float", "double")
 _STEPS: Final = 20_000  # of SQLite's machine, after which the clock is looked at
 
@@ -84,7 +84,9 @@ class Wanted:
         ranges: least and greatest value of a numeric column, either None.
         path: what the path contains.
         ids: these documents alone; None for all.
-        sort: numeric column, `path`, or `distance` (to the threshold of the rule); empty for a fixed order by doc_id.
+        removed: file of what deduplication removed from a corpus (`removed_index`): these documents alone.
+        sort: numeric column, `path`, or `distance` (to the threshold of the rule; of removed ones their similarity);
+            empty for a fixed order by doc_id.
         descending: the greatest first.
         after: (sort value, doc_id) of the row before the page.
         seed: a random sample instead of an order; empty for none.
@@ -95,6 +97,7 @@ class Wanted:
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     path: str = ""
     ids: tuple[str, ...] | None = None
+    removed: Path | None = None
     sort: str = ""
     descending: bool = False
     after: tuple[Any, str] | None = None
@@ -169,11 +172,12 @@ class RowIndex:
         elif key != "r.doc_id":
             wheres.append(f"{key} IS NOT NULL")
         shown = "r.*, f.rule, f.value, f.threshold, f.distance" if wanted.rule else "r.*"
+        shown += ", g.level, g.witness, g.similarity" if wanted.removed else ""
 
         def ask(more: list[str], given: list[Any], most: int) -> list[dict[str, Any]]:
             where = _where([*wheres, *more])
             query = f"SELECT {shown}, {key} AS sort_key FROM {joins}{where} ORDER BY {order} LIMIT ?"
-            return self._ask(query, [*values, *given, most])
+            return self._ask(query, [*values, *given, most], wanted.removed)
 
         if not wanted.seed:
             return ask([], [], count)
@@ -182,10 +186,25 @@ class RowIndex:
         found = ask(["r.doc_id >= ?"], [point], count)
         return found + (ask(["r.doc_id < ?"], [point], count - len(found)) if len(found) < count else [])
 
+    def by_id(self, doc_ids: Sequence[str], wait_seconds: float = 0.3) -> dict[str, dict[str, Any]]:
+        """Path, first words and verdict of some documents by doc_id; of none while the index is being built."""
+        if not doc_ids or not self.wait(wait_seconds):
+            return {}
+        rows = self.rows(Wanted(ids=tuple(doc_ids)), len(doc_ids))
+        return {row["doc_id"]: {name: row[name] for name in ("path", "preview", "kept")} for row in rows}
+
+    def failed(self, doc_id: str) -> list[dict[str, Any]]:
+        """The rules that a document failed: rule, value, threshold, distance."""
+        query = (
+            "SELECT f.rule, f.value, f.threshold, f.distance FROM rows r JOIN failed f ON f.n = r.n WHERE doc_id = ?"
+        )
+        return self._ask(query, [bytes.fromhex(doc_id)])
+
     def count(self, wanted: Wanted) -> int:
         """How many documents there are."""
         wheres, values, joins = self._conditions(wanted)
-        return int(self._ask(f"SELECT count(*) AS n FROM {joins}{_where(wheres)}", values)[0]["n"])
+        query = f"SELECT count(*) AS n FROM {joins}{_where(wheres)}"
+        return int(self._ask(query, values, wanted.removed)[0]["n"])
 
     def facet(self, name: str, wanted: Wanted) -> tuple[list[tuple[str, int]], int]:
         """The most frequent values of a column with their documents, at most twenty, and the documents of all others.
@@ -205,6 +224,7 @@ class RowIndex:
             f"SELECT {column} AS value, count(*) AS n FROM {joins}{_where(wheres)} GROUP BY 1 ORDER BY 2 DESC "
             f"LIMIT {_MOST_DISTINCT}",
             values,
+            wanted.removed,
         )
         if len(counted) == _MOST_DISTINCT:
             raise CommandError(f"{name} has more than {_MOST_DISTINCT - 1:,} values; they are not counted")
@@ -231,6 +251,7 @@ class RowIndex:
             f"SELECT {place} AS bin, count(*) AS n, sum(r.kept = 0) AS rejected FROM {joins}"
             f"{_where([*wheres, f'{column} IS NOT NULL'])} GROUP BY 1",
             [low, bins / (high - low), *values],
+            wanted.removed,
         )
         all_of, rejected = [0] * bins, [0] * bins
         for row in counted:
@@ -259,6 +280,8 @@ class RowIndex:
             joins = "failed f JOIN rows r ON r.n = f.n"
             wheres.append("f.rule = ?")
             values.append(wanted.rule)
+        if wanted.removed:
+            joins += " JOIN gone.removed g ON g.doc_id = r.doc_id"
         for name, value in wanted.equal.items():
             self._known(name, FACETS)
             if name == "verdict":
@@ -286,6 +309,8 @@ class RowIndex:
             return "r.doc_id", f"r.doc_id{way}"
         if wanted.sort == "distance":
             if not wanted.rule:
+                if wanted.removed:
+                    return "g.similarity", f"g.similarity{way}, r.doc_id{way}"
                 raise CommandError("sort=distance needs a rule, to whose threshold it is the distance; choose one")
             return "f.distance", f"f.distance{way}, r.doc_id{way}"
         column = f"r.{self._known(wanted.sort, ('path', *self.numeric))}"
@@ -296,8 +321,8 @@ class RowIndex:
             raise CommandError(f"{self.dataset} has no column {name}{did_you_mean(name, names)}")
         return name
 
-    def _ask(self, query: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-        """Rows of a query as dictionaries, within the budget.
+    def _ask(self, query: str, values: Sequence[Any], attached: Path | None = None) -> list[dict[str, Any]]:
+        """Rows of a query as dictionaries, within the budget; the tables of an attached file are in `gone`.
 
         Raises:
             CommandError: it took longer.
@@ -305,6 +330,8 @@ class RowIndex:
         deadline = time.monotonic() + BUDGET_SECONDS
         with contextlib.closing(sqlite3.connect(f"file:{self._file}?mode=ro&immutable=1", uri=True)) as opened:
             opened.row_factory = sqlite3.Row
+            if attached is not None:
+                opened.execute("ATTACH ? AS gone", [f"file:{attached}?mode=ro&immutable=1"])
             opened.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
             try:
                 found = [dict(row) for row in opened.execute(query, values)]
@@ -426,11 +453,11 @@ class RowIndex:
 
 
 def _failed(table: pa.Table, number: int) -> Iterator[tuple[int, str, float | None, float | None, float | None]]:
-    """Failed rules of rows that begin with a number; the distance is the share of the threshold that was missed."""
+    """Failed rules of rows from a number on; the distance is the share of the threshold that was missed, else 0."""
     for at, rules in enumerate(table.column("failed").to_pylist()):
         for one in rules or ():
             value, threshold = one["value"], one["threshold"]
-            distance = abs(value - threshold) / (abs(threshold) or 1) if None not in (value, threshold) else None
+            distance = abs(value - threshold) / (abs(threshold) or 1) if None not in (value, threshold) else 0.0
             yield number + at, one["rule"], value, threshold, distance
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 
 import dagster as dg
@@ -47,36 +46,6 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     return opened
 
 
-class Page(HTMLParser):
-    """The texts and facts that a page shows, and its scripts."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.facts: list[dict[str, object]] = []
-        self.texts: list[str] = []
-        self.scripts = 0
-        self._in_text = False
-        self.feed(source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """What an article knows, and where a text begins."""
-        self.scripts += tag == "script"
-        if tag == "article":
-            self.facts.append(json.loads(dict(attrs)["data-facts"] or ""))
-        if tag == "pre":
-            self.texts.append("")
-        self._in_text = tag == "pre"
-
-    def handle_endtag(self, tag: str) -> None:
-        """A text ends."""
-        self._in_text = False
-
-    def handle_data(self, data: str) -> None:
-        """A part of a text."""
-        if self._in_text:
-            self.texts[-1] += data
-
-
 def test_a_sample_is_drawn_by_hash_and_grows(catalogue: Catalog) -> None:
     """The same seed draws the same documents, more of them with a larger count; another seed others."""
     few = reviews.sample(catalogue, "web.verdicts", "digits", 5, near_threshold=False, seed=0)
@@ -93,30 +62,19 @@ def test_the_nearest_to_the_threshold_come_first(catalogue: Catalog) -> None:
     assert [int(row.doc_id, 16) for row in found] == [20, 18, 22]
 
 
-def test_a_page_shows_texts_as_they_are_and_runs_nothing_of_them(catalogue: Catalog) -> None:
-    """Markup in a text is shown, not obeyed; a long text is cut, and says so."""
-    chosen = reviews.sample(catalogue, "web.verdicts", None, 99, near_threshold=False, seed=0)
-    source = reviews.page(catalogue, "web", "web.verdicts", chosen)
-    found = Page(source)
-    assert found.scripts == 1 and len(found.texts) == len(chosen)
-    assert [(row["doc_id"], row["rule"]) for row in found.facts] == [(row.doc_id, row.rule) for row in chosen]
-    for row, text in zip(chosen, found.texts, strict=True):
-        number = int(row.doc_id, 16)
-        assert text.startswith(f"<script>alert({number})</script> & \u202e text {number}")
-    assert "the first 20,000 of" in source
-
-
 def test_decisions_are_recorded_and_the_newest_of_a_person_counts(catalogue: Catalog, tmp_path: Path) -> None:
     """Two persons, one changes her mind; where they disagree a document counts as unsure."""
-    path, runner = tmp_path / "page.html", CliRunner()
-    assert (
-        runner.invoke(review, ["sample", "web", "--rule", "digits", "--count", "4", "--to", str(path)]).exit_code == 0
-    )
-    facts = Page(path.read_text()).facts
+    path, runner = tmp_path / "sample.json", CliRunner()
+    sampled = runner.invoke(review, ["sample", "web", "--rule", "digits", "--count", "4", "--to", str(path)])
+    assert sampled.exit_code == 0 and "/datasets/web/review?rule=digits" in sampled.output
+    given = json.loads(path.read_text())
+    facts = given["decisions"]
+    assert {fact["decision"] for fact in facts} == {None} and len(facts) == 4
+    assert reviews.record(catalogue, "web", given, "ann") == 0, "what is not decided is not recorded"
 
     def decide(person: str, *decisions: str) -> None:
         rows = [{**fact, "decision": one, "note": None} for fact, one in zip(facts, decisions, strict=False)]
-        (tmp_path / "decisions.json").write_text(json.dumps({"verdicts": "web.verdicts", "decisions": rows}))
+        (tmp_path / "decisions.json").write_text(json.dumps({**given, "decisions": rows}))
         done = runner.invoke(review, ["record", "web", str(tmp_path / "decisions.json"), "--by", person])
         assert done.exit_code == 0, done.output
 
@@ -132,6 +90,25 @@ def test_decisions_are_recorded_and_the_newest_of_a_person_counts(catalogue: Cat
     assert "| digits | 1.00 (0.34 to 1.00) of 2, 2 unsure |" in str(seen.asset_observation.metadata["reviewed_rules"])
     shown = runner.invoke(review, ["show", "web", "--json"])
     assert json.loads(shown.output)[0]["precision"] == 1.0
+
+
+def test_decisions_in_memory_are_those_of_the_table(catalogue: Catalog) -> None:
+    """Whoever writes, here or elsewhere; the same again is not written, and one that was taken back is none."""
+    here, elsewhere = reviews.Reviews(catalogue, "web"), reviews.Reviews(catalogue, "web")
+    failures = [{"doc_id": str(n), "rule": "digits", "value": 0.6, "threshold": 0.5} for n in range(3)]
+    right, wrong, undone = (reviews.Said(word, None) for word in ("right", "wrong", "undone"))
+    assert not here.decide("web.verdicts", failures[0], "ann", undone)
+    assert here.decide("web.verdicts", failures[0], "ann", right)
+    assert not here.decide("web.verdicts", failures[0], "ann", right)
+    assert not elsewhere.decide("web.verdicts", failures[0], "ann", right)
+    assert elsewhere.decide("web.verdicts", failures[0], "bob", wrong)
+    assert here.decide("web.verdicts", failures[1], "ann", right._replace(note="a list"))
+    assert here.decide("web.verdicts", failures[2], "ann", wrong)
+    assert here.decide("web.verdicts", failures[2], "ann", undone)
+    expected = {"0": {"ann": right, "bob": wrong}, "1": {"ann": right._replace(note="a list")}}
+    assert here.of_rule("web.verdicts", "digits") == elsewhere.of_rule("web.verdicts", "digits") == expected
+    assert reviews.decisions(catalogue, "web") == {"digits": {"0": "unsure", "1": "right"}}
+    assert len(catalogue.load_table("web.reviews").scan().to_arrow()) == 5
 
 
 @pytest.mark.parametrize(("hits", "count"), [(0, 1), (1, 1), (3, 7), (49, 50), (500, 1000)])
@@ -152,7 +129,10 @@ def test_mistakes_are_told(catalogue: Catalog, tmp_path: Path) -> None:
         ({}, "verdicts"),
         ({"verdicts": "other.verdicts", "decisions": []}, "not a table of web"),
         ({"verdicts": "web.verdicts", "decisions": [{"doc_id": "1", "decision": "maybe"}]}, "decision 1 .* rule: "),
-        ({"verdicts": "web.verdicts", "decisions": [{**decided, "decision": "maybe"}]}, "'right', 'wrong' or 'unsure'"),
+        (
+            {"verdicts": "web.verdicts", "decisions": [{**decided, "decision": "maybe"}]},
+            "'right', 'wrong', 'unsure' or 'undone'",
+        ),
         ({"verdicts": "web.verdicts", "decisions": [{**decided, "value": "1"}]}, "value: Input should be a valid num"),
         ({"verdicts": "web.verdicts_x", "decisions": [decided]}, "which this lake does not have"),
     ):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -35,8 +37,16 @@ SEEN = Table(
 )
 
 
-def publish(catalogue: Catalog, space: str, declared: Table, increment: int, rows: Sequence[dict[str, object]]) -> None:
-    """Append an increment to a table, and record it as a step does."""
+def publish(
+    catalogue: Catalog,
+    space: str,
+    declared: Table,
+    increment: int,
+    rows: Sequence[dict[str, Any]],
+    config: Mapping[str, Any] = MappingProxyType({"source": {"kind": "files", "path": "/data/web"}}),
+    inputs: Sequence[str] = (),
+) -> None:
+    """Append an increment to a table, and record it as a step of a config that read some tables does."""
     identifier = f"{space}.{declared.name}"
     table = ensure_table(catalogue, identifier, declared, {})
     table.append(pa.Table.from_pylist([{**row, "increment": increment} for row in rows], table.schema().as_arrow()))
@@ -52,8 +62,8 @@ def publish(catalogue: Catalog, space: str, declared: Table, increment: int, row
                 f"key of {increment}",
                 DataVersion(len(rows), digest, digest),
                 "1",
-                json.dumps({"source": {"kind": "files", "path": "/data/web"}}),
-                {},
+                json.dumps(dict(config)),
+                {table: {} for table in inputs},
                 snapshot.snapshot_id,
                 snapshot.sequence_number or 0,
                 str(table.metadata.table_uuid),

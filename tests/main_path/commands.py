@@ -101,7 +101,7 @@ model list
 model show water@1
 model weigh notes --label metadata.grade=good --signal alphabetic_fraction --signal word_count
 model train people --from {root}/people.jsonl
-review sample notes --to {root}/review.html
+review sample notes --to {root}/review.json
 review record notes {root}/decisions.json
 review show notes
 release create v1 --corpus first

@@ -33,14 +33,8 @@ def diff(first: str, second: str, as_json: bool) -> None:
 
     catalogue = open_catalogue(load_settings())
     states = [snapshot_diff.find_state(catalogue, text) for text in (first, second)]
-    kind = "corpus" if any("members" in state.snapshots for state in states) else "dataset"
-    main = "documents" if kind == "dataset" else "members"
-    for state in states:
-        if main not in state.snapshots:
-            raise CommandError(f"{state.text}: has no table {main}, so it is no {kind} (at that time)")
     note_read(catalogue, [state.name for state in states])
-    compare: Callable[..., Diff] = getattr(snapshot_diff, f"{kind}_diff")
-    found = compare(catalogue, *states)
+    kind, found = snapshot_diff.state_diff(catalogue, *states)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:

@@ -31,11 +31,14 @@ def review() -> None:
 @click.option("--near-threshold", is_flag=True, help="those nearest to the threshold, in place of a random choice")
 @click.option("--variant", help="of the dataset's verdicts; by default its own policy's")
 @click.option("--seed", default=0, show_default=True, help="another seed draws other documents")
-@click.option("--to", "path", default="review.html", show_default=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--to", "path", default="review.json", show_default=True, type=click.Path(dir_okay=False, path_type=Path))
 def sample(
     dataset: str, rule: str | None, count: int, near_threshold: bool, variant: str | None, seed: int, path: Path
 ) -> None:
-    """Write a page with texts that DATASET's rules removed; open it in a browser, decide, save."""
+    """Write a sample of what DATASET's rules removed as JSON, whose decisions are filled in by any program.
+
+    People decide by keyboard, with the texts, in the explorer: headrace explore, page /datasets/DATASET/review.
+    """
     from dagster_project.inspect.corpora import reviews
     from dagster_project.restrictions import note_read
 
@@ -43,8 +46,12 @@ def sample(
     verdicts = f"{dataset}.verdicts_{variant}" if variant else f"{dataset}.verdicts"
     chosen = reviews.sample(catalogue, verdicts, rule, count, near_threshold, seed)
     note_read(catalogue, [verdicts])
-    path.write_text(reviews.page(catalogue, dataset, verdicts, chosen), encoding="utf-8")
-    click.echo(f"{len(chosen)} documents in {path}; open it, decide, save, then: headrace review record {dataset} FILE")
+    path.write_text(json.dumps(reviews.undecided(verdicts, chosen), indent=1), encoding="utf-8")
+    shown = f"/datasets/{dataset}/review?rule={chosen[0].rule}" if chosen else ""
+    click.echo(f"{len(chosen)} documents in {path}; write each decision (right, wrong or unsure) into it, then:")
+    click.echo(
+        f"  headrace review record {dataset} {path}\nor read and decide in the explorer: headrace explore, {shown}"
+    )
 
 
 @review.command()
@@ -52,7 +59,7 @@ def sample(
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--by", "person", help="who decided; by default you")
 def record(dataset: str, file: Path, person: str | None) -> None:
-    """Keep the decisions that a page saved in FILE."""
+    """Keep the decisions that are written in FILE; those that are null are left out."""
     from dagster_project.inspect.corpora import reviews
 
     try:
@@ -60,7 +67,7 @@ def record(dataset: str, file: Path, person: str | None) -> None:
     except ValueError as error:
         raise CommandError(f"{file}: no JSON: {error}") from error
     if not isinstance(given, dict):
-        raise CommandError(f"{file}: no object; give the JSON that the page of a review saved")
+        raise CommandError(f"{file}: no object; give the JSON of headrace review sample")
     catalogue = open_catalogue(load_settings())
     count = reviews.record(catalogue, dataset, given, person or user_name())
     _show_in_ui(given["verdicts"], reviews.precisions(catalogue, dataset, given["verdicts"]))
@@ -89,7 +96,9 @@ def show(dataset: str, as_json: bool) -> None:
 
     found = reviews.precisions(open_catalogue(load_settings()), dataset)
     if not found:
-        raise CommandError(f"{dataset}: nothing was reviewed; begin with: headrace review sample {dataset}")
+        raise CommandError(
+            f"{dataset}: nothing was reviewed; begin with: headrace explore, page /datasets/{dataset}/review"
+        )
     rows = [
         {
             "rule": one.rule,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -18,7 +20,17 @@ from dagster_project.inspect.documents.search import search
 
 _WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
 _MOST_HITS = 50
-_STATE = ("after", "at", "seed", "sort", "way", "q", "path", "rule")  # what of an address is no filter of a column
+_STATE = (
+    "after",
+    "at",
+    "seed",
+    "sort",
+    "way",
+    "q",
+    "path",
+    "rule",
+    "removed",
+)  # what of an address is no filter of a column
 
 
 def documents(request: Request) -> Response:
@@ -40,7 +52,8 @@ def documents(request: Request) -> Response:
         searched = search(explorer.catalogue, dataset, query["q"], _MOST_HITS)
         ids = tuple(hit.doc_id for hit in searched.hits)
     if whole:
-        rows = index.rows(wanted_of(query, index, ids), _MOST_HITS if ids is not None else PAGE)
+        wanted = wanted_of(query, index, ids, explorer.removed(principal, query.get("removed", "")))
+        rows = index.rows(wanted, _MOST_HITS if ids is not None else PAGE)
     excerpts = {hit.doc_id: _excerpt(hit) for hit in searched.hits} if searched is not None else {}
     for row in rows:
         row["excerpt"] = excerpts.get(row["doc_id"]) or inline(" ".join((row.pop("preview") or "").split())[:200])
@@ -62,7 +75,9 @@ def facets(request: Request) -> Response:
     index = explorer.index(dataset, query.get("at"))
     if not index.wait(60.0):
         raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")
-    wanted, base = wanted_of(query, index), f"/datasets/{dataset}/documents"
+    principal, removed = principal_of(request), query.get("removed", "")
+    wanted = wanted_of(query, index, None, explorer.removed(principal, removed))
+    base = f"/datasets/{dataset}/documents"
     found: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
     try:
         found["selected"] = index.count(wanted)
@@ -77,6 +92,11 @@ def facets(request: Request) -> Response:
             continue
         if others:
             values[name].append(("", others))
+    values["removed"] = [
+        (one.name, index.count(replace(wanted, removed=explorer.removed(principal, one.name))))
+        for one in explorer.corpora(principal)
+        if dataset in one.datasets and "survivors" in one.tables and removed in ("", one.name)
+    ]
     for name in dict.fromkeys([*(one for one in (query.get("sort"),) if one in index.numeric), *index.numeric[:6]]):
 
         def link(low: float | None, high: float | None, name: str = name) -> str:
@@ -109,7 +129,9 @@ def jump(request: Request) -> Response:
     return RedirectResponse(address(f"/datasets/{dataset}/documents", query, after=after), 303)
 
 
-def wanted_of(query: Mapping[str, str], index: RowIndex, ids: tuple[str, ...] | None = None) -> Wanted:
+def wanted_of(
+    query: Mapping[str, str], index: RowIndex, ids: tuple[str, ...] | None = None, removed: Path | None = None
+) -> Wanted:
     """The selection and order that an address says.
 
     Raises:
@@ -137,6 +159,7 @@ def wanted_of(query: Mapping[str, str], index: RowIndex, ids: tuple[str, ...] | 
         ranges=ranges,
         path=query.get("path", ""),
         ids=ids,
+        removed=removed,
         sort=query.get("sort", ""),
         descending=query.get("way") == "down",
         after=after,

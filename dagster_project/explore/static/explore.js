@@ -55,7 +55,32 @@ function brush(chart) {
     location.assign(next);
   });
 }
-all(".histogram").forEach(brush);
+all(".histogram").filter((chart) => !chart.closest("[data-still]")).forEach(brush);
+
+// A form that is followed while it changes: the pieces of the page with data-live are taken from its answer.
+for (const form of all("form[data-follow]")) {
+  let asked = new AbortController();
+  const follow = () => {
+    asked.abort();
+    asked = new AbortController();
+    const next = new URL(form.action);
+    new FormData(form).forEach((value, name) => next.searchParams.set(name, value));
+    fetch(next, { signal: asked.signal, headers: { "x-live": "1" } })
+      .then((answer) => answer.text())
+      .then((page) => {
+        const came = new DOMParser().parseFromString(page, "text/html");
+        for (const piece of all("[data-live]", came)) document.getElementById(piece.id)?.replaceWith(document.adoptNode(piece));
+        history.replaceState(null, "", next);
+      })
+      .catch(() => {});
+  };
+  form.addEventListener("input", (event) => {
+    const { steps, of } = event.target.dataset;
+    if (steps) form.elements[of].value = steps.split(" ")[event.target.value];
+    follow();
+  });
+  all("[data-steps]", form).forEach((slider) => (slider.hidden = false));
+}
 
 // Keys. Rows are whatever has data-row.
 let at = -1;
@@ -74,6 +99,7 @@ const keys = {
   "/": () => { const fields = all('[data-key="/"]'); (fields.at(-1) ?? fields[0])?.focus(); },
 };
 addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && event.target.matches("input")) event.target.blur();
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog[open]")) return;
   const named = document.querySelector(`[data-hotkey="${CSS.escape(event.key)}"]`);
   const act = named ? () => named.click() : keys[event.key];

@@ -326,8 +326,7 @@ class _Tally:
     def add(self, documents: Documents) -> tuple[BoolArray, list[Judged]]:
         """Count a part of D documents; gives (D,) whether each is kept, and what each rule says."""
         rows = documents.rows
-        dropping = [PERSONAL_DATA_RULE] if PERSONAL_DATA_RULE.signal in rows.schema.names else []
-        found = list(judged(rows, [*self.policy.rules, *dropping, *EVIDENCE_RULES]))
+        found = list(judged(rows, judged_rules(self.policy, rows)))
         failures = np.zeros(rows.num_rows, np.int32)
         for one in found:
             failures += one.fails
@@ -345,6 +344,12 @@ class _Tally:
         rules = tuple(rule.count() for rule in self.rules)
         label, digest = self.policy.label, self.policy.content_hash
         return Preview(last.dataset, label, digest, before, kept, bytes_per_token, last.measured, rules)
+
+
+def judged_rules(policy: Policy, rows: pa.RecordBatch) -> list[Rule]:
+    """The rules of a policy with those that stand behind every policy, as far as the rows have what they read."""
+    dropping = [PERSONAL_DATA_RULE] if PERSONAL_DATA_RULE.signal in rows.schema.names else []
+    return [*policy.rules, *dropping, *EVIDENCE_RULES]
 
 
 def preview(parts: Iterable[Documents], policy: Policy) -> Preview:

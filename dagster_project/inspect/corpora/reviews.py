@@ -1,7 +1,7 @@
 """Reviews: people judge a sample of what a rule removed, and so measure how often the rule is right.
 
-sample    documents that failed a rule, drawn by hash, or those nearest to its threshold
-page      one HTML file with their texts, which collects the decisions and saves them as JSON; needs no server
+sample    documents that failed a rule, drawn by hash, or those nearest to its threshold, as JSON that decisions go into
+explorer  its page `review` shows texts one by one and records decisions as they are made
 table     `<dataset>.reviews`, to which the decisions are appended
 figures   for each rule the share of removals that people found right, with its interval
 """
@@ -9,15 +9,13 @@ figures   for each rule the share of removals that people found right, with its 
 from __future__ import annotations
 
 import hashlib
-import html
-import json
+import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from math import sqrt
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,11 +26,11 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
 
 DECISIONS: Final = ("right", "wrong", "unsure")
-_SHOWN_CHARACTERS: Final = 20_000
+UNDONE: Final = "undone"
 _NORMAL_95: Final = 1.959964  # quantile of the normal distribution for an interval of 95%
 
 REVIEWS = Table(
@@ -44,7 +42,9 @@ REVIEWS = Table(
         Column("rule!", "string", "rule that the document failed"),
         Column("value", "double", "value seen then; null for a rule without a number"),
         Column("threshold", "double", "threshold then; null for a rule without a number"),
-        Column("decision!", "string", "right, wrong or unsure: whether the rule was right to remove the document"),
+        Column(
+            "decision!", "string", "right, wrong, unsure: whether the rule was right to remove it; undone: taken back"
+        ),
         Column("note", "string", "what the person wrote beside it"),
         Column("person!", "string", "who decided"),
         Column("reviewed_at!", "timestamptz", "when it was recorded"),
@@ -54,7 +54,7 @@ REVIEWS = Table(
 
 
 class _Decision(BaseModel):
-    """What a page saves of one document."""
+    """What somebody decided of one document."""
 
     model_config = ConfigDict(strict=True)
 
@@ -62,7 +62,7 @@ class _Decision(BaseModel):
     rule: str = Field(min_length=1)
     value: float | None = None
     threshold: float | None = None
-    decision: Literal["right", "wrong", "unsure"]
+    decision: Literal["right", "wrong", "unsure", "undone"]
     note: str | None = None
 
 
@@ -147,42 +147,21 @@ def sample(
     return rows[:count]
 
 
-def page(catalogue: Catalog, dataset: str, verdicts: str, chosen: Sequence[Failure]) -> str:
-    """An HTML page that shows the chosen documents and collects decisions; texts beyond 20,000 characters are cut."""
-    cards = []
-    for number, row in enumerate(chosen):
-        narrow = EqualTo("increment", row.increment) & EqualTo("shard", row.shard)
-        text = read_wide_value(catalogue, f"{dataset}.texts", "content", row.doc_id, narrow) or ""
-        values = "" if row.value is None else f" value {row.value:g}, threshold {row.threshold:g}"
-        cut = f" (the first {_SHOWN_CHARACTERS:,} of {len(text):,} characters)" if len(text) > _SHOWN_CHARACTERS else ""
-        choices = "".join(
-            f'<label><input type="radio" name="decision-{number}" value="{one}"> {one}</label>' for one in DECISIONS
-        )
-        facts = {"doc_id": row.doc_id, "rule": row.rule, "value": row.value, "threshold": row.threshold}
-        cards.append(
-            f'<article data-facts="{html.escape(json.dumps(facts))}"><h2>{number + 1}. {html.escape(row.rule)}'
-            f"<small>{values} &middot; {row.doc_id}{cut}</small></h2>"
-            f'<pre dir="auto">{html.escape(text[:_SHOWN_CHARACTERS])}</pre>'
-            f'<p>Was the rule right to remove it? {choices} <input class="note" placeholder="note"></p></article>'
-        )
-    frame = resources.files("dagster_project.inspect.corpora").joinpath("review_page.html").read_text("utf-8")
-    title = html.escape(f"{verdicts}: {len(chosen)} documents")
-    return (
-        frame.replace("@TITLE@", title)
-        .replace("@VERDICTS@", html.escape(verdicts))
-        .replace("@CARDS@", "\n".join(cards))
-    )
+def undecided(verdicts: str, chosen: Iterable[Failure]) -> dict[str, Any]:
+    """A sample in the form that `record` takes, with decisions to be filled in."""
+    facts = [{name: getattr(one, name) for name in ("doc_id", "rule", "value", "threshold")} for one in chosen]
+    return {"verdicts": verdicts, "decisions": [{**one, "decision": None, "note": None} for one in facts]}
 
 
 def record(catalogue: Catalog, dataset: str, given: Mapping[str, Any], person: str) -> int:
-    """Append the decisions that a page saved; gives their number.
+    """Append the decisions of a file; gives their number. Those that are null are not made yet.
 
     Raises:
-        CommandError: the file is not of such a page, or belongs to another dataset.
+        CommandError: the file has another form, or belongs to another dataset.
     """
     verdicts, decisions = given.get("verdicts"), given.get("decisions")
     if not isinstance(verdicts, str) or not isinstance(decisions, list):
-        raise CommandError("the file has no `verdicts` and `decisions`; give the JSON that the page of a review saved")
+        raise CommandError("the file has no `verdicts` and `decisions`; give the JSON of headrace review sample")
     if verdicts.split(".")[0] != dataset:
         raise CommandError(f"the file reviews {verdicts}, not a table of {dataset}")
     if load_table(catalogue, verdicts) is None:
@@ -190,6 +169,8 @@ def record(catalogue: Catalog, dataset: str, given: Mapping[str, Any], person: s
     now = datetime.now(UTC)
     rows = []
     for number, one in enumerate(decisions):
+        if isinstance(one, dict) and one.get("decision", "") is None:
+            continue
         try:
             decided = _Decision.model_validate(one)
         except ValidationError as error:
@@ -208,20 +189,98 @@ def decisions(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> 
 
     Of a person's decisions on a document the newest counts.
     """
-    condition = AlwaysTrue() if verdicts is None else EqualTo("verdicts", verdicts)
-    columns = ["rule", "doc_id", "person", "decision", "reviewed_at"]
-    rows = read_rows(catalogue, f"{dataset}.{REVIEWS.name}", columns, condition)
-    newest = {
-        (row["rule"], row["doc_id"], row["person"]): row["decision"]
-        for row in sorted(rows, key=lambda row: row["reviewed_at"])
-    }
-    said: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for (rule, doc_id, _), decision in newest.items():
-        said[rule, doc_id].add(decision)
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for (rule, doc_id), every in said.items():
-        found[rule][doc_id] = next(iter(every)) if len(every) == 1 else "unsure"
+    for (_, rule, doc_id), by_person in _by_document(catalogue, dataset, verdicts).items():
+        found[rule][doc_id] = together(said.decision for said in by_person.values())
     return found
+
+
+def together(every: Iterable[str]) -> str:
+    """What some persons decided together: `unsure` where they disagree."""
+    said = set(every)
+    return next(iter(said)) if len(said) == 1 else "unsure"
+
+
+class Said(NamedTuple):
+    """A decision of one person on one document."""
+
+    decision: str
+    note: str | None
+
+
+_Document = tuple[str, str, str]
+"""Table of verdicts, rule, doc_id."""
+
+
+def _by_document(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> dict[_Document, dict[str, Said]]:
+    """The newest decision of each person on each document that was not taken back."""
+    condition = AlwaysTrue() if verdicts is None else EqualTo("verdicts", verdicts)
+    columns = ["verdicts", "rule", "doc_id", "person", "decision", "note", "reviewed_at"]
+    found: dict[_Document, dict[str, Said]] = {}
+    rows = read_rows(catalogue, f"{dataset}.{REVIEWS.name}", columns, condition)
+    for row in sorted(rows, key=lambda row: row["reviewed_at"]):
+        _decide(found, (row["verdicts"], row["rule"], row["doc_id"]), row["person"], Said(row["decision"], row["note"]))
+    return found
+
+
+def _decide(found: dict[_Document, dict[str, Said]], document: _Document, person: str, said: Said) -> None:
+    by_person = found.setdefault(document, {})
+    by_person.pop(person, None)
+    if said.decision != UNDONE:
+        by_person[person] = said
+    if not by_person:
+        del found[document]
+
+
+class Reviews:
+    """Decisions on one dataset in memory, read anew where another process wrote; safe for many threads.
+
+    A table of one row a file is read in a second at two hundred decisions, which is too long between two of them.
+    """
+
+    def __init__(self, catalogue: Catalog, dataset: str) -> None:
+        """Hold the decisions of a dataset; nothing is read yet."""
+        self._catalogue, self._dataset = catalogue, dataset
+        self._snapshot: int | None = None
+        self._said: dict[_Document, dict[str, Said]] = {}
+        self._lock = threading.Lock()
+
+    def of_rule(self, verdicts: str, rule: str) -> dict[str, dict[str, Said]]:
+        """What each person decided of the documents that failed a rule, by doc_id."""
+        with self._lock:
+            self._refresh()
+            return {one[2]: dict(by) for one, by in self._said.items() if one[:2] == (verdicts, rule)}
+
+    def decide(self, verdicts: str, failure: Mapping[str, Any], person: str, said: Said) -> bool:
+        """Record a decision; gives False where it is what the person said last, so that a form sent twice is one.
+
+        Args:
+            verdicts: the table that the document failed in.
+            failure: doc_id, rule, value and threshold.
+            person: who decides.
+            said: what; `undone` takes the last decision back.
+        """
+        with self._lock:
+            self._refresh()
+            document = (verdicts, failure["rule"], failure["doc_id"])
+            last = self._said.get(document, {}).get(person)
+            if last == said or (last is None and said.decision == UNDONE):
+                return False
+            row = {**failure, **said._asdict()}
+            record(self._catalogue, self._dataset, {"verdicts": verdicts, "decisions": [row]}, person)
+            table = load_table(self._catalogue, f"{self._dataset}.{REVIEWS.name}")
+            head = table.current_snapshot() if table is not None else None
+            if head is not None and head.parent_snapshot_id == self._snapshot:
+                self._snapshot = head.snapshot_id
+                _decide(self._said, document, person, said)
+            return True
+
+    def _refresh(self) -> None:
+        table = load_table(self._catalogue, f"{self._dataset}.{REVIEWS.name}")
+        head = table.current_snapshot() if table is not None else None
+        newest = head.snapshot_id if head is not None else None
+        if newest != self._snapshot:
+            self._said, self._snapshot = _by_document(self._catalogue, self._dataset), newest
 
 
 def precisions(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> list[Precision]:

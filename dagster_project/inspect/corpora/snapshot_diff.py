@@ -165,6 +165,20 @@ def _as_of(table: IcebergTable, moment: int) -> tuple[int | None, bool]:
     return found, snapshot is not None
 
 
+def state_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> tuple[str, Diff]:
+    """Compare two states as what they are: `corpus` or `dataset`, and what differs.
+
+    Raises:
+        CommandError: one is neither, or they are not both the same.
+    """
+    kind = "corpus" if any("members" in state.snapshots for state in (first, second)) else "dataset"
+    main = "documents" if kind == "dataset" else "members"
+    for state in (first, second):
+        if main not in state.snapshots:
+            raise CommandError(f"{state.text}: has no table {main}, so it is no {kind} (at that time)")
+    return kind, (corpus_diff if kind == "corpus" else dataset_diff)(catalogue, first, second)
+
+
 def dataset_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff:
     """Compare the documents and verdicts of two states of a dataset, or of two datasets."""
     documents = [_read(catalogue, state, "documents", ("doc_id", "repository", "path")) for state in (first, second)]

@@ -21,6 +21,8 @@ from difflib import SequenceMatcher
 _SENTENCE_END = re.compile(r"(?<=[.!?;:])\s+")
 _MOST_PIECES = 2000
 _EXACT_PIECES = 5000
+_WORD = re.compile(r"\w+|\W")
+_MOST_WORDS = 400
 GAP = "~"
 
 
@@ -99,6 +101,20 @@ def cut_pieces(text: str, column_width: int) -> list[str]:
     for line in text.split("\n"):
         pieces += [line] if len(line) <= column_width else _SENTENCE_END.split(line)
     return pieces
+
+
+def changed_spans(left: str, right: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Where two pieces differ, as (start, end) of characters in each, by whole words; all of a long one."""
+    words = [list(_WORD.finditer(piece)) for piece in (left, right)]
+    if max(map(len, words)) > _MOST_WORDS:
+        return [(0, len(left))], [(0, len(right))]
+    found: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+    one, other = ([word[0] for word in some] for some in words)
+    for tag, *edges in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        for spans, own, (first, last) in zip(found, words, (edges[:2], edges[2:]), strict=True):
+            if tag != "equal" and first < last:
+                spans.append((own[first].start(), own[last - 1].end()))
+    return found
 
 
 def printable(piece: str) -> str:

@@ -33,6 +33,7 @@ class CorpusFacts:
         verdicts: by dataset, the table of the verdicts that its members were chosen by.
         semantic: least cosine at which documents go that mean the same; None without the level semantic.
         vectors: by dataset, the table of the vectors that it compares by.
+        keep_first: by what it is decided which of two duplicates is kept, the most important first.
         shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
         decontaminated: whether what goes on of these is in the table `decontaminated`.
     """
@@ -45,6 +46,7 @@ class CorpusFacts:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     semantic: float | None = None
     vectors: Mapping[str, str] = field(default_factory=dict)
+    keep_first: tuple[str, ...] = ()
     shaped: bool = False
     decontaminated: bool = False
 
@@ -114,6 +116,7 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
         semantic=newest("semantic_removals")[0]["threshold"] if f"{name}.semantic_removals" in read else None,
         vectors={t.split(".")[0]: t for t in newest("semantic_cells")[1] if t.split(".")[1].startswith("vectors_")},
+        keep_first=tuple(chosen.get("keep_first", ())),
         shaped=f"{name}.shaped" in {*after, *(newest("decontaminated")[1] if searched else ())},
         decontaminated=searched,
     )

@@ -46,7 +46,7 @@ def test_components_are_those_of_all_links_together(increments: list[list[tuple[
     types = (pa.int32(), pa.float64(), pa.string(), pa.string(), pa.int32())
     table = pa.table({name: pa.array([r[n] for r in rows], types[n]) for n, name in enumerate(columns)})
     expected = sorted(len(group) for group in _components(edges).values())
-    assert sorted(component_sizes(table).get(0.8, [])) == expected
+    assert sorted(component_sizes(table).get(0.8, {}).values()) == expected
 
 
 def test_a_table_of_an_earlier_version_is_told_in_one_line(tmp_path: Path) -> None:

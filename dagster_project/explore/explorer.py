@@ -49,6 +49,7 @@ class Explorer:
         folder: Path,
         texts_are_shown: Callable[[str], bool],
         reader: Callable[[str], MayRead | None] = lambda principal: None,
+        patience: float = 1.0,
     ) -> None:
         """Read a lake.
 
@@ -57,11 +58,13 @@ class Explorer:
             folder: where indexes are kept; they may be deleted at any time.
             texts_are_shown: whether the declaration of a dataset says so.
             reader: gives the test of which tables a principal may read; None for all.
+            patience: how many times as long as usual a page waits for an answer before it shows what there is.
         """
         self.catalogue = catalogue
         self._folder = folder
         self._texts_are_shown = texts_are_shown
         self._reader = reader
+        self.patience = patience
         self._indexes = RecentlyUsed[tuple[str, Version], RowIndex](_INDEXES_AT_HAND)
         self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
@@ -132,7 +135,7 @@ class Explorer:
         whole = (compute.__qualname__, *key)
         running: Future[Answer] = self._answers.find(whole, lambda: self._threads.submit(compute, self.catalogue, *key))
         try:
-            return running.result(wait_seconds)
+            return running.result(wait_seconds * self.patience)
         except TimeoutError:
             return None
         except Exception:

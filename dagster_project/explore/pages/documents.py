@@ -39,7 +39,7 @@ def documents(request: Request) -> Response:
     explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
     explorer.reads(principal, dataset)
     index = explorer.index(dataset, query.get("at"))
-    whole = index.wait(_WAIT_SECONDS)
+    whole = index.wait(_WAIT_SECONDS * explorer.patience)
     shown: dict[str, Any] = {
         "dataset": dataset, "at": str(index.version), "total": index.total, "whole": whole, "progress": index.progress,
         "hidden": explorer.hides_text(dataset), "numeric": index.numeric, "facets": FACETS,

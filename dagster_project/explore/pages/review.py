@@ -141,7 +141,7 @@ def _queue(request: Request, query: Mapping[str, str]) -> _Queue:
     explorer, person, dataset = explorer_of(request), principal_of(request), request.path_params["dataset"]
     explorer.reads(person, dataset)
     index = explorer.index(dataset, query.get("at"))
-    if not index.wait(_WAIT_SECONDS):
+    if not index.wait(_WAIT_SECONDS * explorer.patience):
         raise CommandError(f"{dataset}: its rows are still being read ({index.progress:.0%}); open this again soon")
     if query.get("q"):
         raise CommandError("a search has no queue: it stops at its first hits; take the words out")

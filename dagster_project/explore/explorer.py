@@ -46,6 +46,7 @@ class Explorer:
         folder: Path,
         texts_are_shown: Callable[[str], bool],
         reader: Callable[[str], MayRead | None] = lambda principal: None,
+        wait_seconds: float = 0.7,
     ) -> None:
         """Read a lake.
 
@@ -54,11 +55,13 @@ class Explorer:
             folder: where indexes are kept; they may be deleted at any time.
             texts_are_shown: whether the declaration of a dataset says so.
             reader: gives the test of which tables a principal may read; None for all.
+            wait_seconds: for answers that take longer, after which a page shows what there is.
         """
         self.catalogue = catalogue
         self._folder = folder
         self._texts_are_shown = texts_are_shown
         self._reader = reader
+        self._wait_seconds = wait_seconds
         self._indexes = RecentlyUsed[tuple[str, Version], RowIndex](_INDEXES_AT_HAND)
         self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
@@ -115,13 +118,13 @@ class Explorer:
             self._hidden[dataset] = said, time.monotonic() + _DECLARED_SECONDS
         return said
 
-    def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.7) -> Answer | None:
+    def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.0) -> Answer | None:
         """An answer that takes longer than a page may, computed once in a thread and kept; None while it is computed.
 
         Args:
             compute: called with the catalogue and the key.
             key: what the answer depends on, snapshots included.
-            wait_seconds: after which the page shows what there is.
+            wait_seconds: at least.
 
         Raises:
             Exception: what `compute` raised; the next call computes it anew.
@@ -129,7 +132,7 @@ class Explorer:
         whole = (compute.__qualname__, *key)
         running: Future[Answer] = self._answers.find(whole, lambda: self._threads.submit(compute, self.catalogue, *key))
         try:
-            return running.result(wait_seconds)
+            return running.result(max(wait_seconds, self._wait_seconds))
         except TimeoutError:
             return None
         except Exception:

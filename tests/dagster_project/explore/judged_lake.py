@@ -101,5 +101,6 @@ def make(catalogue: Catalog, rows: Rows, dataset: str = "notes", increment: int 
 
 def pages(catalogue: Catalog, folder: Path, shown: Callable[[str], bool] = lambda dataset: True) -> TestClient:
     """The pages of a lake, as `ann`; another person is whom the token names."""
-    app = make_app(Explorer(catalogue, folder / "explore", shown), frozenset({"testserver"}), lambda token: token)
+    explorer = Explorer(catalogue, folder / "explore", shown, wait_seconds=60.0)
+    app = make_app(explorer, frozenset({"testserver"}), lambda token: token)
     return TestClient(app, headers={"Authorization": "Bearer ann"}, follow_redirects=False)  # type: ignore[arg-type]

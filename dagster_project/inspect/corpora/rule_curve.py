@@ -79,7 +79,8 @@ class RuleCurve:
 
     def edges(self, bins: int) -> npt.NDArray[np.float64]:
         """(bins + 1) values from the .5% to the 99.5% quantile, and around the rule's own threshold."""
-        low, high = np.quantile(self.values, (0.005, 0.995)) if len(self.values) else (0.0, 1.0)
+        last = len(self.values) - 1
+        low, high = (float(self.values[int(share * last)]) for share in (0.005, 0.995)) if last >= 0 else (0.0, 1.0)
         own = self.rule.threshold or 0.0
         low, high = min(low, own), max(high, own)
         high = high if high > low else low + 1

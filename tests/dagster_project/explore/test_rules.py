@@ -31,7 +31,9 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
 @pytest.fixture(scope="module")
 def client(catalogue: Catalog, tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     """Its pages."""
-    return pages(catalogue, tmp_path_factory.mktemp("pages"))
+    made = pages(catalogue, tmp_path_factory.mktemp("pages"))
+    assert made.get("/datasets/notes/facets").status_code == 200, "which waits for the index"
+    return made
 
 
 def fails_others(row: dict[str, object], but: str) -> bool:
@@ -102,7 +104,9 @@ def test_pages_of_rules_show_texts_as_they_are(client: TestClient) -> None:
 
 def test_texts_that_are_hidden_are_not_shown(catalogue: Catalog, tmp_path: Path) -> None:
     """Paths and values stay."""
-    page = pages(catalogue, tmp_path, lambda dataset: False).get("/datasets/notes/rules/too_many_digits").text
+    client = pages(catalogue, tmp_path, lambda dataset: False)
+    client.get("/datasets/notes/facets")
+    page = client.get("/datasets/notes/rules/too_many_digits").text
     assert "texts are not shown" in page and "text 1" not in page and ".txt" in page
 
 

@@ -32,6 +32,7 @@ class CorpusFacts:
         applied: the threshold at which documents are removed, by kind; None without the level near.
         verdicts: by dataset, the table of the verdicts that its members were chosen by.
         shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
+        trimmed: whether what goes on of these is in the table `trimmed`, without passages that others have.
         decontaminated: whether what goes on of these is in the table `decontaminated`.
     """
 
@@ -42,6 +43,7 @@ class CorpusFacts:
     applied: KindThreshold | None
     verdicts: Mapping[str, str] = field(default_factory=dict)
     shaped: bool = False
+    trimmed: bool = False
     decontaminated: bool = False
 
     @property
@@ -98,6 +100,9 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
 
     after = newest("tokens" if "tokens" in tables else "ordered")[1]
     searched = f"{name}.decontaminated" in after
+    after |= newest("decontaminated")[1] if searched else set()
+    cut = f"{name}.trimmed" in after
+    after |= newest("trimmed")[1] if cut else set()
     survivors, read = newest("survivors")
     chosen, members_read = newest("members")
     compared = newest("pairs")[0].get("thresholds")
@@ -108,6 +113,7 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         compared=KindThresholds.model_validate(compared) if compared is not None else None,
         applied=KindThreshold.model_validate(survivors["threshold"]) if f"{name}.removals" in read else None,
         verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
-        shaped=f"{name}.shaped" in {*after, *(newest("decontaminated")[1] if searched else ())},
+        shaped=f"{name}.shaped" in after,
+        trimmed=cut,
         decontaminated=searched,
     )

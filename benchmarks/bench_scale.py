@@ -47,10 +47,10 @@ def measure(size: int, declared: dict[str, Any]) -> dict[str, Any]:
                 sum(one.seconds or 0 for one in places),
                 min((one.step for one in places), default=""),
             )
-    return {"text_bytes": text_bytes, "tables": tables, **_spark_costs()}
+    return {"text_bytes": text_bytes, "tables": tables, **spark_costs()}
 
 
-def _spark_costs() -> dict[str, float]:
+def spark_costs() -> dict[str, float]:
     """Bytes that this process's session shuffled, and the peak memory of the driver's Python and of its JVM."""
     import psutil
     from pyspark.sql import SparkSession

@@ -108,17 +108,21 @@ class DedupLake:
         folder.mkdir(exist_ok=True)
         pq.write_table(rows, folder / f"{name}.parquet")
 
-    def run(self, config: dict[str, dict[str, Any]] | None = None) -> dict[str, float]:
-        """Bring every step up to date; seconds by step."""
+    def run(
+        self, config: dict[str, dict[str, Any]] | None = None, steps: tuple[str, ...] = NEAR_STEPS
+    ) -> dict[str, float]:
+        """Bring every step up to date; seconds by step. All members survive."""
         spent: dict[str, float] = {}
         folder = FolderConfig(folder=str(self.root / "landing"))
         materialize(self.lake, Binding(texts, "bench", {}, folder, driving_table="bench.arrivals"))
-        for name in NEAR_STEPS:
+        for name in steps:
             model = config_model(name).model_validate((config or {}).get(name, {}))
             made = find_step(name, model)
             bound = {parameter: f"bench.{parameter}" for parameter in made.required_inputs}
-            if name in ("vocabulary", "bags"):
+            if "texts" in bound:
                 bound |= {"texts": ("bench.texts",)}  # type: ignore[dict-item]
+            if "survivors" in bound:
+                bound |= {"survivors": "bench.members"}
             started = time.monotonic()
             materialize(self.lake, Binding(made, "bench", bound, model, driving_table="bench.arrivals"))
             spent[name] = time.monotonic() - started

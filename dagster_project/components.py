@@ -176,6 +176,11 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     shape: dict[str, Any] | None = Field(
         None, description="which survivors go on: {drop: [..], downsample: {..}, losses: .., topics: .., lengths: ..}"
     )
+    passages: dict[str, Any] | None = Field(
+        None,
+        description="{} finds spans of 50 words that documents share; {cut: true, min_words: 50, min_left: 200} cuts "
+        "the later ones; none: not looked for",
+    )
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")

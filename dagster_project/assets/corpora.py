@@ -23,6 +23,9 @@ from spark_jobs.clusters.proxy_model import proxy_model
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
+from spark_jobs.dedup.passages.anchors import anchors
+from spark_jobs.dedup.passages.passages import passages
+from spark_jobs.dedup.passages.trimmed import TrimmedConfig, trimmed
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
 from spark_jobs.lake.declare.quarantined import is_quarantine
@@ -60,6 +63,8 @@ class CorpusDeclaration:
         clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), by which each survivor is in a cluster; None for none.
         cluster_losses: `{model: NAME@VERSION, ..}` (`ClusterLossesConfig`), or `{proxy: {..}, ..}` with the settings of
             a small model of the corpus's own (`ProxyModelConfig`), by which clusters are measured; None for none.
+        passages: `{}` finds spans of 50 words that documents share, `{cut: true, ..}` (`TrimmedConfig`) cuts the later
+            ones; None for neither.
         shape: rules (`ShapeConfig`) by which survivors go on, `{losses: {table: ..}}` among them; None for all.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
@@ -80,6 +85,7 @@ class CorpusDeclaration:
     clusters: Mapping[str, Any] | None = None
     cluster_losses: Mapping[str, Any] | None = None
     shape: Mapping[str, Any] | None = None
+    passages: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -111,7 +117,9 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         return tuple(f"{dataset}.{table}" for dataset in declared.datasets)
 
     order = {"datasets": list(declared.datasets)}
-    going_on = own("survivors" if declared.shape is None else "shaped")
+    shaped = own("survivors" if declared.shape is None else "shaped")
+    repeats = list(_repeated(declared, own, shaped, each("texts")))
+    going_on, cut = (own("trimmed"), {"cut_texts": own("cut_texts")}) if _is_cut(declared) else (shaped, {})
     latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
     evals, search = searched_evals(name, declared.decontaminate)
     kept = own("decontaminated") if evals.labels else going_on
@@ -142,6 +150,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         *deduplication_chain(declared.deduplication, own, each, latest, declared.steps.get("pairs", {})),
         *_clustered(declared, own, each("texts")),
         *_shaped(declared, own),
+        *repeats,
         *searching,
         (
             ordered,
@@ -149,12 +158,13 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             {},
             "code",
         ),
-        (tokenizer, {"survivors": going_on, "texts": each("texts")}, _tokenizer_config(declared), "packing"),
+        (tokenizer, {"survivors": going_on, "texts": each("texts"), **cut}, _tokenizer_config(declared), "packing"),
         (
             tokens,
             {
                 "survivors": kept,
                 "texts": each("texts"),
+                **cut,
                 **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
             },
             {},
@@ -162,7 +172,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         ),
         (
             token_statistics,
-            {"tokens": own("tokens"), "texts": each("texts"), "tokenizer": own("tokenizer")},
+            {"tokens": own("tokens"), "texts": each("texts"), "tokenizer": own("tokenizer"), **cut},
             {},
             "packing",
         ),
@@ -256,6 +266,34 @@ def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[
         )
     yield shape_histogram, read, {}, "clusters"
     yield shape, {**read, **measured, "shape_histogram": own("shape_histogram")}, rules, "clusters"
+
+
+def _repeated(
+    declared: CorpusDeclaration, own: Callable[[str], str], survivors: str, texts: tuple[str, ...]
+) -> Iterator[Link]:
+    """The steps that find passages of several documents, and cut them, where the corpus says so."""
+    if declared.passages is None:
+        return
+    rules = {name: value for name, value in declared.passages.items() if name != "cut"}
+    if rules and not _is_cut(declared):
+        raise DefinitionError(f"corpus {declared.name}: passages: {min(rules)} is of cutting; write cut: true too")
+    read: dict[str, Source] = {"survivors": survivors, "texts": texts}
+    yield anchors, {**read, "members": own("members")}, {}, "dedup"
+    found: dict[str, Source] = {"anchors": own("anchors"), "texts": texts, "revisions": own("revisions")}
+    if not _is_cut(declared):
+        yield passages, found, {}, "dedup"
+    else:
+        config = bind_config(TrimmedConfig, f"corpus {declared.name}: passages", rules)
+        yield passages, found, {"cut_from": config.min_words}, "dedup"
+        yield trimmed, {**read, "passages": own("passages")}, rules, "dedup"
+
+
+def _is_cut(declared: CorpusDeclaration) -> bool:
+    """Whether passages are cut, not only found."""
+    cut = (declared.passages or {}).get("cut", False)
+    if not isinstance(cut, bool):
+        raise DefinitionError(f"corpus {declared.name}: passages: cut is {cut!r}; write true or false")
+    return cut
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:

@@ -121,13 +121,13 @@ class Explorer:
             self._hidden[dataset] = said, time.monotonic() + _DECLARED_SECONDS
         return said
 
-    def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.0) -> Answer | None:
+    def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.7) -> Answer | None:
         """An answer that takes longer than a page may, computed once in a thread and kept; None while it is computed.
 
         Args:
             compute: called with the catalogue and the key.
             key: what the answer depends on, snapshots included.
-            wait_seconds: at least.
+            wait_seconds: after which the page shows what there is.
 
         Raises:
             Exception: what `compute` raised; the next call computes it anew.

@@ -54,7 +54,7 @@ def _removed(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[pa.Table]:
         gone = exact.filter(pc.invert(pc.is_in(exact["doc_id"], value_set=survivors["doc_id"].combine_chunks())))
         yield _with(gone, "exact", pa.repeat(1.0, len(gone)))
     meant = read_columns(catalogue, corpus.own("semantic_removals"), ("doc_id", "witness_doc_id", "similarity"))
-    if meant is not None:
+    if meant is not None and corpus.semantic is not None:
         yield _with(meant, "semantic", meant["similarity"])
     if corpus.applied is None:
         return

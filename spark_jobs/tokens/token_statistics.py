@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.dedup.passages.cut_texts import with_cuts
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
@@ -88,13 +89,15 @@ TOKEN_STATISTICS = Table(
         draw_token_statistics,
     ),
 )
-def token_statistics(tokens: DataFrame, texts: DataFrame, tokenizer: DataFrame) -> DataFrame:
+def token_statistics(
+    tokens: DataFrame, texts: DataFrame, tokenizer: DataFrame, cut_texts: DataFrame | None = None
+) -> DataFrame:
     """Count documents, tokens, characters, bytes, words and used ids; one row is a dataset and language."""
     row = tokenizer.select("vocabulary_size").first()
     if row is None:
         raise InputError("token_statistics: the tokenizer table has no row; materialize tokenizer first")
     keys = ["dataset", "shard", "doc_id"]
-    described = texts.withColumn("language", F.coalesce("language", F.lit(UNKNOWN_LANGUAGE)))
+    described = with_cuts(texts, cut_texts).withColumn("language", F.coalesce("language", F.lit(UNKNOWN_LANGUAGE)))
     lengths = map_rows(described, [*keys, "language"], ["content"], measured, _MEASURED_DDL).to_frame()
     count = functools.partial(count_partition, vocabulary_size=row["vocabulary_size"])
     counted = map_joined(

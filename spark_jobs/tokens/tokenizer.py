@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from spark_jobs.dedup.passages.cut_texts import with_cuts
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
@@ -159,12 +160,15 @@ def refuse_unusable_file(config: TokenizerConfig) -> None:
     tables=(TOKENIZER, TOKENIZER_CERTIFICATE),
     refuse=refuse_unusable_file,
 )
-def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> Output:
+def tokenizer(
+    survivors: DataFrame, texts: DataFrame, config: TokenizerConfig, cut_texts: DataFrame | None = None
+) -> Output:
     """Train the corpus's tokenizer, or take the one in a file; one row is a tokenizer.
 
     The side table holds its certificate, which says what the fast encoder may encode.
     """
-    made = _from_file(survivors, config) if config.file is not None else persist(_trained(survivors, texts, config))
+    read = with_cuts(texts, cut_texts)
+    made = _from_file(survivors, config) if config.file is not None else persist(_trained(survivors, read, config))
     certificates = made.select("file").mapInArrow(_certify, _CERTIFICATE_DDL)
     return Output({TOKENIZER.name: made, TOKENIZER_CERTIFICATE.name: certificates}, persisted=(made,))
 

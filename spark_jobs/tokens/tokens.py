@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from spark_jobs.dedup.passages.cut_texts import with_cuts
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows, ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
@@ -140,6 +141,7 @@ def tokens(
     tokenizer: DataFrame,
     config: TokensConfig,
     tokenizer_certificate: DataFrame | None = None,
+    cut_texts: DataFrame | None = None,
 ) -> Output:
     """Encode the documents that survived; one row is a document's token ids."""
     row = tokenizer.select("file", "sha256", "vocabulary_size").first()
@@ -147,8 +149,10 @@ def tokens(
         raise InputError("tokens: the tokenizer table has no row; materialize tokenizer first")
     certificate = _certificate(tokenizer_certificate, row["file"], row["sha256"], config)
     encoding = Encoding(row["file"], row["vocabulary_size"], certificate, config.batch_characters)
-    documents = texts.select("dataset", "shard", "doc_id", "content").join(
-        survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi"
+    documents = (
+        with_cuts(texts, cut_texts)
+        .select("dataset", "shard", "doc_id", "content")
+        .join(survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi")
     )
     made = ArrowRows(documents, functools.partial(_encode, encoding=encoding), _TOKENS_DDL)
     return Output(

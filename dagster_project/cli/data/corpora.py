@@ -33,6 +33,7 @@ def list_corpora(as_json: bool) -> None:
     for _, declared in declarations(CORPUS):
         name = declared["name"]
         going_on = "survivors" if declared.get("shape") is None else "shaped"
+        going_on = "trimmed" if (declared.get("passages") or {}).get("cut") else going_on
         rows.append(
             {
                 "corpus": name,

@@ -96,7 +96,7 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     repeats = _ids(catalogue, corpus.own("exact_duplicates"))
     # One that survives stands in for the document that it repeats (`dedup.removal.stand_ins`).
     yield "exact_duplicates", repeats.filter(pc.invert(pc.is_in(repeats, value_set=survivors))), False
-    optional = [step for step in ("shaped", "decontaminated") if getattr(corpus, step)]
+    optional = [step for step in ("shaped", "trimmed", "decontaminated") if getattr(corpus, step)]
     for step in ("survivors", *optional, "tokens"):
         if step in corpus.tables:
             yield step, _ids(catalogue, corpus.own(step)), True

@@ -2,7 +2,7 @@
 
     dataset    arrivals, documents, texts, verdicts
     corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
-               survivors, contaminated, ordered, tokens, packed_*
+               survivors, shape, cut_texts, contaminated, ordered, tokens, packed_*
     system     excisions
 
 A step that has not seen the document (it was removed earlier, or the table does not exist yet) has no finding, except
@@ -29,6 +29,12 @@ from dagster_project.inspect.documents.document_lookup import (
 )
 from dagster_project.inspect.documents.duplicate_findings import duplicate_findings
 from dagster_project.inspect.documents.findings import Finding, Witness, missing, named
+from dagster_project.inspect.documents.selection_findings import (
+    cluster_findings,
+    cut_finding,
+    failed_rule,
+    shape_finding,
+)
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find_corpus
 from dagster_project.inspect.lake.run_notices import new_generation, returned
 from spark_jobs.lake.files.lookups import read_rows
@@ -146,10 +152,14 @@ def corpus_findings(
     if not survivors:
         return [*findings, Finding(corpus.own("survivors"), "gone", "it does not go on")], witness
     findings.append(Finding(corpus.own("survivors"), "survivor", "it goes on"))
-    findings += _cluster(catalogue, corpus, of_increment)
+    findings += cluster_findings(catalogue, corpus, of_increment)
     if corpus.shaped:
-        findings.append(_shape(catalogue, corpus, of_increment))
+        findings.append(shape_finding(catalogue, corpus, of_increment))
         if findings[-1].outcome != "stays":
+            return findings, witness
+    if corpus.trimmed:
+        findings.append(cut_finding(catalogue, corpus, of_increment))
+        if findings[-1].outcome not in ("cut", "whole"):
             return findings, witness
     held = _contaminated(catalogue, corpus, of_increment) if corpus.decontaminated else None
     if held is not None and held.outcome == "contaminated":
@@ -264,40 +274,8 @@ def _verdict(catalogue: Catalog, document: FoundDocument) -> Finding:
     failed = rows[0]["failed"]
     if rows[0]["kept"]:
         return Finding(table, "kept", "no rule failed", {"failed": []})
-    said = ", ".join(_rule(one) for one in failed)
+    said = ", ".join(failed_rule(one) for one in failed)
     return Finding(table, "rejected", f"failed {said}", {"failed": failed})
-
-
-def _rule(failed: Mapping[str, Any]) -> str:
-    if failed["value"] is None:
-        return str(failed["rule"])
-    return f"{failed['rule']} ({failed['value']:g}, the bound is {failed['threshold']:g})"
-
-
-def _cluster(catalogue: Catalog, corpus: CorpusFacts, row: And) -> list[Finding]:
-    """Its cluster, with the words that name it."""
-    if "clusters" not in corpus.tables:
-        return []
-    table = corpus.own("clusters")
-    rows = read_rows(catalogue, table, ("coarse", "cluster", "distance"), row)
-    if not rows or rows[0]["cluster"] is None:
-        return [Finding(table, "none", "in no cluster: no word of it weighs anything")] if rows else [missing(table)]
-    own = EqualTo("cluster", rows[0]["cluster"])
-    named = read_rows(catalogue, corpus.own("centroids"), ("cluster", "label"), own)
-    words = f" ({', '.join(named[0]['label'])})" if named else ""
-    where = f"cluster {rows[0]['cluster']}{words} of coarse cluster {rows[0]['coarse']}"
-    return [Finding(table, "clustered", f"in {where}, at a distance of {rows[0]['distance']:.3f}", rows[0])]
-
-
-def _shape(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
-    """Whether the rules of the shape let it go on, and by which ones it is left out."""
-    table = corpus.own("shape")
-    lost = read_rows(catalogue, table, ("failed",), row)
-    if lost:
-        said = ", ".join(_rule(one) for one in lost[0]["failed"])
-        return Finding(table, "left_out", f"left out by {said}", {"failed": lost[0]["failed"]})
-    stays = read_rows(catalogue, corpus.own("shaped"), ("doc_id",), row)
-    return Finding(corpus.own("shaped"), "stays", "it goes on") if stays else missing(table)
 
 
 def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Finding:

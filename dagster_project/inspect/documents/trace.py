@@ -2,7 +2,8 @@
 
     ordinal, position  ->  window: segment      the file by its bounds in the metadata, the row by its index in the file
                        ->  document, token      documents of the corpus increment, by doc_id
-                       ->  bytes of the text    lengths of the tokens before it, known for byte-level tokenizers
+                       ->  bytes of the text    lengths of the tokens before it, known for byte-level tokenizers; what
+                                                the corpus cut of the text
                        ->  bytes of the file    the edits that made the text from the source
 
 A `Tracer` keeps what does not change between two questions about one table: metadata of the tables it reads, the
@@ -22,11 +23,12 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
+from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.found_table import require_table
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.packing.ordinals import OrdinalRun, ordinal_runs, packed_facts, read_window
-from spark_jobs.text.normalization import Edits, source_spans
+from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans
 from spark_jobs.text.text_columns import edits_of
 from spark_jobs.tokens.token_bytes import encoded_bounds, token_byte_lengths
 
@@ -55,7 +57,7 @@ class Traced:
         licence: SPDX.
         document_token: number of the token among the document's own, from 0; for an end of document how many there are.
         token_id: the id.
-        text_start: first byte of the token in the UTF-8 of the text that was encoded (`texts.content`).
+        text_start: first byte of the token in the UTF-8 of the text (`texts.content`), before the corpus cut it.
         text_end: byte after it.
         source_start: first byte of the token in the file; in the record's text, for a record, and in the extracted
             text, where one was extracted. A span that one edit replaced counts as a whole.
@@ -165,8 +167,11 @@ class Tracer:
         if token < 0 or token == len(input_ids):
             end = "end_of_document" if token >= 0 else what
             return Traced(**{**known, "what": end, "document_token": max(token, 0)})
-        edits = self._edits(doc_id, partition)
-        start, end_byte = self._text_bytes(doc_id, partition, input_ids, token, _text_bytes(document, edits))
+        edits, cuts = self._edits(f"{self._facts.dataset}.texts", doc_id, partition), self._cuts(doc_id, own)
+        size = _text_bytes(document, edits)
+        size = size if size is None else size + _growth(cuts)
+        encoded = self._token_bytes(doc_id, own if len(cuts) else partition, input_ids, token, size, bool(len(cuts)))
+        start, end_byte = _before_edits(cuts, *encoded)
         source_start, source_end = self._source_bytes(doc_id, partition, document, edits, start, end_byte)
         return Traced(
             **{
@@ -224,26 +229,36 @@ class Tracer:
         text = str(rows.column("file")[0].as_py())
         return text, token_byte_lengths(text)
 
-    def _edits(self, doc_id: str, partition: BooleanExpression) -> Edits:
-        """The edits that made the text from the source."""
-        edits = read_wide_value(self._catalogue, f"{self._facts.dataset}.texts", "edits", doc_id, partition)
-        return edits_of(edits or [])
+    def _edits(self, table: str, doc_id: str, partition: BooleanExpression) -> Edits:
+        """The edits that made a text."""
+        return edits_of(read_wide_value(self._catalogue, table, "edits", doc_id, partition) or [])
 
-    def _text_bytes(
+    def _cuts(self, doc_id: str, own: BooleanExpression) -> Edits:
+        """What the corpus cut of the text before it was encoded."""
+        return self._edits(f"{self._facts.corpus}.cut_texts", doc_id, own) if self._is_cut else NO_EDITS
+
+    @cached_property
+    def _is_cut(self) -> bool:
+        """Whether texts of the corpus were cut."""
+        return find_corpus(self._catalogue, self._facts.corpus).trimmed
+
+    def _token_bytes(
         self,
         doc_id: str,
         partition: BooleanExpression,
         input_ids: npt.NDArray[np.int32],
         token: int,
         text_bytes: int | None,
+        is_cut: bool,
     ) -> tuple[int, int]:
-        """Bytes of a token in the text: by the lengths of tokens if they add up to the text, else by encoding again."""
+        """Bytes of a token in what was encoded: by lengths of tokens if they add up to it, else by encoding again."""
         file, lengths = self._tokenizer
         if lengths is not None and input_ids.max() < len(lengths):
             ends = np.cumsum(lengths[input_ids])
             if text_bytes is None or ends[-1] == text_bytes:
                 return int(ends[token] - lengths[input_ids[token]]), int(ends[token])
-        text = read_wide_value(self._catalogue, f"{self._facts.dataset}.texts", "content", doc_id, partition)
+        table = f"{self._facts.corpus}.cut_texts" if is_cut else f"{self._facts.dataset}.texts"
+        text = read_wide_value(self._catalogue, table, "content", doc_id, partition)
         starts, stops = encoded_bounds(file, str(text), input_ids)
         return int(starts[token]), int(stops[token])
 
@@ -251,12 +266,8 @@ class Tracer:
         self, doc_id: str, partition: BooleanExpression, document: dict[str, Any], edits: Edits, start: int, end: int
     ) -> tuple[int, int]:
         """Bytes of the file from bytes of the text."""
-        if start == end:
-            starts, ends = source_spans(edits, np.array([start]), np.array([start + 1]))
-            return int(starts[0]), int(starts[0])
-        starts, ends = source_spans(edits, np.array([start]), np.array([end]))
-        found = int(starts[0]), int(ends[0])
-        if document["encoding"] == "utf-8":
+        found = _before_edits(edits, start, end)
+        if document["encoding"] == "utf-8" or start == end:
             return found
         content = read_wide_value(self._catalogue, f"{self._facts.dataset}.documents", "content", doc_id, partition)
         return file_bytes(str(content), document["encoding"], *found)
@@ -285,4 +296,15 @@ def _text_bytes(document: dict[str, Any], edits: Edits) -> int | None:
     """Bytes of the text's UTF-8, from those of the file and what the edits changed; None for other encodings."""
     if document["encoding"] != "utf-8":
         return None
-    return int(document["byte_count"]) + int((edits.replacement_length - (edits.end - edits.start)).sum())
+    return int(document["byte_count"]) + _growth(edits)
+
+
+def _growth(edits: Edits) -> int:
+    """Bytes that edits added to a text."""
+    return int((edits.replacement_length - (edits.end - edits.start)).sum())
+
+
+def _before_edits(edits: Edits, start: int, end: int) -> tuple[int, int]:
+    """Where bytes of a text, or the place between two of them, were before edits."""
+    starts, ends = source_spans(edits, np.array([start]), np.array([max(end, start + 1)]))
+    return int(starts[0]), int(ends[0] if end > start else starts[0])

@@ -35,6 +35,7 @@ class CorpusFacts:
         vectors: by dataset, the table of the vectors that it compares by.
         keep_first: by what it is decided which of two duplicates is kept, the most important first.
         shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
+        trimmed: whether what goes on of these is in the table `trimmed`, without passages that others have.
         decontaminated: whether what goes on of these is in the table `decontaminated`.
     """
 
@@ -48,6 +49,7 @@ class CorpusFacts:
     vectors: Mapping[str, str] = field(default_factory=dict)
     keep_first: tuple[str, ...] = ()
     shaped: bool = False
+    trimmed: bool = False
     decontaminated: bool = False
 
     @property
@@ -104,6 +106,9 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
 
     after = newest("tokens" if "tokens" in tables else "ordered")[1]
     searched = f"{name}.decontaminated" in after
+    after |= newest("decontaminated")[1] if searched else set()
+    cut = f"{name}.trimmed" in after
+    after |= newest("trimmed")[1] if cut else set()
     survivors, read = newest("survivors")
     chosen, members_read = newest("members")
     compared = newest("pairs")[0].get("thresholds")
@@ -117,6 +122,7 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         semantic=newest("semantic_removals")[0]["threshold"] if f"{name}.semantic_removals" in read else None,
         vectors={t.split(".")[0]: t for t in newest("semantic_cells")[1] if t.split(".")[1].startswith("vectors_")},
         keep_first=tuple(chosen.get("keep_first", ())),
-        shaped=f"{name}.shaped" in {*after, *(newest("decontaminated")[1] if searched else ())},
+        shaped=f"{name}.shaped" in after,
+        trimmed=cut,
         decontaminated=searched,
     )

@@ -7,6 +7,7 @@ its own, in turns with gRPC that sends ready-made bytes. Ratios within one run a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from blender_service.order.interleave import build_cycle
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
 from blender_service.tables.packed_table import WindowFacts
+from blender_service.torch import TENSORS, BlendDataset
 from tests.blender_service.order.plain_permutation import resolve_with_numpy
 from tests.blender_service.packed_tables import SCHEMA
 
@@ -196,7 +198,35 @@ def bench_served(given: argparse.Namespace) -> None:
             bench_memory(client, server, blend, small, given.memory_rows)
 
 
-PARTS = {"order": bench_order, "chain": bench_chain, "served": bench_served}
+def bench_lake(given: argparse.Namespace) -> None:
+    """Print rows per second of datasets that read a server of this machine and the lake itself, in turns, warm."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        warehouse = Path(folder) / "warehouse"
+        warehouse.mkdir()
+        uri = f"sqlite:///{warehouse / 'catalog.db'}?timeout=30"
+        catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=str(warehouse))
+        catalogue.create_namespace("bench")
+        make_table(catalogue, f"bench.packed_a_{WINDOW_TOKENS}", given.rows)
+        with launch("blender", str(warehouse)) as server, connect(server.address) as client:
+            blend = client.create_blend([SourceSpec(f"bench.packed_a_{WINDOW_TOKENS}", max_epochs=0)]).blend_id
+
+            def read(address: str, tensors: tuple[str, ...]) -> float:
+                batches = iter(BlendDataset(address, blend, 64, tensors=tensors))
+                next(batches)
+                started = time.perf_counter()
+                for _ in zip(range(given.messages), batches, strict=False):
+                    pass
+                return given.messages * 64 / (time.perf_counter() - started)
+
+            for label, tensors in {"input_ids": ("input_ids",), "all tensors": TENSORS}.items():
+                speeds = np.array([[read(address, tensors) for address in ("lake:", server.address)] for _ in range(6)])
+                lake, served = np.median(speeds[1:], axis=0)
+                print(
+                    f"{f'rows/s, {label}':32} lake: {lake:9,.0f}   server {served:9,.0f}   ratio {lake / served:5.2f}"
+                )
+
+
+PARTS = {"lake": bench_lake, "order": bench_order, "chain": bench_chain, "served": bench_served}
 
 
 def main() -> None:

@@ -37,10 +37,10 @@ from blender_service.blend.definition_messages import (
     update_request,
 )
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
-from blender_service.client.channel import DEFAULT_IDENTITY, Identity, open_channel
+from blender_service.client.channel import DEFAULT_IDENTITY, LAKE, Identity, open_channel
 from blender_service.client.retry import Backoff
 from blender_service.client.row_stream import RowStream
-from blender_service.exceptions import InvalidReadError, UnauthenticatedError
+from blender_service.exceptions import InvalidReadError, ServerUnavailableError, UnauthenticatedError
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.status import error_of
@@ -81,7 +81,8 @@ class BlenderClient:
         """Prepare to talk; the connection is made when it is needed.
 
         Args:
-            address: host:port, or several replicas as a gRPC target.
+            address: host:port, or several replicas as a gRPC target; `lake:` reads the lake of PyIceberg's settings,
+                or of the current directory, in this process.
             identity: who the client is; without one it sends the token of `HEADRACE_TOKEN`, if that is set.
             timeout_seconds: longest wait for the answer of a call.
             retry_seconds: how long to go on trying to reach a server that does not answer.
@@ -90,7 +91,11 @@ class BlenderClient:
 
         Raises:
             UnauthenticatedError: a file of the identity cannot be read.
+            CatalogueError: the address is `lake:`, and the lake cannot be opened.
+            InvalidReadError: the address is `lake:`, and the identity or `silence_seconds` are given.
         """
+        if address == LAKE and silence_seconds != SILENCE_SECONDS:
+            raise InvalidReadError("lake: silence_seconds is for a server, which may fall silent; leave it out")
         self.address = address
         self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
@@ -296,7 +301,10 @@ class BlenderClient:
                 if cast(grpc.Call, rpc_error).code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                     self._renew()
                 backoff.wait(error_of(rpc_error, self.address))
-            except UnauthenticatedError as error:  # the file of the token could not be read
+            except (
+                UnauthenticatedError,
+                ServerUnavailableError,
+            ) as error:  # the token's file, or the lake
                 backoff.wait(error)
 
     def _renew(self) -> None:

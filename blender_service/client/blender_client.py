@@ -36,7 +36,7 @@ from blender_service.blend.definition_messages import (
     description_of,
     update_request,
 )
-from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, TextSpec, UpdateSpec
 from blender_service.client.channel import DEFAULT_IDENTITY, LAKE, Identity, open_channel
 from blender_service.client.retry import Backoff
 from blender_service.client.row_stream import RowStream
@@ -119,6 +119,7 @@ class BlenderClient:
         schedule: Sequence[Stage] = (),
         allow_repeat: bool = False,
         evals: str = "",
+        texts: TextSpec | None = None,
     ) -> Blend:
         """Create a blend, or find the one that is already the same.
 
@@ -131,12 +132,13 @@ class BlenderClient:
             schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
             allow_repeat: whether one table may come under two names, so that its rows repeat.
             evals: digest of the benchmarks that all sources must have been searched for; no demand if empty.
+            texts: how rows are made where the sources are tables of text; None for packed tables.
 
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
         stages = tuple(schedule)
-        spec = BlendSpec(tuple(sources), seed, name, block_rows, group_blocks, stages, allow_repeat, evals)
+        spec = BlendSpec(tuple(sources), seed, name, block_rows, group_blocks, stages, allow_repeat, evals, texts)
         return blend_of(self._call("CreateBlend", create_request(spec)))
 
     def update_blend(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo, IsNull, Or
 from pyiceberg.table import Table
 
 from blender_service.auth.visible_lake import MayCreate, MayRead, VisibleBlends, visible_catalogue
@@ -48,8 +49,11 @@ from blender_service.tables.packed_table import (
 )
 from blender_service.tables.parquet_to_block import has_page_checksums
 from blender_service.tables.table_watch import TableWatch
+from blender_service.tables.text_packing import TextRule
+from blender_service.tables.text_table import Documents, TextRows, text_files
 
 DEFAULT_PAGE_SIZE: Final = 100
+EXCISIONS: Final = "system.excisions"  # documents that are out of one table, or of all
 MAX_PAGE_SIZE: Final = 1000
 BLENDS_AT_HAND: Final = 128
 BLENDS_SHOWN: Final = 16_384  # of which it is known which tables they read, some 12 MB
@@ -82,6 +86,7 @@ class _Shared:
     of `indexing`, so that streams that begin at once index it once. `tables_of` serves namespace rules.
     """
 
+    catalogue: Catalog
     cache: BlockCache
     watch: TableWatch
     fetcher: BlockFetcher = field(default_factory=BlockFetcher)
@@ -91,6 +96,7 @@ class _Shared:
     )
     runs: KnownRuns = field(default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs)))
     indexing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(64)))
+    texts: RecentlyUsed[str, TextRows] = field(default_factory=lambda: RecentlyUsed(BLENDS_AT_HAND))
     tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))
 
 
@@ -115,7 +121,7 @@ class Blender:
         """
         self._catalogue = catalogue
         self._store = store or open_store(catalogue)
-        self._shared = shared or _Shared(BlockCache(cache_bytes), TableWatch(catalogue))
+        self._shared = shared or _Shared(catalogue, BlockCache(cache_bytes), TableWatch(catalogue))
         self._may_create: MayCreate = lambda table: True
         self.cache = self._shared.cache
 
@@ -134,7 +140,7 @@ class Blender:
 
     def create(self, spec: BlendSpec) -> BlendConfig:
         """Create a blend, or find the one that is already the same; see `draft_blend`, `store_drafts`."""
-        config = self._store_all(draft_blend(self._catalogue, spec), spec.name)
+        config = self._store_all(draft_blend(self._catalogue, spec, self._store.objects), spec.name)
         logger.info("created blend %s of %d sources", config.blend_id, len(config.sources))
         return config
 
@@ -170,7 +176,7 @@ class Blender:
     def draft(self, spec: BlendSpec | UpdateSpec) -> Draft:
         """Check a request and give the blend that it would make; nothing is pinned or stored."""
         if isinstance(spec, BlendSpec):
-            return draft_blend(self._catalogue, spec)[-1]
+            return draft_blend(self._catalogue, spec, self._store.objects)[-1]
         return draft_update(self._catalogue, self._store, spec)[-1]
 
     def bind(self, name: str, blend_id: str) -> None:
@@ -297,6 +303,8 @@ class Blender:
         watch = self._shared.watch
         generation = watch.generation
         tables = {pin.table: load_table(self._catalogue, pin.table) for _, pin in sources.values()}
+        if config.texts is not None:
+            tables[EXCISIONS] = load_table(self._shared.catalogue, EXCISIONS)
         readers = {index: self._reader(name, pin, config, tables[pin.table]) for index, (name, pin) in sources.items()}
         follower = watch.follow({name: table for name, table in tables.items() if table is not None})
 
@@ -308,9 +316,10 @@ class Blender:
                 return None
             generation = watch.generation
             found = {}
+            excised = tables.get(EXCISIONS) is not None and watch.table(EXCISIONS) is not tables[EXCISIONS]
             for index, (name, pin) in sources.items():
                 table = watch.table(pin.table)
-                if table is not tables[pin.table]:
+                if excised or table is not tables[pin.table]:
                     reader = self._reader(name, pin, config, table)
                     if _runs_of(reader) != _runs_of(readers[index]):
                         found[index] = reader
@@ -335,6 +344,8 @@ class Blender:
 
     def _packed_rows(self, name: str, pin: Pin, config: BlendConfig, table: Table | None) -> BlockReader | None:
         """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
+        if config.texts is not None:
+            return self._text_rows(name, pin, config, config.texts, table)
         snapshot = served_snapshot(table, name, pin, config.window)
         if snapshot is None or table is None:
             return None
@@ -356,6 +367,25 @@ class Blender:
                 name, pin.table,
             )  # fmt: skip
         return BlockReader(packed, config.block_rows, self.cache)
+
+    def _text_rows(
+        self, name: str, pin: Pin, config: BlendConfig, rule: TextRule, table: Table | None
+    ) -> BlockReader | None:
+        """Open a table of text at the pinned snapshot."""
+        snapshot = served_snapshot(table, name, pin, None)
+        if table is None or snapshot is None:
+            return None
+        key = f"{pin} {rule!r} {config.window!r}"
+        with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
+            rows = self._shared.texts.get(key)
+            if rows is None:
+                documents = Documents(pin.table, text_files(table, pin.table, snapshot), table.io, rule)
+                rows = TextRows(pin.table, snapshot.snapshot_id, documents, config.window, rule, self._store.objects)
+                self._shared.texts.put(key, rows)
+        listed = load_table(self._shared.catalogue, EXCISIONS)  # whatever the caller may read
+        chosen = Or(IsNull("table"), EqualTo("table", pin.table))
+        excised = [] if listed is None else listed.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
+        return BlockReader(rows.table(table.io, excised), config.block_rows, self.cache)
 
     def _index_sources(self, config: BlendConfig) -> None:
         """Open the tables of a new blend, so that warnings about them come when it is created."""

@@ -23,7 +23,15 @@ from blender_service.blend.lake_sources import (
     pin_snapshot,
     wanted_of,
 )
-from blender_service.blend.requests import DEFAULT_BLOCK_ROWS, TEXT_BLOCK_ROWS, BlendSpec, Stage, UpdateSpec
+from blender_service.blend.requests import (
+    DEFAULT_BLOCK_ROWS,
+    DEFAULT_GROUP_BLOCKS,
+    TEXT_BLOCK_ROWS,
+    TEXT_GROUP_BLOCKS,
+    BlendSpec,
+    Stage,
+    UpdateSpec,
+)
 from blender_service.blend.store import BlendStore, ObjectStore, open_store
 from blender_service.blend.text_sources import TextSources, open_text_sources
 from blender_service.blend.validation import (
@@ -70,7 +78,9 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
     if spec.texts is not None:
         texts = open_text_sources(catalogue, spec.texts, objects or open_store(catalogue).objects, findings)
     lake = texts or LakeSources(catalogue)
-    block_rows = TEXT_BLOCK_ROWS if texts and spec.block_rows == DEFAULT_BLOCK_ROWS else spec.block_rows
+    block_rows, group_blocks = spec.block_rows, spec.group_blocks
+    if texts and (block_rows, group_blocks) == (DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS):
+        block_rows, group_blocks = TEXT_BLOCK_ROWS, TEXT_GROUP_BLOCKS
     wanted = wanted_of(spec)
     found = _find_all(lake, wanted, findings)
     _check_windows(wanted, found, None, findings)
@@ -83,7 +93,7 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
         order_version=1,
         seed=str(spec.seed),
         block_rows=block_rows,
-        group_blocks=spec.group_blocks,
+        group_blocks=group_blocks,
         window=found[wanted[0].name].window,
         sources=_sources(wanted, found, weights),
         texts=texts.rule if texts else None,

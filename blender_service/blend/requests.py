@@ -7,7 +7,8 @@ from typing import Literal
 
 DEFAULT_BLOCK_ROWS = 2048
 DEFAULT_GROUP_BLOCKS = 16
-TEXT_BLOCK_ROWS = 64  # of a text blend: a first row waits until the blocks of a group are tokenized
+TEXT_BLOCK_ROWS = 512  # of a text blend: a first row waits until the blocks of a group are tokenized
+TEXT_GROUP_BLOCKS = 4
 
 OnExhausted = Literal["END", "CONTINUE"]
 

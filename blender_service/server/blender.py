@@ -6,9 +6,7 @@ The sources of a blend are checked against the lake at every read. Replicas shar
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -32,15 +30,14 @@ from blender_service.exceptions import (
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Pin
-from blender_service.recently_used import RecentlyUsed
 from blender_service.rows.blend_reader import BlendReader, Readers
+from blender_service.server.shared_caches import OpenedBlend, SharedCaches
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
-from blender_service.tables.block_reader import BlockFetcher, BlockReader
+from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.live_table import LiveRows
 from blender_service.tables.packed_table import (
     EVALS,
     EXCISED,
-    KnownRuns,
     OrdinalRun,
     PackedTable,
     index_snapshot,
@@ -55,9 +52,6 @@ from blender_service.tables.text_table import Documents, TextRows, text_files
 DEFAULT_PAGE_SIZE: Final = 100
 EXCISIONS: Final = "system.excisions"  # documents that are out of one table, or of all
 MAX_PAGE_SIZE: Final = 1000
-BLENDS_AT_HAND: Final = 128
-BLENDS_SHOWN: Final = 16_384  # of which it is known which tables they read, some 12 MB
-FILES_AT_HAND: Final = 200_000  # of packed tables at a snapshot, some 60 MB
 
 logger = logging.getLogger(__name__)
 
@@ -69,37 +63,6 @@ class Page(NamedTuple):
     next_token: str
 
 
-class _Opened(NamedTuple):
-    """A blend that was resolved; it never changes."""
-
-    config: BlendConfig
-    head: Head
-    order: BlendOrder
-
-
-@dataclass
-class _Shared:
-    """Caches of one lake. What they hold is the same for every caller who may see it, so all views share them.
-
-    Each keeps what was used last, and finds the rest again in the lake: a stream holds what it reads itself. `indices`
-    are keyed by a table's UUID and the pinned snapshot or `live`, `runs` by manifest. A table is indexed under its lock
-    of `indexing`, so that streams that begin at once index it once. `tables_of` serves namespace rules.
-    """
-
-    catalogue: Catalog
-    cache: BlockCache
-    watch: TableWatch
-    fetcher: BlockFetcher = field(default_factory=BlockFetcher)
-    opened: RecentlyUsed[str, _Opened] = field(default_factory=lambda: RecentlyUsed(BLENDS_AT_HAND))
-    indices: RecentlyUsed[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(
-        default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda index: 1 + len(index[1]))
-    )
-    runs: KnownRuns = field(default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs)))
-    indexing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(64)))
-    texts: RecentlyUsed[str, TextRows] = field(default_factory=lambda: RecentlyUsed(BLENDS_AT_HAND))
-    tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))
-
-
 class Blender:
     """Creates, lists and opens the blends of one lake; used by the commands and by the server."""
 
@@ -109,7 +72,7 @@ class Blender:
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         *,
         store: BlendStore | None = None,
-        shared: _Shared | None = None,
+        shared: SharedCaches | None = None,
     ) -> None:
         """Serve the blends of a catalogue's warehouse.
 
@@ -121,7 +84,7 @@ class Blender:
         """
         self._catalogue = catalogue
         self._store = store or open_store(catalogue)
-        self._shared = shared or _Shared(catalogue, BlockCache(cache_bytes), TableWatch(catalogue))
+        self._shared = shared or SharedCaches(catalogue, BlockCache(cache_bytes), TableWatch(catalogue))
         self._may_create: MayCreate = lambda table: True
         self.cache = self._shared.cache
 
@@ -392,7 +355,7 @@ class Blender:
         for source in config.sources:
             self._packed_rows(source.name, source.pin, config, load_table(self._catalogue, source.table))
 
-    def _open(self, blend_id: str) -> _Opened:
+    def _open(self, blend_id: str) -> OpenedBlend:
         """Resolve a blend, and keep those used last; a blend never changes."""
         if not self._store.shows(blend_id):
             raise not_found(blend_id)
@@ -400,7 +363,7 @@ class Blender:
         if opened is None:
             config = self._store.get(blend_id)
             head = self._store.head(config)
-            opened = _Opened(config, head, config.order(head))
+            opened = OpenedBlend(config, head, config.order(head))
             self._warn_small_cache(config)
             self._shared.opened.put(blend_id, opened)
         return opened

@@ -26,6 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import PackedTableError
+from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block import Block, Segments
 from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowFacts
 from blender_service.tables.parquet_to_block import FAULTS, unreadable
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BATCH_CHARACTERS: Final = 1 << 20  # encoded at once; the library needs about 115 bytes of memory a byte
+GROUP_BYTES: Final = 256 << 20  # of the row groups read last: neighbouring blocks lie in one
 PACKED_DOCUMENTS: Final = 1 << 18  # of which rows are counted at once
 
 
@@ -118,6 +120,7 @@ class Documents:
         self._where = f"table {identifier}"
         self._files, self._io, self._rule = files, file_io, rule
         self._starts = np.concatenate([[0], np.cumsum([file.documents for file in files])]).astype(np.int64)
+        self._groups = RecentlyUsed[tuple[str, int], pa.Table](GROUP_BYTES, weigh=lambda rows: int(rows.nbytes))
 
     @property
     def count(self) -> int:
@@ -143,15 +146,14 @@ class Documents:
 
     def _parts_of(self, index: int, first: int, last: int) -> Iterator[tuple[int, pa.Table]]:
         path, number = self._files[index].path, int(self._starts[index])
-        columns = [self._rule.doc_id, self._rule.text]
         try:
             with self._io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
                 for group in range(file.num_row_groups):
                     end = number + file.metadata.row_group(group).num_rows
                     if end > first and number < last:
                         low, high = max(first, number), min(last, end)
-                        rows = file.read_row_group(group, columns, use_threads=False).slice(low - number, high - low)
-                        yield low, _without_nulls(rows, self._rule)
+                        rows = self._groups.find((path, group), functools.partial(self._read_group, file, group))
+                        yield low, rows.slice(low - number, high - low)
                     number = end
         except FileNotFoundError as error:
             raise PackedTableError(f"{self._where}: file {path} is not there; restore it") from error
@@ -160,10 +162,10 @@ class Documents:
         except FAULTS as error:
             raise PackedTableError(f"{self._where}: file {path} cannot be read: {error}; restore it") from error
 
-
-def _without_nulls(rows: pa.Table, rule: TextRule) -> pa.Table:
-    texts = (rows[name].cast(pa.large_string()).fill_null("") for name in (rule.doc_id, rule.text))
-    return pa.table(dict(zip(("doc_id", "text"), texts, strict=True)))
+    def _read_group(self, file: pq.ParquetFile, group: int) -> pa.Table:
+        names = {"doc_id": self._rule.doc_id, "text": self._rule.text}
+        rows = file.read_row_group(group, [*names.values()], use_threads=False)
+        return pa.table({own: rows[name].cast(pa.large_string()).fill_null("") for own, name in names.items()})
 
 
 def text_files(table: Table, identifier: str, snapshot: Snapshot) -> tuple[TextFile, ...]:

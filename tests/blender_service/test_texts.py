@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from blender_service.server.server import RunningServer
 from blender_service.tables.text_table import TextEncoder
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch
+from spark_jobs.tokens.hf_tokenizer import load_encoder
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.rows.test_blend_reader import rows_of
 
@@ -173,6 +175,29 @@ def test_resumes_twice_over_an_epochs_end_under_other_ranks(lake: Catalog, texts
             assert [got[at] for at in sorted(got)] == whole[offset : offset + 9]
     with connect(serve().address) as client:
         assert [row for batch in client.read("t", 0) for row in rows_of(batch)] == whole
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_workers_tokenize_in_turns(
+    lake: Catalog, texts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forked processes that tokenize give the batches of this one, in its order, from any state."""
+    torch_module = pytest.importorskip("blender_service.torch")
+    monkeypatch.chdir(tmp_path)
+    Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1], name="t"))
+    alone = [batch["input_ids"].tolist() for batch in torch_module.BlendDataset("lake:t", batch_rows=6)]
+    dataset = torch_module.BlendDataset("lake:t", batch_rows=6, workers=2)
+    got = [batch["input_ids"].tolist() for _, batch in zip(range(5), dataset, strict=False)]
+    again = torch_module.BlendDataset("lake:t", batch_rows=6, workers=3)
+    again.load_state_dict(dataset.state_dict())
+    assert got + [batch["input_ids"].tolist() for batch in again] == alone
+
+
+def test_ids_are_those_of_the_pipeline(tokenizer: Tokenizer) -> None:
+    """What a corpus's tokens hold of the same documents, and the token that ends each."""
+    ids, starts = TextEncoder(tokenizer.to_str(), END).encode(HOSTILE)
+    expected = [[*one.tolist(), END] for one in load_encoder(tokenizer.to_str()).encode(HOSTILE, 1 << 20)]
+    assert [ids[a:b].tolist() for a, b in pairwise(starts)] == expected
 
 
 def test_lengths_are_measured_once(lake: Catalog, texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

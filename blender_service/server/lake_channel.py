@@ -69,7 +69,7 @@ class LakeChannel:
         self._servicer = BlendServicer(self._lake.blender)
         self._reads: weakref.WeakSet[_Read] = weakref.WeakSet()
 
-    def unary_unary(self, path: str, **_: Any) -> Any:
+    def unary_unary(self, path: str, *_: Any, **__: Any) -> Any:
         """Give a method of the service of blends, or what notes how far a reader has come."""
         name = path.rpartition("/")[2]
         if name == "ReportConsumed":
@@ -81,8 +81,14 @@ class LakeChannel:
 
         return call
 
-    def unary_stream(self, path: str, **_: Any) -> Callable[[rows_pb2.ReadBlendRequest], _Read]:
-        """Give the method that reads rows."""
+    def unary_stream(self, path: str, *_: Any, **__: Any) -> Callable[[rows_pb2.ReadBlendRequest], _Read]:
+        """Give the method that reads rows.
+
+        Raises:
+            InvalidReadError: another method, which is about a server.
+        """
+        if not path.endswith("/ReadBlend"):
+            raise InvalidReadError(f"lake: {path.rpartition('/')[2]} is for a server; name one")
 
         def call(request: rows_pb2.ReadBlendRequest) -> _Read:
             read = _Read(self._lake, request, self._metadata)

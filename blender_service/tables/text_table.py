@@ -241,7 +241,7 @@ class TextRows:
         state = hashlib.sha256("\n".join(sorted(excised)).encode()).hexdigest()[:16]
         run = OrdinalRun(f"{self._place} {self.rule!r} {state}", 0, self.count)
         decode = functools.partial(self._decode, frozenset(excised))
-        return PackedTable(self.identifier, self.window, (run,) if self.count else (), file_io, None, decode)
+        return PackedTable(self.identifier, self.window, (run,) if self.count else (), file_io, decode=decode)
 
     def _measure(self) -> bytes:
         """Encode every document once, and write the lengths."""

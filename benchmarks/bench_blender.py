@@ -7,6 +7,8 @@ its own, in turns with gRPC that sends ready-made bytes. Ratios within one run a
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,15 +20,19 @@ import pyarrow as pa
 from blender_peers import bench_peers
 from blender_streams import bench_against_raw, bench_first_batch, bench_memory, bench_node, launch
 from pyiceberg.catalog import Catalog, load_catalog
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from blender_service.blend.config import BlendConfig, Source
-from blender_service.blend.requests import SourceSpec
+from blender_service.blend.requests import BlendSpec, SourceSpec, TextSpec
 from blender_service.blend.store import HEADS, BlendStore, LocalStore
 from blender_service.client import connect
 from blender_service.order.interleave import build_cycle
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
+from blender_service.server.blender import Blender
+from blender_service.tables import text_table
 from blender_service.tables.packed_table import WindowFacts
+from blender_service.torch import TENSORS, BlendDataset
 from tests.blender_service.order.plain_permutation import resolve_with_numpy
 from tests.blender_service.packed_tables import SCHEMA
 
@@ -196,7 +202,82 @@ def bench_served(given: argparse.Namespace) -> None:
             bench_memory(client, server, blend, small, given.memory_rows)
 
 
-PARTS = {"order": bench_order, "chain": bench_chain, "served": bench_served}
+def bench_lake(given: argparse.Namespace) -> None:
+    """Print rows per second of datasets that read a server of this machine and the lake itself, in turns, warm."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        warehouse = Path(folder) / "warehouse"
+        warehouse.mkdir()
+        uri = f"sqlite:///{warehouse / 'catalog.db'}?timeout=30"
+        catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=str(warehouse))
+        catalogue.create_namespace("bench")
+        make_table(catalogue, f"bench.packed_a_{WINDOW_TOKENS}", given.rows)
+        with launch("blender", str(warehouse)) as server, connect(server.address) as client:
+            blend = client.create_blend([SourceSpec(f"bench.packed_a_{WINDOW_TOKENS}", max_epochs=0)]).blend_id
+
+            def read(address: str, tensors: tuple[str, ...]) -> float:
+                batches = iter(BlendDataset(address, blend, 64, tensors=tensors))
+                next(batches)
+                started = time.perf_counter()
+                for _ in zip(range(given.messages), batches, strict=False):
+                    pass
+                return given.messages * 64 / (time.perf_counter() - started)
+
+            for label, tensors in {"input_ids": ("input_ids",), "all tensors": TENSORS}.items():
+                speeds = np.array([[read(address, tensors) for address in ("lake:", server.address)] for _ in range(6)])
+                lake, served = np.median(speeds[1:], axis=0)
+                print(
+                    f"{f'rows/s, {label}':32} lake: {lake:9,.0f}   server {served:9,.0f}   ratio {lake / served:5.2f}"
+                )
+
+
+def bench_texts(given: argparse.Namespace) -> None:
+    """Print MB/s of text that one core makes rows of, with the tokenizer's own time and without it."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    words = [f"{word}{number}" for number in range(500) for word in ("the", "model", "reads", "rows", "of", "texts")]
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(words, size)) for size in random.zipf(1.5, given.documents).clip(20, 20_000)]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train_from_iterator(texts[:500], trainers.BpeTrainer(vocab_size=8192, show_progress=False))
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{Path(folder) / 'catalog.db'}"
+        catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=folder)
+        catalogue.create_namespace("bench")
+        facts = {"vocabulary_size": [8192], "end_of_document_id": [0], "padding_id": [0]}
+        for name, table in {
+            "texts": pa.table({"doc_id": [str(number) for number in range(len(texts))], "content": texts}),
+            "tokenizer": pa.table({"file": [tokenizer.to_str()], **facts}),
+        }.items():
+            properties = {"write.parquet.row-group-limit": "2000"}
+            catalogue.create_table(f"bench.{name}", table.schema, properties=properties).append(table)
+        encode, spent = text_table.TextEncoder._ids, [0.0]
+
+        def timed(self: text_table.TextEncoder, batch: list[str]) -> object:
+            started = time.thread_time()  # without threads of its own; blocks are made ahead in another thread
+            made = encode(self, batch)
+            spent[0] += time.thread_time() - started
+            return made
+
+        text_table.TextEncoder._ids = timed  # type: ignore[method-assign, assignment]
+        megabytes = sum(len(text.encode()) for text in texts) / 1e6
+        print(f"\n{f'{megabytes:.0f} MB of text, MB/s a core':40} {'without tokenizer':>18} {'with it':>8}")
+        for label, rule in {
+            "a row a document": (1, False),
+            "groups of 256": (256, False),
+        }.items():
+            spec = TextSpec("bench.tokenizer", WINDOW_TOKENS, *rule)
+            config = Blender(catalogue).create(BlendSpec((SourceSpec("bench.texts"),), texts=spec))
+            Blender(catalogue).open(config.blend_id).gather(0, 1)  # compiles
+            reader = Blender(catalogue).open(config.blend_id)
+            rows = config.sources[0].rows or 0
+            spent[0], started = 0.0, time.process_time()
+            for _ in reader.read(0):
+                pass
+            took = time.process_time() - started
+            print(f"{label:40} {megabytes / (took - spent[0]):18.1f} {megabytes / took:8.1f}   {rows} rows")
+
+
+PARTS = {"lake": bench_lake, "texts": bench_texts, "order": bench_order, "chain": bench_chain, "served": bench_served}
 
 
 def main() -> None:
@@ -208,8 +289,16 @@ def main() -> None:
         "--memory-rows", type=int, default=10_000_000, help="rows of the read that memory is watched in"
     )
     parser.add_argument("--peers", help="interpreter that has other loaders, see blender_peers.py")
-    parser.set_defaults(rows=8192, resolved=1 << 20, updates=1000, seeks=1000)
-    small = {"messages": 20, "memory_rows": 1024, "rows": 512, "resolved": 1 << 16, "updates": 20, "seeks": 20}
+    parser.set_defaults(rows=8192, resolved=1 << 20, updates=1000, seeks=1000, documents=8_000)
+    small = {
+        "documents": 500,
+        "messages": 20,
+        "memory_rows": 1024,
+        "rows": 512,
+        "resolved": 1 << 16,
+        "updates": 20,
+        "seeks": 20,
+    }
     given = command.read(parser, **small)
     command.run_parts(PARTS, given.part, given)
 

@@ -4,6 +4,8 @@
     for batch in dataset:
         loss = model(batch["input_ids"], batch["position_ids"], batch["document_ids"], batch["labels"])
 
+Without a server, `BlendDataset("lake:my-blend", batch_rows=64)` reads the lake in this process: the same rows.
+
 Every item is this rank's part of one global step. The state is {blend, offset}, counted in batches handed out: save it
 between steps, load it on any number of ranks. At the end of the blend an incomplete step is left out, so that all ranks
 make the same number of steps.
@@ -19,8 +21,8 @@ A dataset that does not fetch gives one empty batch per step and keeps the same 
 from __future__ import annotations
 
 import functools
-import queue
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -29,19 +31,17 @@ from numpy.typing import NDArray
 
 from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
 from blender_service.client.blender_client import RETRY_SECONDS, SILENCE_SECONDS
-from blender_service.client.channel import DEFAULT_IDENTITY, Identity
+from blender_service.client.channel import DEFAULT_IDENTITY, LAKE, Identity
 from blender_service.client.retry import InputClock
 from blender_service.client.row_stream import Prefetcher
-from blender_service.client.window_layout import WindowLayout
 from blender_service.exceptions import InvalidReadError, StateError
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
-from blender_service.wire.row_batch import RowBatch, concatenate
 
 try:
     import torch
     from torch.nn.attention.flex_attention import BlockMask, create_block_mask
-    from torch.utils.data import IterableDataset, get_worker_info
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "torch":  # torch is installed, but one of its own requirements is not
         raise
@@ -51,31 +51,11 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from None
 
-DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
+from blender_service.torch_batches import DENSE, TENSORS, Batch, Ring, Steps, to_tensors
+
+__all__ = ["DENSE", "TENSORS", "Batch", "BlendDataset", "BlendState", "block_mask", "save_tensors", "to_tensors"]
+
 ENDLESS_STEPS: Final = 1 << 40  # no loop takes as many, and a sum over a million ranks fits into int64
-TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")
-
-
-class Batch(TypedDict, total=False):
-    """The tensors asked for of R rows of L tokens; empty on a rank that does not fetch.
-
-    Attributes:
-        offset: of the first row in the blend, as the server sent it.
-        input_ids: (R, L) int64.
-        labels: (R, L) int64, the next token; -100 at the end of a document and in padding.
-        position_ids: (R, L) int64, from 0 in every document.
-        document_ids: (R, L) int32, number of the document inside its row; -1 in padding.
-        cu_seqlens: (S + 1,) int32, bounds of documents and of padding in the rows laid one after the other.
-        max_seqlen: tokens of the longest of them.
-    """
-
-    offset: int
-    input_ids: torch.Tensor
-    labels: torch.Tensor
-    position_ids: torch.Tensor
-    document_ids: torch.Tensor
-    cu_seqlens: torch.Tensor
-    max_seqlen: int
 
 
 class BlendState(TypedDict):
@@ -102,8 +82,8 @@ class BlendDataset(IterableDataset[Batch]):
     def __init__(  # noqa: PLR0913 (settings of a loader, all but three by name)
         self,
         address: str,
-        blend: str,
-        batch_rows: int,
+        blend: str = "",
+        batch_rows: int = 0,
         *,
         rank: int = 0,
         world_size: int = 1,
@@ -114,6 +94,7 @@ class BlendDataset(IterableDataset[Batch]):
         prefetch_batches: int = 4,
         device: torch.device | str | None = None,
         fetch: bool = True,
+        workers: int = 0,
         wait_seconds: float = LIVE_WAIT_SECONDS,
         identity: Identity = DEFAULT_IDENTITY,
         retry_seconds: float = RETRY_SECONDS,
@@ -122,8 +103,9 @@ class BlendDataset(IterableDataset[Batch]):
         """Look up the blend and check that it has the expected facts.
 
         Args:
-            address: host:port of a server.
-            blend: id, start of an id, or name.
+            address: host:port of a server; or `lake:BLEND` to read the lake of PyIceberg's settings, or of the current
+                directory, in this process.
+            blend: id, start of an id, or name; left out where the address says it.
             batch_rows: rows B of a global step, all ranks together.
             rank: of this process.
             world_size: number of ranks, W.
@@ -134,16 +116,31 @@ class BlendDataset(IterableDataset[Batch]):
             prefetch_batches: batches held ready.
             device: device of the tensors; None leaves them in memory, new ones for every batch.
             fetch: False for a rank that only counts steps, as its peers do.
+            workers: processes that read for this one and take its steps in turns, with `lake:`; torch's start method.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
-            identity: token and certificate, and the name of the training run, which the server registers.
-            retry_seconds: how long to go on trying to reach a server that does not answer.
+            identity: token and certificate, and the name of the training run, which is registered in the lake.
+            retry_seconds: how long to go on trying to reach a server, or a lake, that does not answer.
             silence_seconds: longest wait for a message of an open stream, which is then opened anew.
 
         Raises:
-            InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor.
+            InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor; an option
+                is for a server alone, or for `lake:` alone.
             WindowMismatchError: the blend does not have the expected facts.
         """
         super().__init__()
+        if address.startswith(LAKE) and address != LAKE:
+            if blend:
+                raise InvalidReadError(f"dataset: both {address!r} and {blend!r} name a blend; give one")
+            address, blend = LAKE, address.removeprefix(LAKE)
+        if not blend or batch_rows < 1:
+            raise InvalidReadError(
+                f"dataset: blend is {blend!r} and batch_rows {batch_rows}; name a blend, and the rows of a step"
+            )
+        if workers < 0 or (workers and address != LAKE):
+            raise InvalidReadError(
+                f"dataset: workers is {workers}; give 0 or more to lake:BLEND, and none to a server, which reads ahead"
+            )
+        self._workers = workers
         self._part = Slice(batch_rows, rank, world_size, uneven)
         self._part.check()
         unknown = [name for name in tensors if name not in TENSORS]
@@ -241,7 +238,7 @@ class BlendDataset(IterableDataset[Batch]):
         if get_worker_info() is not None:
             raise InvalidReadError(
                 "dataset: a DataLoader worker would read rows that this process's state does not count; use "
-                "num_workers=0, the dataset prefetches by itself"
+                "num_workers=0, the dataset prefetches by itself; with lake: give the dataset workers"
             )
         if self._ended:
             raise StateError(
@@ -278,17 +275,24 @@ class BlendDataset(IterableDataset[Batch]):
     def _fetched(self, iteration: object) -> Iterator[Batch]:
         """Give this rank's part of each step."""
         self._check_current(iteration)
-        client = self._connect()
-        ring = _Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
-        stream = client.read(
-            self.blend.blend_id,
-            self._offset,
-            part=self._part,
-            expected=self._expected,
-            wait_seconds=self._wait_seconds,
+        ring = Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
+        source: AbstractContextManager[Iterator[Batch]]
+        steps = Steps(
+            self._connect, self.blend, self._offset, self._part, self._expected, self._tensors, self._wait_seconds
         )
-        steps = self._read_steps(stream.ahead(), ring)
-        with Prefetcher(steps, self._prefetch_batches, client.close) as batches:
+        if self._workers:
+            stream = None
+            made: Iterator[Batch] = iter(
+                DataLoader(steps, batch_size=None, num_workers=self._workers, prefetch_factor=self._prefetch_batches)
+            )
+            source = nullcontext(made if ring is None else map(ring.fill, made))
+        else:
+            client = self._connect()
+            stream = steps.open(client, self._offset, self._part)
+            made = steps.tensors_of(stream.ahead(), self._part.rows)
+            made = made if ring is None else map(ring.fill, made)
+            source = Prefetcher(made, self._prefetch_batches, client.close)
+        with source as batches:
             while True:
                 with self._clock.waiting():
                     batch = next(batches, None)
@@ -298,81 +302,10 @@ class BlendDataset(IterableDataset[Batch]):
                     self._ended = True
                     return
                 self._offset += self._part.step_rows
-                stream.consumes(self._offset)
+                if stream is not None:
+                    stream.consumes(self._offset)
                 yield batch
                 self._check_current(iteration)
-
-    def _read_steps(self, stream: Iterator[RowBatch], ring: _Ring | None) -> Iterator[Batch]:
-        """Read this rank's part of each step as tensors."""
-        pieces: list[RowBatch] = []
-        for piece in stream:
-            if piece.end_of_blend:
-                return
-            pieces.append(piece)
-            if sum(held.rows for held in pieces) == self._part.rows:
-                rows = concatenate(pieces)
-                made = to_tensors(rows, self._tensors)
-                yield made if ring is None else ring.fill(made)
-                pieces.clear()
-
-
-class _Ring:
-    """Page-locked buffers that batches pass through on their way to a device.
-
-    A buffer is filled again only after the copy out of it is done. With two more buffers than batches are held ready,
-    one is always free: one is being filled, one is being copied.
-    """
-
-    def __init__(self, device: torch.device, buffers: int) -> None:
-        self._device = device
-        self._left_to_make = buffers
-        self._free: queue.SimpleQueue[tuple[Batch, torch.cuda.Event | None]] = queue.SimpleQueue()
-
-    def fill(self, made: Batch) -> Batch:
-        """Put tensors into a free buffer."""
-        if self._left_to_make:
-            self._left_to_make -= 1
-            return self._pinned(made)
-        buffer, copied = self._free.get()
-        if copied is not None:
-            copied.synchronize()
-        filled = Batch(**made)
-        for name in DENSE:
-            if name in made:
-                filled[name] = buffer[name].copy_(made[name])
-        return filled
-
-    def to_device(self, buffer: Batch) -> Batch:
-        """Begin to copy a buffer to the device, and return it to the ring with the event that ends the copy."""
-        arrived = Batch(**buffer)
-        for name in TENSORS:
-            if name in buffer:
-                arrived[name] = buffer[name].to(self._device, non_blocking=True, copy=True)
-        copied = None
-        if self._device.type == "cuda":
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            copied.record(torch.cuda.current_stream(self._device))
-        self._free.put((buffer, copied))
-        return arrived
-
-    def _pinned(self, batch: Batch) -> Batch:
-        """Give a batch in page-locked memory where the device is CUDA, which copies from it asynchronously."""
-        if self._device.type == "cuda":
-            for name in DENSE:
-                if name in batch:
-                    batch[name] = batch[name].pin_memory()
-        return batch
-
-
-def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
-    """Make a model's inputs of rows."""
-    layout = WindowLayout(batch)
-    made = Batch(offset=batch.offset)
-    for name in tensors:
-        made[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
-    if "cu_seqlens" in tensors:
-        made["max_seqlen"] = layout.max_seqlen
-    return made
 
 
 def block_mask(document_ids: torch.Tensor, block_tokens: int = 128) -> BlockMask:

@@ -251,6 +251,11 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
     evals: Literal["", "required"] = Field(
         "", description="required: all sources must have been searched for the benchmarks that the registry holds"
     )
+    texts: dict[str, Any] | None = Field(
+        None,
+        description="where sources are tables of text: {tokenizer: <corpus>.tokenizer, window_tokens: .., "
+        "group_documents: .., whole: .., text: .., doc_id: ..}",
+    )
     prewarm: dict[str, Any] | None = Field(
         None, description="{servers: [HOST:PORT, ..], offset: .., rows: ..}: makes the asset blends/<name>_prewarmed"
     )

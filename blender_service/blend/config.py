@@ -21,6 +21,7 @@ from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head, Update
 from blender_service.order.segments import Pin, SourceOrder, cut_segments, resolve_segments
 from blender_service.tables.packed_table import WindowFacts
+from blender_service.tables.text_packing import TextRule
 
 ORDER_VERSION: Final = 1
 MAX_SOURCES: Final = 256
@@ -50,6 +51,10 @@ class Source(_Frozen):
     max_epochs: int | None = Field(None, ge=0, lt=1 << 31, description="passes over a pinned source; 0 without end")
     on_exhausted: Literal["END", "CONTINUE"] | None = Field(
         None, description="what happens at the first slot that a pinned source cannot fill"
+    )
+
+    dropped: dict[str, int] | None = Field(
+        None, description="documents of a table of text that no row holds, by the reason; none where all are held"
     )
 
     @model_validator(mode="after")
@@ -85,6 +90,7 @@ class BlendConfig(_Frozen):
     )
     window: WindowFacts
     sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="ascending by name")
+    texts: TextRule | None = Field(None, description="how rows are made of tables of text; none for packed tables")
     evals: str | None = Field(
         None, pattern=r"^[0-9a-f]{64}$", description="benchmarks that all sources were searched for when it was made"
     )

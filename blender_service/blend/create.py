@@ -23,8 +23,17 @@ from blender_service.blend.lake_sources import (
     pin_snapshot,
     wanted_of,
 )
-from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
-from blender_service.blend.store import BlendStore
+from blender_service.blend.requests import (
+    DEFAULT_BLOCK_ROWS,
+    DEFAULT_GROUP_BLOCKS,
+    TEXT_BLOCK_ROWS,
+    TEXT_GROUP_BLOCKS,
+    BlendSpec,
+    Stage,
+    UpdateSpec,
+)
+from blender_service.blend.store import BlendStore, ObjectStore, open_store
+from blender_service.blend.text_sources import TextSources, open_text_sources
 from blender_service.blend.validation import (
     Findings,
     check_blend,
@@ -54,15 +63,24 @@ class Draft(NamedTuple):
     sources: tuple[LakeSource, ...]
 
 
-def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
+def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None = None) -> list[Draft]:
     """Check a new blend and its schedule; give every blend of the chain, the last one last.
+
+    What is measured of a text blend's documents is kept in `objects`, those of the lake if None.
 
     Raises:
         InvalidBlendError: with every mistake of the request.
         UpdateRefusedError: a stage of the schedule would repeat or skip rows.
     """
-    findings, lake = Findings(), LakeSources(catalogue)
+    findings = Findings()
     check_blend(spec, findings)
+    texts: TextSources | None = None
+    if spec.texts is not None:
+        texts = open_text_sources(catalogue, spec.texts, objects or open_store(catalogue).objects, findings)
+    lake = texts or LakeSources(catalogue)
+    block_rows, group_blocks = spec.block_rows, spec.group_blocks
+    if texts and (block_rows, group_blocks) == (DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS):
+        block_rows, group_blocks = TEXT_BLOCK_ROWS, TEXT_GROUP_BLOCKS
     wanted = wanted_of(spec)
     found = _find_all(lake, wanted, findings)
     _check_windows(wanted, found, None, findings)
@@ -74,10 +92,11 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
     config = BlendConfig(
         order_version=1,
         seed=str(spec.seed),
-        block_rows=spec.block_rows,
-        group_blocks=spec.group_blocks,
+        block_rows=block_rows,
+        group_blocks=group_blocks,
         window=found[wanted[0].name].window,
         sources=_sources(wanted, found, weights),
+        texts=texts.rule if texts else None,
         evals=spec.evals or None,
     )
     first = Draft(config, config.resolve(), tuple(found[source.name] for source in config.sources))
@@ -100,7 +119,10 @@ def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> lis
     fields = ["", *schedule_fields(len(spec.stages) - 1)]
     check_stages(spec.stages, fields[: len(spec.stages)], findings)
     first = Draft(parent.model_copy(update={"evals": spec.evals or parent.evals}), store.head(parent), ())
-    drafts = _draft_stages(LakeSources(catalogue), first, spec.stages, fields, spec.allow_repeat, findings)
+    lake = LakeSources(catalogue)
+    if parent.texts is not None:
+        lake = TextSources(catalogue, parent.window, parent.texts, store.objects)
+    drafts = _draft_stages(lake, first, spec.stages, fields, spec.allow_repeat, findings)
     findings.raise_any()
     return drafts[1:]
 
@@ -351,6 +373,7 @@ def _sources(
             live=True if source.live else None,
             max_epochs=None if source.live else source.max_epochs,
             on_exhausted=None if source.live else source.on_exhausted,
+            dropped=found[source.name].dropped,
             **found[source.name].pin._asdict(),
         )
         for source, weight in zip(wanted, weights, strict=True)

@@ -40,11 +40,13 @@ class LakeSource(NamedTuple):
         table: as PyIceberg knows it.
         window: facts of its rows.
         pin: the table and snapshot that a source of a blend is bound to.
+        dropped: documents of a table of text that no row holds, by the reason; None where all are held.
     """
 
     table: Table
     window: WindowFacts
     pin: Pin
+    dropped: dict[str, int] | None = None
 
 
 class LakeSources:

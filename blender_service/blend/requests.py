@@ -7,6 +7,8 @@ from typing import Literal
 
 DEFAULT_BLOCK_ROWS = 2048
 DEFAULT_GROUP_BLOCKS = 16
+TEXT_BLOCK_ROWS = 512  # of a text blend: a first row waits until the blocks of a group are tokenized
+TEXT_GROUP_BLOCKS = 4
 
 OnExhausted = Literal["END", "CONTINUE"]
 
@@ -83,6 +85,28 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class TextSpec:
+    """How the rows of a text blend are made: its sources are tables of text, tokenized when they are read.
+
+    Attributes:
+        tokenizer: table `<corpus>.tokenizer`.
+        window_tokens: length of a row.
+        group_documents: documents, neighbours in their table, that are packed together; 1: each begins a row of its
+            own. What is longer than a row goes on in further rows.
+        whole: never cut a document: one that is longer than a row is left out, and counted.
+        text: column of the text.
+        doc_id: column of the document's id.
+    """
+
+    tokenizer: str
+    window_tokens: int = 2048
+    group_documents: int = 1
+    whole: bool = False
+    text: str = "content"
+    doc_id: str = "doc_id"
+
+
+@dataclass(frozen=True)
 class BlendSpec:
     """A blend to create.
 
@@ -95,6 +119,7 @@ class BlendSpec:
         schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
         allow_repeat: whether one table may come under two names, so that its rows repeat.
         evals: digest of the benchmarks that all sources must have been searched for, 64 hex digits; no demand if empty.
+        texts: how rows are made of tables of text; None for packed tables.
     """
 
     sources: tuple[SourceSpec, ...]
@@ -105,6 +130,7 @@ class BlendSpec:
     schedule: tuple[Stage, ...] = ()
     allow_repeat: bool = False
     evals: str = ""
+    texts: TextSpec | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The Blender client: what a training job imports. Needs grpcio, protobuf and NumPy, nothing of the lake."""
 
 from blender_service.blend.definition_messages import Blend, BlendDescription, BlendSource, Continuation
-from blender_service.blend.requests import SourceChange, SourceSpec, Stage
+from blender_service.blend.requests import SourceChange, SourceSpec, Stage, TextSpec
 from blender_service.client.blender_client import LIVE_WAIT_SECONDS, BlenderClient, connect
 from blender_service.client.channel import Identity
 from blender_service.client.row_stream import RowStream
@@ -24,5 +24,6 @@ __all__ = [
     "SourceChange",
     "SourceSpec",
     "Stage",
+    "TextSpec",
     "connect",
 ]

@@ -36,11 +36,11 @@ from blender_service.blend.definition_messages import (
     description_of,
     update_request,
 )
-from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
-from blender_service.client.channel import DEFAULT_IDENTITY, Identity, open_channel
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, TextSpec, UpdateSpec
+from blender_service.client.channel import DEFAULT_IDENTITY, LAKE, Identity, open_channel
 from blender_service.client.retry import Backoff
 from blender_service.client.row_stream import RowStream
-from blender_service.exceptions import InvalidReadError, UnauthenticatedError
+from blender_service.exceptions import InvalidReadError, ServerUnavailableError, UnauthenticatedError
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.status import error_of
@@ -94,7 +94,8 @@ class BlenderClient:
         """Prepare to talk; the connection is made when it is needed.
 
         Args:
-            address: host:port, or several replicas as a gRPC target.
+            address: host:port, or several replicas as a gRPC target; `lake:` reads the lake of PyIceberg's settings,
+                or of the current directory, in this process.
             identity: who the client is; without one it sends the token of `HEADRACE_TOKEN`, if that is set.
             timeout_seconds: longest wait for the answer of a call.
             retry_seconds: how long to go on trying to reach a server that does not answer.
@@ -103,7 +104,11 @@ class BlenderClient:
 
         Raises:
             UnauthenticatedError: a file of the identity cannot be read.
+            CatalogueError: the address is `lake:`, and the lake cannot be opened.
+            InvalidReadError: the address is `lake:`, and the identity or `silence_seconds` are given.
         """
+        if address == LAKE and silence_seconds != SILENCE_SECONDS:
+            raise InvalidReadError("lake: silence_seconds is for a server, which may fall silent; leave it out")
         self.address = address
         self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
@@ -127,6 +132,7 @@ class BlenderClient:
         schedule: Sequence[Stage] = (),
         allow_repeat: bool = False,
         evals: str = "",
+        texts: TextSpec | None = None,
     ) -> Blend:
         """Create a blend, or find the one that is already the same.
 
@@ -139,12 +145,13 @@ class BlenderClient:
             schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
             allow_repeat: whether one table may come under two names, so that its rows repeat.
             evals: digest of the benchmarks that all sources must have been searched for; no demand if empty.
+            texts: how rows are made where the sources are tables of text; None for packed tables.
 
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
         stages = tuple(schedule)
-        spec = BlendSpec(tuple(sources), seed, name, block_rows, group_blocks, stages, allow_repeat, evals)
+        spec = BlendSpec(tuple(sources), seed, name, block_rows, group_blocks, stages, allow_repeat, evals, texts)
         return blend_of(self._call("CreateBlend", create_request(spec)))
 
     def update_blend(
@@ -334,7 +341,10 @@ class BlenderClient:
                 if cast(grpc.Call, rpc_error).code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                     self._renew()
                 backoff.wait(error_of(rpc_error, self.address))
-            except UnauthenticatedError as error:  # the file of the token could not be read
+            except (
+                UnauthenticatedError,
+                ServerUnavailableError,
+            ) as error:  # the token's file, or the lake
                 backoff.wait(error)
 
     def _renew(self) -> None:

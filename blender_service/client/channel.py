@@ -6,6 +6,7 @@ channel = open_channel("blender.example:7170", Identity(token_file="token", auth
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import threading
@@ -15,8 +16,9 @@ from typing import Any, Final, NamedTuple, cast
 
 import grpc
 
-from blender_service.exceptions import UnauthenticatedError
+from blender_service.exceptions import CatalogueError, UnauthenticatedError
 
+LAKE: Final = "lake:"  # the address that stands for no server
 TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 
 _REPLACED: Final = 3  # channels that stay open: authority, key and certificate may change one after another
@@ -63,17 +65,32 @@ DEFAULT_IDENTITY: Final = Identity()
 def open_channel(
     address: str, identity: Identity, options: Options = (), environment: Mapping[str, str] | None = None
 ) -> grpc.Channel:
-    """Give a channel whose calls say who the client is.
+    """Give a channel whose calls say who the client is; for `lake:` one that answers in this process, from the lake.
 
     Raises:
+        CatalogueError: there is no lake, or what opens it is not installed.
         UnauthenticatedError: a file of TLS cannot be read, or is not whole.
     """
+    if address == LAKE:
+        return _lake_channel(identity)
     if identity.has_tls:
         channel = cast(grpc.Channel, _RenewedChannel(address, identity, options))
     else:
         channel = grpc.insecure_channel(address, options=tuple(options))
     adds = _AddsMetadata(lambda: metadata_of(identity, os.environ if environment is None else environment))
     return grpc.intercept_channel(channel, adds)
+
+
+def _lake_channel(identity: Identity) -> grpc.Channel:
+    """Import what opens a lake, which a client of servers neither needs nor has, and open the lake."""
+    try:
+        opening = importlib.import_module("blender_service.server.lake_channel")
+    except ModuleNotFoundError as error:
+        raise CatalogueError(
+            f"lake: reading without a server needs {error.name}, which is not installed; pip install "
+            "'headrace[platform]', or name a server"
+        ) from error
+    return cast(grpc.Channel, opening.open_lake_channel(identity))
 
 
 def metadata_of(identity: Identity, environment: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -167,7 +167,7 @@ class RowStream(Iterator[RowBatch]):
                         self._backoff.wait(ServerUnavailableError(ended))
                 except grpc.RpcError as rpc_error:
                     self._backoff.wait(self._error(rpc_error))
-                except UnauthenticatedError as error:  # the file of the token could not be read
+                except (UnauthenticatedError, ServerUnavailableError) as error:  # the token's file, or the lake's store
                     self._backoff.wait(error)
                 finally:
                     call.cancel()
@@ -191,10 +191,10 @@ class RowStream(Iterator[RowBatch]):
         """Give the batches of one connection; empty ones that name a live row are logged and left out."""
         while True:
             with self._watch.waiting(call.cancel):
-                message: bytes | None = next(call, None)
+                message: bytes | RowBatch | None = next(call, None)
             if message is None:
                 return
-            batch = decode(message)
+            batch = decode(message) if isinstance(message, bytes) else message
             self._backoff.reset()
             if batch.waiting_for:
                 logger.info("%s: waiting for %s", self._address, batch.waiting_for)

@@ -20,7 +20,7 @@ from blender_service.order.resolve import ResolvedRows
 from blender_service.tables.block import Segments, join_rows, take_rows
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.packed_table import WindowFacts
-from blender_service.wire.row_batch import RowBatch, encode
+from blender_service.wire.row_batch import RowBatch
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
 
@@ -44,11 +44,6 @@ class BatchMessage(NamedTuple):
     def end(self) -> int:
         """Offset after the last row."""
         return self.offset + self.sources.size
-
-
-def message_of(batch: RowBatch) -> BatchMessage:
-    """Write the message of a batch."""
-    return BatchMessage(encode(batch), batch.offset, batch.sources, batch.waiting_for)
 
 
 class Chunk:

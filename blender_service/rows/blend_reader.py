@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,11 +14,11 @@ from blender_service.blend.config import BlendConfig
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, PackedTableError
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import OFFSET_LIMIT
-from blender_service.rows.batch_assembly import BatchMessage, Chunk, message_of
+from blender_service.rows.batch_assembly import BatchMessage, Chunk
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows, Wait
 from blender_service.wire.rank_slice import Slice
-from blender_service.wire.row_batch import MessageCutter, RowBatch, decode, empty_batch
+from blender_service.wire.row_batch import MessageCutter, RowBatch, empty_batch
 
 BATCH_BYTES: Final = 2 << 20  # of token ids; clients refuse 4 MiB by default
 CHUNK_ROWS: Final = 4096
@@ -50,20 +51,40 @@ class _Planned(NamedTuple):
     rows: int
 
 
-class _Copied(NamedTuple):
+@dataclass(frozen=True)
+class _Copied:
     """Rows [first, last) of a chunk, copied out of the blocks of a version of the readers."""
 
-    version: int
+    batch: RowBatch
+    version: int = 0
+    first: int = 0
+    last: int = 0
+
+    @cached_property
+    def cutter(self) -> MessageCutter:
+        """Writes messages of its rows."""
+        return MessageCutter(self.batch)
+
+
+class _Piece(NamedTuple):
+    """Rows [first, last) of a copied batch, which stand at an offset of the blend."""
+
+    copied: _Copied
     first: int
     last: int
-    batch: RowBatch
-    cutter: MessageCutter
+    offset: int
 
-    def message(self, first: int, span: _Span) -> BatchMessage:
-        """Make the message of a range of rows, which begins at row `first` of the chunk."""
-        first -= self.first
-        last = first + span.rows
-        return BatchMessage(self.cutter.cut(first, last, span.offset), span.offset, self.batch.sources[first:last])
+    @property
+    def batch(self) -> RowBatch:
+        """The rows."""
+        return replace(self.copied.batch.part(self.first, self.last), offset=self.offset)
+
+    @property
+    def message(self) -> BatchMessage:
+        """The rows as a server sends them."""
+        batch = self.copied.batch
+        message = self.copied.cutter.cut(self.first, self.last, self.offset)
+        return BatchMessage(message, self.offset, batch.sources[self.first : self.last], batch.waiting_for)
 
 
 class BlendReader:
@@ -137,8 +158,7 @@ class BlendReader:
             OffsetOutOfRangeError: the read starts beyond the end of the blend.
             RowNotThereYetError: a live row did not come in time.
         """
-        batches = self.read_messages(offset, rows, part, max_batch_rows, wait_seconds, stopped)
-        return (decode(batch.message) for batch in batches)
+        return (piece.batch for piece in self._pieces(offset, rows, part, max_batch_rows, wait_seconds, stopped))
 
     def read_messages(
         self,
@@ -154,6 +174,20 @@ class BlendReader:
 
         `message_bytes` is asked before each message for the most bytes of ids it may have; one row may have more.
         """
+        pieces = self._pieces(offset, rows, part, max_batch_rows, wait_seconds, stopped, message_bytes)
+        return (piece.message for piece in pieces)
+
+    def _pieces(
+        self,
+        offset: int,
+        rows: int,
+        part: Slice | None,
+        max_batch_rows: int,
+        wait_seconds: float,
+        stopped: Callable[[], bool],
+        message_bytes: Callable[[], int] = lambda: BATCH_BYTES,
+    ) -> Iterator[_Piece]:
+        """Check a read and begin it."""
         self.check(offset, rows, part)
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
@@ -222,7 +256,7 @@ class BlendReader:
 
     def _read(
         self, offset: int, rows: int, part: Slice | None, most_rows: Callable[[], int], wait: Wait
-    ) -> Iterator[BatchMessage]:
+    ) -> Iterator[_Piece]:
         spans = self._spans(offset, rows, part)
         if self._live:
             yield from self._read_live((message for span in spans for message in span.cut(most_rows)), wait)
@@ -232,9 +266,9 @@ class BlendReader:
         asked = offset + rows if rows else self._end
         offset += max(0, min(self._end, asked) - offset) // step_rows * step_rows
         if offset + step_rows > self._end:
-            yield message_of(self._empty_batch(offset, end_of_blend=True))
+            yield _Piece(_Copied(self._empty_batch(offset, end_of_blend=True)), 0, 0, offset)
 
-    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[BatchMessage]:
+    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[_Piece]:
         """Give messages while the blocks of later ones are built."""
         chunks = self._chunks(spans)
         waiting: deque[_Planned] = deque()
@@ -248,14 +282,14 @@ class BlendReader:
                     # At first the rows of one message, so that a reader has it soon, then of more and more.
                     rows = max(message.rows, min(2 * rows, COPIED_MESSAGES * most_rows()))
                     copied = self._copy(current, first, min(first + rows, current.rows))
-                yield copied.message(first, message)
+                yield _Piece(copied, first - copied.first, first - copied.first + message.rows, message.offset)
                 if first == 0:  # after the first rows were sent; two new chunks for each chunk, until enough are ahead
                     self._look_ahead(chunks, waiting)
                     self._look_ahead(chunks, waiting)
                 first += message.rows
             current = waiting.popleft() if waiting else None
 
-    def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[BatchMessage]:
+    def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[_Piece]:
         """Give messages as their rows come into the live tables; rows that are missing cannot be located ahead."""
         for whole in spans:
             span = whole
@@ -264,10 +298,10 @@ class BlendReader:
                 count, missing = self._servable(span.offset, span.rows)
                 if count:
                     there = _Span(span.offset, count)
-                    yield self._copy(self._plan([there]), 0, count).message(0, there)
+                    yield _Piece(self._copy(self._plan([there]), 0, count), 0, count, span.offset)
                     wait.reset()
                 elif wait.pause(missing):
-                    yield message_of(self._empty_batch(span.offset, waiting_for=missing))
+                    yield _Piece(_Copied(self._empty_batch(span.offset, waiting_for=missing)), 0, 0, span.offset)
                 span = _Span(span.offset + count, span.rows - count)
 
     def _servable(self, offset: int, rows: int) -> tuple[int, str]:
@@ -361,4 +395,4 @@ class BlendReader:
             if not self._refresh(at_once=True):
                 raise
             return self._copy(planned, first, last)
-        return _Copied(version, first, last, batch, MessageCutter(batch))
+        return _Copied(batch, version, first, last)

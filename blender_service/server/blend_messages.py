@@ -14,6 +14,7 @@ from blender_service.blend.requests import (
     SourceChange,
     SourceSpec,
     Stage,
+    TextSpec,
     UpdateSpec,
 )
 from headrace.blender.v1 import blends_pb2
@@ -69,6 +70,7 @@ def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
         "block_rows": request.block_rows or DEFAULT_BLOCK_ROWS,
         "group_blocks": request.group_blocks or DEFAULT_GROUP_BLOCKS,
         "schedule": tuple(_stage_of(stage) for stage in request.schedule),
+        "texts": _texts_of(request.texts) if request.HasField("texts") else None,
     }
     return BlendSpec(**values_of(request) | read)
 
@@ -86,7 +88,7 @@ def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
 
 
 def _source_message(source: Source) -> blends_pb2.BlendSource:
-    given = source.model_dump(exclude={"generation"})
+    given = source.model_dump(exclude={"generation", "dropped"})
     return blends_pb2.BlendSource(
         **given
         | {"snapshot_id": int(source.snapshot_id or 0), "on_exhausted": on_exhausted_message(source.on_exhausted)}
@@ -96,6 +98,10 @@ def _source_message(source: Source) -> blends_pb2.BlendSource:
 def _source_spec_of(source: blends_pb2.SourceSpec) -> SourceSpec:
     read = {"weight": source.weight or "1", "on_exhausted": ON_EXHAUSTED.get(source.on_exhausted)}
     return SourceSpec(**values_of(source) | read)
+
+
+def _texts_of(texts: blends_pb2.TextSpec) -> TextSpec:
+    return TextSpec(**{name: value for name, value in values_of(texts).items() if value})
 
 
 def _stage_of(stage: blends_pb2.Stage) -> Stage:

@@ -6,12 +6,11 @@ The sources of a blend are checked against the lake at every read. Replicas shar
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo, IsNull, Or
 from pyiceberg.table import Table
 
 from blender_service.auth.visible_lake import MayCreate, MayRead, VisibleBlends, visible_catalogue
@@ -31,16 +30,14 @@ from blender_service.exceptions import (
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Pin
-from blender_service.recently_used import RecentlyUsed
 from blender_service.rows.blend_reader import BlendReader, Readers
+from blender_service.server.shared_caches import OpenedBlend, SharedCaches
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
-from blender_service.tables.block_reader import BlockFetcher, BlockReader
+from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.live_table import LiveRows
-from blender_service.tables.mirrors import Mirrors
 from blender_service.tables.packed_table import (
     EVALS,
     EXCISED,
-    KnownRuns,
     OrdinalRun,
     PackedTable,
     index_snapshot,
@@ -49,12 +46,12 @@ from blender_service.tables.packed_table import (
 )
 from blender_service.tables.parquet_to_block import has_page_checksums
 from blender_service.tables.table_watch import TableWatch
+from blender_service.tables.text_packing import TextRule
+from blender_service.tables.text_table import Documents, TextRows, text_files
 
 DEFAULT_PAGE_SIZE: Final = 100
+EXCISIONS: Final = "system.excisions"  # documents that are out of one table, or of all
 MAX_PAGE_SIZE: Final = 1000
-BLENDS_AT_HAND: Final = 128
-BLENDS_SHOWN: Final = 16_384  # of which it is known which tables they read, some 12 MB
-FILES_AT_HAND: Final = 200_000  # of packed tables at a snapshot, some 60 MB
 
 logger = logging.getLogger(__name__)
 
@@ -66,36 +63,6 @@ class Page(NamedTuple):
     next_token: str
 
 
-class _Opened(NamedTuple):
-    """A blend that was resolved; it never changes."""
-
-    config: BlendConfig
-    head: Head
-    order: BlendOrder
-
-
-@dataclass
-class _Shared:
-    """Caches of one lake. What they hold is the same for every caller who may see it, so all views share them.
-
-    Each keeps what was used last, and finds the rest again in the lake: a stream holds what it reads itself. `indices`
-    are keyed by a table's UUID and the pinned snapshot or `live`, `runs` by manifest. A table is indexed under its lock
-    of `indexing`, so that streams that begin at once index it once. `tables_of` serves namespace rules.
-    """
-
-    cache: BlockCache
-    watch: TableWatch
-    fetcher: BlockFetcher = field(default_factory=BlockFetcher)
-    mirrors: Mirrors = field(default_factory=Mirrors.of_environment)
-    opened: RecentlyUsed[str, _Opened] = field(default_factory=lambda: RecentlyUsed(BLENDS_AT_HAND))
-    indices: RecentlyUsed[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(
-        default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda index: 1 + len(index[1]))
-    )
-    runs: KnownRuns = field(default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs)))
-    indexing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(64)))
-    tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))
-
-
 class Blender:
     """Creates, lists and opens the blends of one lake; used by the commands and by the server."""
 
@@ -105,7 +72,7 @@ class Blender:
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         *,
         store: BlendStore | None = None,
-        shared: _Shared | None = None,
+        shared: SharedCaches | None = None,
     ) -> None:
         """Serve the blends of a catalogue's warehouse.
 
@@ -117,7 +84,7 @@ class Blender:
         """
         self._catalogue = catalogue
         self._store = store or open_store(catalogue)
-        self._shared = shared or _Shared(BlockCache(cache_bytes), TableWatch(catalogue))
+        self._shared = shared or SharedCaches(catalogue, BlockCache(cache_bytes), TableWatch(catalogue))
         self._may_create: MayCreate = lambda table: True
         self._team = ""
         self.cache = self._shared.cache
@@ -138,7 +105,7 @@ class Blender:
 
     def create(self, spec: BlendSpec) -> BlendConfig:
         """Create a blend, or find the one that is already the same; see `draft_blend`, `store_drafts`."""
-        config = self._store_all(draft_blend(self._catalogue, spec), spec.name)
+        config = self._store_all(draft_blend(self._catalogue, spec, self._store.objects), spec.name)
         logger.info("created blend %s of %d sources", config.blend_id, len(config.sources))
         return config
 
@@ -174,7 +141,7 @@ class Blender:
     def draft(self, spec: BlendSpec | UpdateSpec) -> Draft:
         """Check a request and give the blend that it would make; nothing is pinned or stored."""
         if isinstance(spec, BlendSpec):
-            return draft_blend(self._catalogue, spec)[-1]
+            return draft_blend(self._catalogue, spec, self._store.objects)[-1]
         return draft_update(self._catalogue, self._store, spec)[-1]
 
     def bind(self, name: str, blend_id: str) -> None:
@@ -302,6 +269,8 @@ class Blender:
         watch = self._shared.watch
         generation = watch.generation
         tables = {pin.table: load_table(self._catalogue, pin.table) for _, pin in sources.values()}
+        if config.texts is not None:
+            tables[EXCISIONS] = load_table(self._shared.catalogue, EXCISIONS)
         readers = {index: self._reader(name, pin, config, tables[pin.table]) for index, (name, pin) in sources.items()}
         follower = watch.follow({name: table for name, table in tables.items() if table is not None})
 
@@ -313,9 +282,10 @@ class Blender:
                 return None
             generation = watch.generation
             found = {}
+            excised = tables.get(EXCISIONS) is not None and watch.table(EXCISIONS) is not tables[EXCISIONS]
             for index, (name, pin) in sources.items():
                 table = watch.table(pin.table)
-                if table is not tables[pin.table]:
+                if excised or table is not tables[pin.table]:
                     reader = self._reader(name, pin, config, table)
                     if _runs_of(reader) != _runs_of(readers[index]):
                         found[index] = reader
@@ -340,6 +310,8 @@ class Blender:
 
     def _packed_rows(self, name: str, pin: Pin, config: BlendConfig, table: Table | None) -> BlockReader | None:
         """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
+        if config.texts is not None:
+            return self._text_rows(name, pin, config, config.texts, table)
         snapshot = served_snapshot(table, name, pin, config.window)
         if snapshot is None or table is None:
             return None
@@ -362,12 +334,31 @@ class Blender:
             )  # fmt: skip
         return BlockReader(packed, config.block_rows, self.cache, self._team)
 
+    def _text_rows(
+        self, name: str, pin: Pin, config: BlendConfig, rule: TextRule, table: Table | None
+    ) -> BlockReader | None:
+        """Open a table of text at the pinned snapshot."""
+        snapshot = served_snapshot(table, name, pin, None)
+        if table is None or snapshot is None:
+            return None
+        key = f"{pin} {rule!r} {config.window!r}"
+        with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
+            rows = self._shared.texts.get(key)
+            if rows is None:
+                documents = Documents(pin.table, text_files(table, pin.table, snapshot), table.io, rule)
+                rows = TextRows(pin.table, snapshot.snapshot_id, documents, config.window, rule, self._store.objects)
+                self._shared.texts.put(key, rows)
+        listed = load_table(self._shared.catalogue, EXCISIONS)  # whatever the caller may read
+        chosen = Or(IsNull("table"), EqualTo("table", pin.table))
+        excised = [] if listed is None else listed.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
+        return BlockReader(rows.table(table.io, excised), config.block_rows, self.cache, self._team)
+
     def _index_sources(self, config: BlendConfig) -> None:
         """Open the tables of a new blend, so that warnings about them come when it is created."""
         for source in config.sources:
             self._packed_rows(source.name, source.pin, config, load_table(self._catalogue, source.table))
 
-    def _open(self, blend_id: str) -> _Opened:
+    def _open(self, blend_id: str) -> OpenedBlend:
         """Resolve a blend, and keep those used last; a blend never changes."""
         if not self._store.shows(blend_id):
             raise not_found(blend_id)
@@ -375,7 +366,7 @@ class Blender:
         if opened is None:
             config = self._store.get(blend_id)
             head = self._store.head(config)
-            opened = _Opened(config, head, config.order(head))
+            opened = OpenedBlend(config, head, config.order(head))
             self._warn_small_cache(config)
             self._shared.opened.put(blend_id, opened)
         return opened

@@ -19,6 +19,7 @@ from blender_service.exceptions import BlenderError
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import WindowFacts
+from blender_service.wire.row_batch import RowBatch
 from blender_service.wire.status import DETAILS_KEY, details_of, status_of
 
 # Statuses travel in HTTP/2 trailers, of which most peers take 8 KiB: the message as text, where other characters than
@@ -98,7 +99,7 @@ class Call:
         self.blend_id, self.offset, self.next_offset = blend_id, offset, offset
         self.source_names, self.window_tokens, self.token_bytes = names, window.window_tokens, window.token_bytes
 
-    def sends(self, batch: BatchMessage) -> None:
+    def sends(self, batch: BatchMessage | RowBatch) -> None:
         """Note a batch that is about to be sent."""
         self.waiting = bool(batch.waiting_for)
         self.rows += batch.end - batch.offset

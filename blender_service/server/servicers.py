@@ -15,9 +15,10 @@ import grpc
 
 from blender_service.exceptions import ServerUnavailableError
 from blender_service.rows.batch_assembly import BatchMessage
+from blender_service.rows.blend_reader import BlendReader
 from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
 from blender_service.server.blender import Blender
-from blender_service.server.call_context import call_of, seen_by
+from blender_service.server.call_context import Call, call_of, seen_by
 from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.run_register import RunObserver
 from blender_service.wire.expected_window import ExpectedWindow
@@ -147,28 +148,13 @@ class RowServicer:
 
     def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[BatchMessage]:
         """Check a request, then read its rows batch by batch."""
-        blender, call = seen_by(context, self._blender), call_of(context)
-        blend_id = blender.resolve(request.blend)
-        expected = request.expected
-        ExpectedWindow(
-            expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
-        ).check(blend_id, blender.config(blend_id).window)
-        reader = blender.open(blend_id, request.offset)
-        call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
-        part = None
-        if request.HasField("slice"):
-            wanted = request.slice
-            part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
-        logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
+        call = call_of(context)
+        reader, arguments = read_request(seen_by(context, self._blender), request, call)
 
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
 
-        messages = reader.read_messages(
-            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped,
-            lambda: self._limits.message_bytes,
-        )  # fmt: skip
-        for message in messages:
+        for message in reader.read_messages(*arguments, stopped, lambda: self._limits.message_bytes):
             if self._stopping.is_set():
                 at = message.offset
                 raise ServerUnavailableError(
@@ -179,6 +165,25 @@ class RowServicer:
             call.sends(message)
             with self._stalls.watching(context):
                 yield message
+
+
+def read_request(
+    blender: Blender, request: rows_pb2.ReadBlendRequest, call: Call
+) -> tuple[BlendReader, tuple[int, int, Slice | None, int, float]]:
+    """Check a request for rows and note it in its call; give the reader, and what of the request it is to be asked."""
+    blend_id = blender.resolve(request.blend)
+    expected = request.expected
+    ExpectedWindow(
+        expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
+    ).check(blend_id, blender.config(blend_id).window)
+    reader = blender.open(blend_id, request.offset)
+    call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
+    part = None
+    if request.HasField("slice"):
+        wanted = request.slice
+        part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
+    logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
+    return reader, (request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds)
 
 
 def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:

@@ -102,7 +102,8 @@ class BlockReader:
         while wanted:
             own, others = self._cache.claim(wanted)
             ranges = [(key.start, key.end) for key in own]
-            decoded = decode_blocks(self.table, self.table.runs[run], ranges) if own else iter(())
+            decode = self.table.decode or functools.partial(decode_blocks, self.table, self.table.runs[run])
+            decoded = decode(ranges) if own else iter(())
             for key, block in self._cache.decoded(own, decoded, self._team):
                 yield wanted.pop(key), block
             for key, future in others.items():

@@ -10,6 +10,7 @@ found by its smallest and largest `ordinal` in Iceberg's metadata, so an index o
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,6 +27,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.order.segments import Pin
 from blender_service.recently_used import RecentlyUsed
+from blender_service.tables.block import Block
 from blender_service.tables.mirrors import NO_MIRRORS, Mirrors
 
 PROPERTY_OF_FACT: Final = {
@@ -80,6 +82,7 @@ class PackedTable(NamedTuple):
         io: how its files are opened.
         most_rows: rows that are served; None for all. The last file may have more.
         mirrors: other places of its files.
+        decode: makes blocks of ranges of ordinals, where rows do not lie in Parquet as they are served; else None.
     """
 
     identifier: str
@@ -88,6 +91,7 @@ class PackedTable(NamedTuple):
     io: FileIO
     most_rows: int | None = None
     mirrors: Mirrors = NO_MIRRORS
+    decode: Callable[[Sequence[tuple[int, int]]], Iterator[Block]] | None = None
 
     @property
     def rows(self) -> int:
@@ -250,7 +254,7 @@ def rows_noted(table: Table, reference: str, snapshot_id: int) -> int | None:
     return int(rows) if served == str(snapshot_id) or (served and reference.isdecimal()) else None
 
 
-def served_snapshot(table: Table | None, name: str, pin: Pin, window: WindowFacts) -> Snapshot | None:
+def served_snapshot(table: Table | None, name: str, pin: Pin, window: WindowFacts | None) -> Snapshot | None:
     """Find the snapshot that is served for a source, and check that table and snapshot are those the blend pinned.
 
     Where documents were excised since, the pinned snapshot has a successor of the same ordinals, which is given.
@@ -259,7 +263,7 @@ def served_snapshot(table: Table | None, name: str, pin: Pin, window: WindowFact
         table: as it is now; None if there is none.
         name: of the source, for messages.
         pin: what the blend pinned; a live source gives its current snapshot, None while there is none.
-        window: facts of the blend's rows.
+        window: facts of the blend's rows; None for a table of text, which states none.
 
     Raises:
         SourceChangedError: the table was dropped, made again, repacked, or its snapshot expired.
@@ -281,7 +285,7 @@ def served_snapshot(table: Table | None, name: str, pin: Pin, window: WindowFact
                 f"{where} has no snapshot {pin.snapshot_id} any more, its tag was removed; create a new blend"
             )
     # Where the describing snapshot has expired, nothing is left to compare with; the blend holds the facts it pinned.
-    if snapshot is None or _describing_snapshot(table, snapshot) is not None:
+    if window is not None and (snapshot is None or _describing_snapshot(table, snapshot) is not None):
         _require_same(table, snapshot, where, pin, window)
     return snapshot
 

@@ -75,13 +75,15 @@ class RowBatch:
 
     def tail(self, first: int) -> RowBatch:
         """Give the batch without its first `first` rows."""
-        if first == 0:
-            return self
-        segments = int(self.segment_counts[:first].sum())
-        doc_id_bytes = int(self.doc_id_lengths[:segments].sum())
-        rest: dict[str, Any] = {name: getattr(self, name)[first:] for name in _OF_ROWS}
-        rest |= {name: getattr(self, name)[segments:] for name in _OF_SEGMENTS}
-        return replace(self, offset=self.offset + first, doc_id_bytes=self.doc_id_bytes[doc_id_bytes:], **rest)
+        return self.part(first, self.rows) if first else self
+
+    def part(self, first: int, last: int) -> RowBatch:
+        """Give the rows [first, last); its arrays are views."""
+        segment, end = (int(self.segment_counts[:row].sum()) for row in (first, last))
+        byte, last_byte = (int(self.doc_id_lengths[:count].sum()) for count in (segment, end))
+        kept: dict[str, Any] = {name: getattr(self, name)[first:last] for name in _OF_ROWS}
+        kept |= {name: getattr(self, name)[segment:end] for name in _OF_SEGMENTS}
+        return replace(self, offset=self.offset + first, doc_id_bytes=self.doc_id_bytes[byte:last_byte], **kept)
 
 
 class MessageCutter:

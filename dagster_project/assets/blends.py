@@ -85,6 +85,17 @@ class PrewarmDeclaration(_Declared):
     rows: int = Field(1 << 20, ge=1, description="how many at most; a full cache ends it before")
 
 
+class TextsDeclaration(_Declared):
+    """How rows are made where the sources are tables of text."""
+
+    tokenizer: str = Field(pattern=r"^\w+\.\w+$", description="table <corpus>.tokenizer")
+    window_tokens: int = Field(2048, ge=2, description="length of a row")
+    group_documents: int = Field(1, ge=1, le=4096, description="neighbouring documents that are packed together")
+    whole: bool = Field(False, description="leave documents out that are longer than a row, instead of cutting them")
+    text: str = Field("content", description="column of the text")
+    doc_id: str = Field("doc_id", description="column of the document's id")
+
+
 class BlendDeclaration(_Declared):
     """A blend as a user declares it: sources, or a parent; then a schedule of updates."""
 
@@ -99,6 +110,7 @@ class BlendDeclaration(_Declared):
     prewarm: PrewarmDeclaration | None = Field(
         None, description="makes the asset blends/<name>_prewarmed, which a schedule may run before a training"
     )
+    texts: TextsDeclaration | None = Field(None, description="how rows are made of tables of text, tokenized when read")
     evals: Literal["", "required"] = Field(
         "", description="required: all sources must have been searched for the benchmarks that the registry holds"
     )
@@ -107,7 +119,8 @@ class BlendDeclaration(_Declared):
     def tables(self) -> list[str]:
         """All tables that it names, sorted."""
         changes = [change for stage in self.schedule for change in stage.changes]
-        return sorted({source.table for source in self.sources} | {change.table for change in changes if change.table})
+        named = {source.table for source in self.sources} | {change.table for change in changes if change.table}
+        return sorted(named | ({self.texts.tokenizer} if self.texts else set()))
 
 
 def declare_blend(given: Mapping[str, Any]) -> BlendDeclaration:
@@ -131,8 +144,8 @@ def declare_blend(given: Mapping[str, Any]) -> BlendDeclaration:
 
 def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Make the asset of a blend, downstream of its tables."""
-    deciding = declared.model_dump_json(exclude={"prewarm"})
-    digest = hashlib.sha256(deciding.encode()).hexdigest()[:12]
+    left_out = {"prewarm"} | ({"texts"} if declared.texts is None else set())  # so that blends stay as they were
+    digest = hashlib.sha256(declared.model_dump_json(exclude=left_out).encode()).hexdigest()[:12]
 
     def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         from blender_service.exceptions import BlenderError
@@ -224,7 +237,7 @@ def _is_numbered(name: str, stem: str) -> bool:
 
 def _spec(declared: BlendDeclaration, evals: str) -> BlendSpec | UpdateSpec:
     """Convert a declaration to a request of Blender."""
-    from blender_service.blend.requests import BlendSpec, SourceSpec, UpdateSpec
+    from blender_service.blend.requests import BlendSpec, SourceSpec, TextSpec, UpdateSpec
 
     stages = tuple(_stage(stage) for stage in declared.schedule)
     if declared.parent:
@@ -237,6 +250,7 @@ def _spec(declared: BlendDeclaration, evals: str) -> BlendSpec | UpdateSpec:
         schedule=stages,
         allow_repeat=declared.allow_repeat,
         evals=evals,
+        texts=TextSpec(**declared.texts.model_dump()) if declared.texts else None,
     )
 
 

@@ -2,12 +2,14 @@
 
     python -m tests.blender_service.service_histories 200
 
-Every row that training ranks consume is compared with the independent walk of `chain_simulator` and with what was
-written to its table; prints what was tried and ends with an error at the first difference.
+Some ranks read the lake without a server. Every row that training ranks consume is compared with the independent walk
+of `chain_simulator` and with what was written to its table; prints what was tried and ends with an error at the first
+difference.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import tempfile
@@ -50,6 +52,8 @@ class ServedHistory:
             self._append(name, self.random.randint(1, 40))
         self.server: RunningServer = start(self.catalogue)
         self.client = BlenderClient(self.server.address, retry_seconds=30)
+        with contextlib.chdir(folder):
+            self.lake = BlenderClient("lake:")
         self.seed = self.random.getrandbits(64)
         self.shape = (self.random.choice([1, 2, 5, 16]), self.random.choice([1, 2, 3]))
         names = sorted(self.random.sample("abc", self.random.randint(1, 3)))
@@ -72,7 +76,8 @@ class ServedHistory:
         self.consumed: list[tuple[str, int, int]] = []
 
     def close(self) -> None:
-        """Stop client and server."""
+        """Stop clients and server."""
+        self.lake.close()
         self.client.close()
         self.server.stop(grace_seconds=0)
 
@@ -126,7 +131,9 @@ class ServedHistory:
 
     def _read_rank(self, part: Slice, steps: int, kill: bool) -> Iterator[tuple[int, str, int, int]]:
         """Read one rank's part of some steps."""
-        stream = self.client.read(
+        client = self.client if kill or self.random.random() < 0.5 else self.lake
+        self.counts["reads without server"] += client is self.lake
+        stream = client.read(
             self.blend, self.offset, steps * part.step_rows, part=part, max_batch_rows=2, wait_seconds=30
         )
         for number, batch in enumerate(stream):

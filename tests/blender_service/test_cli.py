@@ -15,9 +15,10 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 
+from blender_service.blend.requests import TextSpec
 from blender_service.exceptions import BlendNotFoundError, CatalogueError, InvalidBlendError
 from dagster_project.cli.blends.blend import blend
-from dagster_project.cli.blends.blend_syntax import parse_change
+from dagster_project.cli.blends.blend_syntax import parse_change, parse_texts
 from dagster_project.exceptions import CommandError
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, PackedFixture, create_packed
 
@@ -129,6 +130,15 @@ def test_live_sources_on_the_command_line(here: Path, lake: Catalog, code: Packe
     assert "as it grows" in run("show", "news")
     pinned = json.loads(run("update", "news", "--at", "50", "--change", "code,pinned", "--json"))
     assert (pinned["rows"], pinned["sources"][0]["rows"]) == (700, 700)
+
+
+def test_texts_are_read_as_they_are_written() -> None:
+    """Each setting by its name; one that is not known, or no number, says what to write."""
+    expected = TextSpec("main.tokenizer", 512, 8, whole=True, text="body", doc_id="id")
+    assert parse_texts("main.tokenizer,window_tokens=512,group_documents=8,whole,text=body,doc_id=id") == expected
+    for wrong in ("window_tokens=x", "whole=1", "text=", "live"):
+        with pytest.raises(CommandError, match="is not understood; write TOKENIZER"):
+            parse_texts(f"main.tokenizer,{wrong}")
 
 
 @pytest.mark.parametrize(

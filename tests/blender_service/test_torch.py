@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -10,12 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,25 +27,37 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec
-from blender_service.client import Blend, connect
+from blender_service.blend.store import open_store
+from blender_service.client import Blend, Identity, connect
 from blender_service.client.window_layout import WindowLayout
 from blender_service.exceptions import (
     BlendNotFoundError,
+    CatalogueError,
     InvalidReadError,
     OffsetOutOfRangeError,
     StateError,
     WindowMismatchError,
 )
 from blender_service.server.blender import Blender
+from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
 from blender_service.wire.expected_window import ExpectedWindow
-from tests.blender_service.packed_tables import PADDING, WINDOW_TOKENS, PackedFixture, create_packed, random_rows
+from tests.blender_service.packed_tables import (
+    PADDING,
+    WINDOW_TOKENS,
+    PackedFixture,
+    create_packed,
+    open_lake,
+    random_rows,
+)
 from tests.blender_service.rows.test_blend_reader import rows_of
 from tests.tiers import tries
+from tests.waiting import until
 
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
+from blender_service import torch as torch_module  # noqa: E402 (needs torch)
 from blender_service.torch import (  # noqa: E402 (needs torch)
     ENDLESS_STEPS,
     Batch,
@@ -57,13 +71,16 @@ from tests.blender_service.ddp_rank import train_rank  # noqa: E402 (needs torch
 Serve = Callable[..., RunningServer]
 
 
-@pytest.fixture
-def address(serve: Serve, code: PackedFixture) -> str:
-    """A server with the blend `code`: 700 rows, once."""
-    server = serve()
-    with connect(server.address) as client:
+@pytest.fixture(params=["server", "lake:"])
+def address(
+    request: pytest.FixtureRequest, code: PackedFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """A server, or the lake without one, with the blend `code`: 700 rows, once."""
+    monkeypatch.chdir(tmp_path)  # which holds warehouse/
+    address: str = request.getfixturevalue("serve")().address if request.param == "server" else request.param
+    with connect(address) as client:
         client.create_blend([SourceSpec(code.identifier)], seed=17, name="code", block_rows=32, group_blocks=3)
-    return server.address
+    return address
 
 
 def blend_rows(address: str, offset: int = 0, rows: int = 700) -> list[list[int]]:
@@ -354,6 +371,86 @@ def test_a_data_loader_takes_the_dataset(address: str) -> None:
     loader = torch.utils.data.DataLoader(BlendDataset(address, "code", 50), batch_size=None)
     assert len(loader) == 14
     assert [row.tolist() for batch in loader for row in batch["input_ids"]] == blend_rows(address)
+
+
+def equal(ours: Sequence[Batch], theirs: Sequence[Batch]) -> bool:
+    """Whether batches hold the same."""
+    return len(ours) == len(theirs) and all(
+        one.keys() == other.keys() and all(torch.equal(torch.as_tensor(one[k]), torch.as_tensor(other[k])) for k in one)  # type: ignore[literal-required]
+        for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_batches_of_the_lake_are_those_of_a_server(
+    serve: Serve, code: PackedFixture, prose: PackedFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """Tensor for tensor, with the state, of a blend of two tables, also after a document was excised on the way."""
+    monkeypatch.chdir(tmp_path)
+    server = serve()
+    with connect(server.address) as client:
+        client.create_blend([SourceSpec(code.identifier, "3"), SourceSpec(prose.identifier, max_epochs=0)], name="mix")
+    served = BlendDataset(server.address, "mix", 10, rank=rank, world_size=4, offset=3, uneven=True)
+    ours = BlendDataset("lake:mix", batch_rows=10, rank=rank, world_size=4, offset=3, uneven=True)
+    assert (ours.blend, len(ours)) == (served.blend, len(served))
+    few = [[batch for _, batch in zip(range(9), one, strict=False)] for one in (ours, served)]
+    assert equal(*few)
+    assert ours.state_dict() == served.state_dict()
+    code.excise(next(i for i, row in enumerate(code.rows) if len(row.segments) > 1))
+    state = ours.state_dict()
+    served.load_state_dict(state)
+    assert equal(list(ours), list(served))
+    ours.load_state_dict(BlendState(blend=state["blend"], offset=3))
+    assert not equal([next(iter(ours))], few[0][1:2])
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
+def test_workers_of_the_lake_take_steps_in_turns(address: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three processes give the batches of one, also those at the end, of each rank, and the state is this process's."""
+    if address != "lake:":
+        with pytest.raises(InvalidReadError, match="none to a server"):
+            BlendDataset(address, "code", 10, workers=1)
+        return
+    monkeypatch.setattr(
+        torch_module, "DataLoader", functools.partial(torch.utils.data.DataLoader, multiprocessing_context=method)
+    )
+    settings: dict[str, Any] = {"rank": 1, "world_size": 2, "offset": 8, "uneven": True, "prefetch_batches": 2}
+    alone = BlendDataset(address, "code", 31, **settings)
+    first = list(alone)  # with the lake open, and its threads, where workers are forked
+    several = BlendDataset(address, "code", 31, workers=3, **settings)
+    taken = [batch for _, batch in zip(range(4), several, strict=False)]
+    assert several.state_dict() == BlendState(blend=several.blend.blend_id, offset=8 + 4 * 31)
+    again = BlendDataset(address, "code", 31, workers=2, **settings)
+    again.load_state_dict(several.state_dict())
+    assert equal([*taken, *again], first)
+
+
+def test_what_makes_no_sense_without_a_server_is_refused(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens, certificates and silence are a server's; a lake that is not there is one line; a run is registered."""
+    if address != "lake:":
+        pytest.skip("of the lake")
+    for identity in (Identity(token="x"), Identity(authority="ca.pem"), Identity(run="names")):
+        with pytest.raises(InvalidReadError, match=r"leave it out|use another name"):
+            BlendDataset("lake:code", batch_rows=7, identity=identity)
+    with pytest.raises(InvalidReadError, match="silence_seconds"):
+        BlendDataset("lake:code", batch_rows=7, silence_seconds=3)
+    with pytest.raises(InvalidReadError, match="both 'lake:code' and 'code'"):
+        BlendDataset("lake:code", "code", 7)
+    with pytest.raises(BlendNotFoundError):
+        BlendDataset("lake:cod", batch_rows=7)
+    run = BlendDataset("lake:code", batch_rows=7, identity=Identity(run="llm", run_notes="a try"))
+    for _ in zip(range(3), run, strict=False):
+        pass
+    register = RunRegister(open_store(open_lake(tmp_path / "warehouse")).objects)
+    until(lambda: "llm" in register.names() and register.reads("llm")[0].consumed == 21)
+    assert register.reads("llm")[0].notes == "a try"
+    (tmp_path / "nowhere").mkdir()
+    monkeypatch.chdir(tmp_path / "nowhere")
+    with pytest.raises(CatalogueError, match="does not exist"):
+        BlendDataset("lake:code", batch_rows=7)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dagster_project.cli.blends.blend_inspect import print_rows_from
-from dagster_project.cli.blends.blend_syntax import parse_change, parse_source, parse_stage
+from dagster_project.cli.blends.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
@@ -106,14 +106,29 @@ def blend() -> None:
 @THEN
 @REPEAT
 @EVALS
+@click.option(
+    "--texts",
+    metavar="TOKENIZER[,..]",
+    help="sources are tables of text, tokenized when read: table of the tokenizer, then window_tokens=2048, "
+    "group_documents=1, whole, text=content, doc_id=doc_id",
+)
 @JSON
-def create(name: str, stages: tuple[str, ...], allow_repeat: bool, evals: str, as_json: bool, **given: Any) -> None:
+def create(
+    name: str,
+    stages: tuple[str, ...],
+    allow_repeat: bool,
+    evals: str,
+    texts: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Create a blend, and bind NAME to it.
 
     The current snapshot of each table is pinned; the same request again gives the same blend.
     """
     blender = _open_blender()
-    config = blender.create(replace(_blend_spec(name, stages, allow_repeat, **given), evals=evals))
+    spec = _blend_spec(name, stages, allow_repeat, **given)
+    config = blender.create(replace(spec, evals=evals, texts=parse_texts(texts) if texts else None))
     _print_made(blender, config, name, as_json)
 
 

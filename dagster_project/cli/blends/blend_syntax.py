@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
-    from blender_service.blend.requests import SourceChange, SourceSpec, Stage
+    from blender_service.blend.requests import SourceChange, SourceSpec, Stage, TextSpec
 
 _SETTINGS = ("name", "table", "snapshot", "max_epochs", "on_exhausted")
 
@@ -72,6 +72,32 @@ def parse_stage(text: str) -> Stage:
     if not colon or not offset.strip().replace("_", "").isdecimal():
         raise CommandError(f"stage {text!r}: write OFFSET: CHANGE CHANGE .., for example '1000000: code=1 prose=3'")
     return Stage(int(offset), tuple(parse_change(change) for change in changes.split()))
+
+
+def parse_texts(text: str) -> TextSpec:
+    """Read TOKENIZER[,SETTING=VALUE..][,whole].
+
+    Raises:
+        CommandError: a setting is unknown, or not a number where it must be one.
+    """
+    from blender_service.blend.requests import TextSpec
+
+    tokenizer, *rest = text.split(",")
+    settings: dict[str, Any] = {}
+    for setting in rest:
+        key, _, value = setting.partition("=")
+        if setting == "whole":
+            settings[key] = True
+        elif key in ("window_tokens", "group_documents") and value.isdecimal():
+            settings[key] = int(value)
+        elif key in ("text", "doc_id") and value:
+            settings[key] = value
+        else:
+            raise CommandError(
+                f"{text!r}: {setting!r} is not understood; write TOKENIZER[,window_tokens=..][,group_documents=..]"
+                "[,whole][,text=..][,doc_id=..]"
+            )
+    return TextSpec(tokenizer, **settings)
 
 
 def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:

@@ -34,8 +34,24 @@ class SourceSpec(_message.Message):
     live: bool
     def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
+class TextSpec(_message.Message):
+    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id")
+    TOKENIZER_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    DOC_ID_FIELD_NUMBER: _ClassVar[int]
+    tokenizer: str
+    window_tokens: int
+    group_documents: int
+    whole: bool
+    text: str
+    doc_id: str
+    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ...) -> None: ...
+
 class CreateBlendRequest(_message.Message):
-    __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat", "evals")
+    __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat", "evals", "texts")
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +60,7 @@ class CreateBlendRequest(_message.Message):
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_REPEAT_FIELD_NUMBER: _ClassVar[int]
     EVALS_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.RepeatedCompositeFieldContainer[SourceSpec]
     seed: int
     name: str
@@ -52,7 +69,8 @@ class CreateBlendRequest(_message.Message):
     schedule: _containers.RepeatedCompositeFieldContainer[Stage]
     allow_repeat: bool
     evals: str
-    def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ..., evals: _Optional[str] = ...) -> None: ...
+    texts: TextSpec
+    def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ..., evals: _Optional[str] = ..., texts: _Optional[_Union[TextSpec, _Mapping]] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("from_offset", "changes", "align")

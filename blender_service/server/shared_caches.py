@@ -1,0 +1,60 @@
+"""What all views of one lake share, each for what its caller may read: blends that were resolved, files, blocks."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pyiceberg.catalog import Catalog
+
+from blender_service.blend.config import BlendConfig
+from blender_service.order.resolve import BlendOrder
+from blender_service.order.resolved_blend import Head
+from blender_service.recently_used import RecentlyUsed
+from blender_service.tables.block_cache import BlockCache
+from blender_service.tables.block_reader import BlockFetcher
+from blender_service.tables.mirrors import Mirrors
+from blender_service.tables.packed_table import KnownRuns, OrdinalRun
+from blender_service.tables.table_watch import TableWatch
+from blender_service.tables.text_table import TextRows
+
+BLENDS_AT_HAND: Final = 128
+BLENDS_SHOWN: Final = 16_384  # of which it is known which tables they read, some 12 MB
+FILES_AT_HAND: Final = 200_000  # of packed tables at a snapshot, some 60 MB
+DOCUMENTS_AT_HAND: Final = 100_000_000  # of tables of text at a snapshot, 400 MB
+
+
+class OpenedBlend(NamedTuple):
+    """A blend that was resolved; it never changes."""
+
+    config: BlendConfig
+    head: Head
+    order: BlendOrder
+
+
+@dataclass
+class SharedCaches:
+    """Caches of one lake. What they hold is the same for every caller who may see it, so all views share them.
+
+    Each keeps what was used last, and finds the rest again in the lake: a stream holds what it reads itself. `indices`
+    are keyed by a table's UUID and the pinned snapshot or `live`, `runs` by manifest. `catalogue` is the
+    whole lake: what was excised is looked up there, whatever the caller may read. A table is indexed under its lock
+    of `indexing`, so that streams that begin at once index it once. `tables_of` serves namespace rules.
+    """
+
+    catalogue: Catalog
+    cache: BlockCache
+    watch: TableWatch
+    fetcher: BlockFetcher = field(default_factory=BlockFetcher)
+    mirrors: Mirrors = field(default_factory=Mirrors.of_environment)
+    opened: RecentlyUsed[str, OpenedBlend] = field(default_factory=lambda: RecentlyUsed(BLENDS_AT_HAND))
+    indices: RecentlyUsed[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(
+        default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda index: 1 + len(index[1]))
+    )
+    runs: KnownRuns = field(default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs)))
+    indexing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(64)))
+    texts: RecentlyUsed[str, TextRows] = field(
+        default_factory=lambda: RecentlyUsed(DOCUMENTS_AT_HAND, weigh=lambda rows: 1 + rows.lengths.size)
+    )
+    tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))

@@ -1,0 +1,300 @@
+"""Read a table of text as if it were a packed table: its documents are tokenized when a block of their rows is wanted.
+
+The lengths of all documents are computed once for a tokenizer and a snapshot, and kept in the lake (`blends/texts/`),
+so that replicas share them; they say which row holds which tokens (`text_packing`), hence how many rows there are, and
+where any of them is. Documents are numbered by the names of the data files, then by their place in the file.
+
+A document that was excised since has no segment any more: what stands behind it in its row moves up, padding follows.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from blender_service.arrays import Int32Array, Int64Array
+from blender_service.exceptions import PackedTableError
+from blender_service.recently_used import RecentlyUsed
+from blender_service.tables.block import Block, Segments
+from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowFacts
+from blender_service.tables.parquet_to_block import FAULTS, unreadable
+from blender_service.tables.text_packing import Pieces, TextRule, lay_out, pack
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+BATCH_CHARACTERS: Final = 1 << 20  # encoded at once; the library needs about 115 bytes of memory a byte
+GROUP_BYTES: Final = 256 << 20  # of the row groups read last: neighbouring blocks lie in one
+PACKED_DOCUMENTS: Final = 1 << 18  # of which rows are counted at once
+
+
+class Objects(Protocol):
+    """The operations that are needed of the store of blends."""
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write a new object; say whether it was absent."""
+
+    def read(self, path: str) -> bytes | None:
+        """Read an object, None if there is none."""
+
+
+class TextFile(NamedTuple):
+    """One data file: where it is, and its number of documents."""
+
+    path: str
+    documents: int
+
+
+class Encoded(NamedTuple):
+    """Tokens of D documents, one after the other, each with the token that ends it; (D + 1,) first one of each."""
+
+    ids: Int32Array
+    starts: Int64Array
+
+
+class TextEncoder:
+    """Gives the ids of `tokenizers` for whole documents: no special tokens, whose names are encoded as text."""
+
+    def __init__(self, file: str, end_of_document_id: int) -> None:
+        """Read a tokenizer.json."""
+        from tokenizers import Tokenizer
+
+        self._tokenizer: Tokenizer = Tokenizer.from_str(file)
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._end = np.array([end_of_document_id], dtype=np.int32)
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents, about a million characters at a time."""
+        parts: list[Int32Array] = []
+        lengths: list[int] = []
+        batch: list[str] = []
+        characters = 0
+        for number, text in enumerate(texts, start=1):
+            batch.append(text)
+            characters += len(text)
+            if characters >= BATCH_CHARACTERS or number == len(texts):
+                for encoding in self._ids(batch):
+                    parts += (np.array(encoding.ids, dtype=np.int32), self._end)
+                    lengths.append(len(parts[-2]) + 1)
+                batch, characters = [], 0
+        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+        return Encoded(np.concatenate([*parts, np.empty(0, dtype=np.int32)]), starts)
+
+    def _ids(self, batch: list[str]) -> list[Any]:
+        """Let the library encode some documents."""
+        encodings: list[Any] = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+        return encodings
+
+
+@functools.lru_cache(maxsize=4)
+def _encoder(file: str, end_of_document_id: int) -> TextEncoder:
+    return TextEncoder(file, end_of_document_id)
+
+
+def put_tokenizer(objects: Objects, file: str) -> str:
+    """Keep a tokenizer.json by its hash, which is given."""
+    sha256 = hashlib.sha256(file.encode()).hexdigest()
+    objects.put_if_absent(f"texts/tokenizers/{sha256}", file.encode())
+    return sha256
+
+
+class Documents:
+    """The documents of a table of text at a snapshot, by number; safe for many threads."""
+
+    def __init__(self, identifier: str, files: Sequence[TextFile], file_io: FileIO, rule: TextRule) -> None:
+        """Read the columns of a rule."""
+        self._where = f"table {identifier}"
+        self._files, self._io, self._rule = files, file_io, rule
+        self._starts = np.concatenate([[0], np.cumsum([file.documents for file in files])]).astype(np.int64)
+        self._groups = RecentlyUsed[tuple[str, int], pa.Table](GROUP_BYTES, weigh=lambda rows: int(rows.nbytes))
+
+    @property
+    def count(self) -> int:
+        """Number of documents."""
+        return int(self._starts[-1])
+
+    def read(self, first: int, last: int) -> pa.Table:
+        """Give the documents [first, last): columns `doc_id` and `text`, of which none is null.
+
+        Raises:
+            PackedTableError: a data file cannot be read.
+            ServerUnavailableError: its store does not answer.
+        """
+        return pa.concat_tables(part for _, part in self.parts(first, last))
+
+    def parts(self, first: int, last: int) -> Iterator[tuple[int, pa.Table]]:
+        """Give the documents [first, last) by row groups, each with the number of its first document."""
+        for index in range(int(np.searchsorted(self._starts, first, side="right")) - 1, len(self._files)):
+            if self._starts[index] >= last:
+                return
+            if self._files[index].documents:
+                yield from self._parts_of(index, first, last)
+
+    def _parts_of(self, index: int, first: int, last: int) -> Iterator[tuple[int, pa.Table]]:
+        path, number = self._files[index].path, int(self._starts[index])
+        try:
+            with self._io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
+                for group in range(file.num_row_groups):
+                    end = number + file.metadata.row_group(group).num_rows
+                    if end > first and number < last:
+                        low, high = max(first, number), min(last, end)
+                        rows = self._groups.find((path, group), functools.partial(self._read_group, file, group))
+                        yield low, rows.slice(low - number, high - low)
+                    number = end
+        except FileNotFoundError as error:
+            raise PackedTableError(f"{self._where}: file {path} is not there; restore it") from error
+        except OSError as error:
+            raise unreadable(f"{self._where}: file {path}", error) from error
+        except FAULTS as error:
+            raise PackedTableError(f"{self._where}: file {path} cannot be read: {error}; restore it") from error
+
+    def _read_group(self, file: pq.ParquetFile, group: int) -> pa.Table:
+        names = {"doc_id": self._rule.doc_id, "text": self._rule.text}
+        rows = file.read_row_group(group, [*names.values()], use_threads=False)
+        return pa.table({own: rows[name].cast(pa.large_string()).fill_null("") for own, name in names.items()})
+
+
+def text_files(table: Table, identifier: str, snapshot: Snapshot) -> tuple[TextFile, ...]:
+    """List the data files of a snapshot, ascending by name, whatever folder they lie in.
+
+    Raises:
+        PackedTableError: a file deletes rows of others, or is not Parquet.
+    """
+    files = [
+        entry.data_file
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    ]
+    for file in files:
+        if file.content != DataFileContent.DATA or file.file_format != FileFormat.PARQUET:
+            raise PackedTableError(
+                f"table {identifier}: {file.file_path} is no Parquet of rows; rewrite the table without deletes"
+            )
+    found = [TextFile(file.file_path, file.record_count) for file in files]
+    return tuple(sorted(found, key=lambda file: file.path.rsplit("/", 1)[-1]))
+
+
+def _some(pieces: Pieces, chosen: NDArray[np.bool_]) -> Pieces:
+    return Pieces(pieces.documents[chosen], pieces.firsts[chosen], pieces.tokens[chosen], pieces.rows[chosen])
+
+
+class TextRows:
+    """The rows that a rule makes of a table of text at a snapshot."""
+
+    def __init__(
+        self,
+        identifier: str,
+        snapshot_id: int,
+        documents: Documents,
+        window: WindowFacts,
+        rule: TextRule,
+        objects: Objects,
+    ) -> None:
+        """Find the lengths of the documents, which are computed where nobody has yet, and count rows.
+
+        Raises:
+            PackedTableError: the tokenizer is not in the lake, or the lengths are of other documents.
+        """
+        self.identifier, self.window, self.rule, self._documents = identifier, window, rule, documents
+        file = objects.read(f"texts/tokenizers/{window.tokenizer_sha256}")
+        if file is None or hashlib.sha256(file).hexdigest() != window.tokenizer_sha256:
+            raise PackedTableError(
+                f"table {identifier}: tokenizer {window.tokenizer_sha256} is not kept with the blends; create it again"
+            )
+        self._encoder = _encoder(file.decode(), window.end_of_document_id)
+        self._place = f"texts/lengths/{window.tokenizer_sha256}/{identifier}-{snapshot_id}-{rule.text}"
+        content = objects.read(self._place)
+        if content is None:
+            objects.put_if_absent(self._place, self._measure())
+            content = objects.read(self._place) or b""
+        self.lengths: Int32Array = np.load(io.BytesIO(content))["lengths"]
+        if self.lengths.size != documents.count:
+            raise PackedTableError(
+                f"table {identifier}: snapshot {snapshot_id} has {documents.count} documents, {self._place} is of "
+                f"{self.lengths.size}; delete that object"
+            )
+        step = max(1, PACKED_DOCUMENTS // rule.group_documents) * rule.group_documents
+        counts = [self._pack(first, first + step)[1] for first in range(0, documents.count, step)]
+        self._first_rows = np.concatenate([[0], np.cumsum(np.concatenate([*counts, np.empty(0, dtype=np.int64)]))])
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return int(self._first_rows[-1])
+
+    def table(self, file_io: FileIO, excised: Collection[str]) -> PackedTable:
+        """Give the rows as a packed table of one file."""
+        state = hashlib.sha256("\n".join(sorted(excised)).encode()).hexdigest()[:16]
+        run = OrdinalRun(f"{self._place} {self.rule!r} {state}", 0, self.count)
+        decode = functools.partial(self._decode, frozenset(excised))
+        return PackedTable(self.identifier, self.window, (run,) if self.count else (), file_io, decode=decode)
+
+    def _measure(self) -> bytes:
+        """Encode every document once, and write the lengths."""
+        lengths = np.empty(self._documents.count, dtype=np.int32)
+        for first, part in self._documents.parts(0, lengths.size):
+            lengths[first : first + part.num_rows] = np.diff(self._encoder.encode(part["text"].to_pylist()).starts)
+        written = io.BytesIO()
+        np.savez_compressed(written, lengths=lengths)
+        return written.getvalue()
+
+    def _pack(self, first: int, last: int) -> tuple[Pieces, Int64Array]:
+        packed: tuple[Pieces, Int64Array] = pack(
+            self.lengths[first:last], self.window.window_tokens, self.rule.group_documents, self.rule.whole
+        )
+        return packed
+
+    def _decode(self, excised: frozenset[str], ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
+        return (self._block(excised, start, end) for start, end in ranges)
+
+    def _block(self, excised: frozenset[str], start: int, end: int) -> Block:
+        """Tokenize the documents that the rows [start, end) need."""
+        groups = np.searchsorted(self._first_rows, [start, end - 1], side="right") - 1
+        base = int(groups[0]) * self.rule.group_documents
+        pieces, _ = self._pack(base, (int(groups[1]) + 1) * self.rule.group_documents)
+        rows = pieces.rows + int(self._first_rows[groups[0]]) - start
+        taken = (rows >= 0) & (rows < end - start)
+        pieces = _some(pieces._replace(rows=rows), taken)
+        needed, index = np.unique(pieces.documents, return_inverse=True)
+        low, high = int(needed[0]) + base, int(needed[-1]) + base + 1
+        texts = self._documents.read(low, high).take(needed + base - low)
+        encoded = self._encoder.encode(texts["text"].to_pylist())
+        if not np.array_equal(np.diff(encoded.starts), self.lengths[needed + base]):
+            raise PackedTableError(
+                f"table {self.identifier}: a document near row {start} has another number of tokens than {self._place} "
+                "says; install the version of tokenizers that made it, or delete that object"
+            )
+        names = texts["doc_id"].to_pylist()
+        kept = np.array([name not in excised for name in names], dtype=bool)[index]
+        pieces, index = _some(pieces, kept), index[kept]
+        window = self.window
+        windows = np.full((end - start, window.window_tokens), window.padding_id, dtype=f"<u{window.token_bytes}")
+        places, row_tokens = lay_out(pieces._replace(documents=index), encoded.ids, encoded.starts, windows)
+        written = [names[number].encode() for number in index.tolist()]
+        return Block(
+            start=start,
+            input_ids=windows,
+            segments=Segments(
+                row_tokens=row_tokens,
+                starts=np.searchsorted(pieces.rows, np.arange(end - start + 1)).astype(np.int64),
+                doc_ids=np.frombuffer(b"".join(written), dtype=np.uint8),
+                doc_id_starts=np.cumsum([0, *map(len, written)], dtype=np.int64),
+                document_starts=pieces.firsts,
+                token_counts=pieces.tokens,
+                window_starts=places,
+            ),
+        )

@@ -1,0 +1,152 @@
+"""Make tensors of rows: a rank's part of each step, by one process or several in turns, and a ring to a device.
+
+`blender_service.torch` is what a training job imports.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from blender_service.client import Blend, BlenderClient
+from blender_service.client.row_stream import RowStream
+from blender_service.client.window_layout import WindowLayout
+from blender_service.wire.expected_window import ExpectedWindow
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.row_batch import RowBatch, concatenate
+
+DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
+TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")
+
+
+class Batch(TypedDict, total=False):
+    """The tensors asked for of R rows of L tokens; empty on a rank that does not fetch.
+
+    Attributes:
+        offset: of the first row in the blend, as the server sent it.
+        input_ids: (R, L) int64.
+        labels: (R, L) int64, the next token; -100 at the end of a document and in padding.
+        position_ids: (R, L) int64, from 0 in every document.
+        document_ids: (R, L) int32, number of the document inside its row; -1 in padding.
+        cu_seqlens: (S + 1,) int32, bounds of documents and of padding in the rows laid one after the other.
+        max_seqlen: tokens of the longest of them.
+    """
+
+    offset: int
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    position_ids: torch.Tensor
+    document_ids: torch.Tensor
+    cu_seqlens: torch.Tensor
+    max_seqlen: int
+
+
+def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
+    """Make a model's inputs of rows."""
+    layout = WindowLayout(batch)
+    made = Batch(offset=batch.offset)
+    for name in tensors:
+        made[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
+    if "cu_seqlens" in tensors:
+        made["max_seqlen"] = layout.max_seqlen
+    return made
+
+
+@dataclass(frozen=True)
+class Steps(IterableDataset[Batch]):
+    """One rank's part of each step from an offset on; iterated by worker w of n, each n-th step from the w-th on.
+
+    Workers that take turns are ranks of larger steps: worker 1 of 2 of rank 0 of 2 is rank 2 of 4 in steps of 2B rows.
+    """
+
+    connect: Callable[[], BlenderClient]
+    blend: Blend
+    offset: int
+    part: Slice
+    expected: ExpectedWindow | None
+    tensors: tuple[str, ...]
+    wait_seconds: float
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Give a worker's steps; what is left below n steps at the end of the blend goes to the first workers."""
+        info = get_worker_info()
+        assert info is not None
+        step_rows, ranks, end = self.part.step_rows, self.part.world_size, self.blend.end
+        rank = info.id * ranks + self.part.rank
+        turn = Slice(info.num_workers * step_rows, rank, info.num_workers * ranks, self.part.uneven)
+        with self.connect() as client:
+            yield from self.tensors_of(self.open(client, self.offset, turn), turn.rows)
+            if end is not None:
+                first = end - max(0, end - self.offset) % turn.step_rows + info.id * step_rows
+                if first + step_rows <= end:
+                    yield from self.tensors_of(self.open(client, first, self.part, step_rows), self.part.rows)
+
+    def open(self, client: BlenderClient, offset: int, part: Slice, rows: int = 0) -> RowStream:
+        """Begin to read."""
+        return client.read(
+            self.blend.blend_id, offset, rows, part=part, expected=self.expected, wait_seconds=self.wait_seconds
+        )
+
+    def tensors_of(self, stream: Iterator[RowBatch], rows: int) -> Iterator[Batch]:
+        """Make tensors of each step, of which `rows` are read."""
+        pieces: list[RowBatch] = []
+        for piece in stream:
+            if piece.end_of_blend:
+                return
+            pieces.append(piece)
+            if sum(held.rows for held in pieces) == rows:
+                yield to_tensors(concatenate(pieces), self.tensors)
+                pieces.clear()
+
+
+class Ring:
+    """Page-locked buffers that batches pass through on their way to a device.
+
+    A buffer is filled again only after the copy out of it is done. With two more buffers than batches are held ready,
+    one is always free: one is being filled, one is being copied.
+    """
+
+    def __init__(self, device: torch.device, buffers: int) -> None:
+        self._device = device
+        self._left_to_make = buffers
+        self._free: queue.SimpleQueue[tuple[Batch, torch.cuda.Event | None]] = queue.SimpleQueue()
+
+    def fill(self, made: Batch) -> Batch:
+        """Put tensors into a free buffer."""
+        if self._left_to_make:
+            self._left_to_make -= 1
+            return self._pinned(made)
+        buffer, copied = self._free.get()
+        if copied is not None:
+            copied.synchronize()
+        filled = Batch(**made)
+        for name in DENSE:
+            if name in made:
+                filled[name] = buffer[name].copy_(made[name])
+        return filled
+
+    def to_device(self, buffer: Batch) -> Batch:
+        """Begin to copy a buffer to the device, and return it to the ring with the event that ends the copy."""
+        arrived = Batch(**buffer)
+        for name in TENSORS:
+            if name in buffer:
+                arrived[name] = buffer[name].to(self._device, non_blocking=True, copy=True)
+        copied = None
+        if self._device.type == "cuda":
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record(torch.cuda.current_stream(self._device))
+        self._free.put((buffer, copied))
+        return arrived
+
+    def _pinned(self, batch: Batch) -> Batch:
+        """Give a batch in page-locked memory where the device is CUDA, which copies from it asynchronously."""
+        if self._device.type == "cuda":
+            for name in DENSE:
+                if name in batch:
+                    batch[name] = batch[name].pin_memory()
+        return batch

@@ -1,0 +1,280 @@
+"""Text blends: rows of tables of text, tokenized when they are read, are those of a plain walk over the documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, TextSpec
+from blender_service.blend.store import open_store
+from blender_service.client import connect
+from blender_service.exceptions import InvalidBlendError, PackedTableError, StateError
+from blender_service.server.blender import Blender
+from blender_service.server.server import RunningServer
+from blender_service.tables.text_table import TextEncoder
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.row_batch import RowBatch
+from spark_jobs.tokens.hf_tokenizer import load_encoder
+from tests.blender_service.packed_tables import PackedFixture
+from tests.blender_service.rows.test_blend_reader import rows_of
+
+Serve = Callable[..., RunningServer]
+
+END, PADDING = 0, 1
+WINDOW = 16
+HOSTILE = (
+    "", "a", "<|endoftext|>", "say <|padding|> twice <|padding|>", "zażółć gęślą jaźń 語言模型 🦜🦜 e\u0301", "x" * 999,
+    " \n\n\t ", "\u0000\uffff", "word " * 300, "ﷺ" * 20,
+)  # fmt: skip
+Piece = tuple[str, int, list[int]]  # document, its first token, tokens
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    """A byte-level BPE of 300 tokens."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<|endoftext|>", "<|padding|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(["a word of many words, and a second one " * 9], trainer)
+    return made
+
+
+def put_texts(lake: Catalog, name: str, documents: dict[str, str | None], files: int = 3) -> None:
+    """Write a table of text in some files, each of row groups of two documents."""
+    schema = pa.schema([pa.field("doc_id", pa.string()), pa.field("content", pa.string())])
+    table = lake.create_table(name, schema, properties={"write.parquet.row-group-limit": "2"})
+    ids = list(documents)
+    for number in range(files):
+        own = ids[number::files]
+        table.append(pa.table({"doc_id": own, "content": [documents[one] for one in own]}, schema))
+
+
+@pytest.fixture
+def texts(lake: Catalog, tokenizer: Tokenizer) -> dict[str, str]:
+    """A lake with a tokenizer, and the table `main.texts` with hostile documents among random ones."""
+    lake.create_namespace("main")
+    facts = {"vocabulary_size": [300], "end_of_document_id": [END], "padding_id": [PADDING]}
+    row = pa.table({"file": [tokenizer.to_str()], **facts})
+    lake.create_table("main.tokenizer", row.schema).append(row)
+    random = np.random.default_rng(3)
+    documents = {f"h{i}": text for i, text in enumerate(HOSTILE)}
+    documents |= {
+        f"r{i}": " ".join(random.choice(["a", "word", "of", "many"], random.integers(1, 30))) for i in range(90)
+    }
+    put_texts(lake, "main.texts", documents)
+    return documents
+
+
+def order_of(lake: Catalog, name: str) -> list[str]:
+    """Ids of the documents by the names of the files, then by their place in them."""
+    table = lake.load_table(name)
+    paths = sorted((task.file.file_path for task in table.scan().plan_files()), key=lambda path: path.split("/")[-1])
+    read = [pa.parquet.read_table(path.removeprefix("file://")) for path in paths]
+    return [one for part in read for one in part["doc_id"].to_pylist()]
+
+
+def plain_rows(
+    documents: dict[str, str], order: list[str], tokenizer: Tokenizer, spec: TextSpec, excised: Sequence[str] = ()
+) -> list[list[Piece]]:
+    """Pack documents as the rule says, in plain Python."""
+    reference = Tokenizer.from_str(tokenizer.to_str())
+    reference.encode_special_tokens = True
+    rows: list[list[Piece]] = []
+    for first in range(0, len(order), spec.group_documents):
+        pieces: list[tuple[int, Piece]] = []
+        for place, name in enumerate(order[first : first + spec.group_documents]):
+            ids = reference.encode(documents[name] or "", add_special_tokens=False).ids
+            if ids and (not spec.whole or len(ids) < spec.window_tokens):
+                ids = [*ids, END]
+                cuts = range(0, len(ids), spec.window_tokens)
+                pieces += [(place, (name, cut, ids[cut : cut + spec.window_tokens])) for cut in cuts]
+        own: list[list[tuple[int, Piece]]] = []
+        for piece in sorted(pieces, key=lambda one: -len(one[1][2])):
+            left = [spec.window_tokens - sum(len(p[1][2]) for p in row) for row in own]
+            fits = [(space, at) for at, space in enumerate(left) if space >= len(piece[1][2])]
+            if fits:
+                own[min(fits)[1]].append(piece)
+            else:
+                own.append([piece])
+        rows += [[piece for _, piece in sorted(row)] for row in own]
+    return [[piece for piece in row if piece[0] not in excised] for row in rows]
+
+
+def found_rows(batch: RowBatch) -> dict[int, list[Piece]]:
+    """The pieces that stand in rows, by ordinal; what stands outside of them is padding."""
+    found = {}
+    for ordinal, row in zip(batch.ordinals.tolist(), rows_of(batch), strict=True):
+        found[ordinal] = [(name, first, list(row.input_ids[at : at + n])) for name, first, n, at in row.segments]
+        assert set(row.input_ids[row.token_count :]) <= {PADDING}
+        assert [at for *_, at in row.segments] == [
+            sum(s[2] for s in row.segments[:i]) for i in range(len(row.segments))
+        ]
+    return found
+
+
+RULES = [
+    TextSpec("main.tokenizer", WINDOW),
+    TextSpec("main.tokenizer", WINDOW, group_documents=7),
+    TextSpec("main.tokenizer", WINDOW, group_documents=7, whole=True),
+    TextSpec("main.tokenizer", 4096, group_documents=1000),
+]
+
+
+@pytest.mark.parametrize("spec", RULES)
+def test_rows_are_those_of_a_plain_walk(
+    lake: Catalog, texts: dict[str, str], tokenizer: Tokenizer, spec: TextSpec
+) -> None:
+    """Every token of every document stands once in the rows, where the rule says; what no row holds is counted."""
+    blender = Blender(lake)
+    config = blender.create(BlendSpec((SourceSpec("main.texts"),), texts=spec))
+    expected = plain_rows(texts, order_of(lake, "main.texts"), tokenizer, spec)
+    source = config.sources[0]
+    assert source.rows == len(expected)
+    found = found_rows(blender.open(config.blend_id).gather(0, len(expected)))
+    assert [found[ordinal] for ordinal in range(len(expected))] == expected
+    missing = texts.keys() - {piece[0] for row in expected for piece in row}
+    assert sum((source.dropped or {}).values()) == len(missing)
+    assert (source.dropped or {})["empty"] == 1
+    assert ("longer_than_a_row" in (source.dropped or {})) == spec.whole
+    if not spec.whole:
+        tokens = sum(len(piece[2]) for row in expected for piece in row)
+        assert tokens == blender.open(config.blend_id).gather(0, len(expected)).token_counts.sum()
+
+
+def test_resumes_twice_over_an_epochs_end_under_other_ranks(lake: Catalog, texts: dict[str, str], serve: Serve) -> None:
+    """Wherever a read begins, and whoever reads, rows are those of one read from the start; so are a server's."""
+    put_texts(lake, "main.one", {"alone": "one document, of a few tokens"})
+    blender = Blender(lake)
+    sources = (SourceSpec("main.texts", "3", max_epochs=2), SourceSpec("main.one", max_epochs=0))
+    config = blender.create(BlendSpec(sources, seed=5, block_rows=8, group_blocks=2, texts=RULES[1], name="t"))
+    end = blender.head(config.blend_id).end
+    assert end is not None
+    whole = list(rows_of(blender.open(config.blend_id).gather(0, end)))
+    again = Blender(lake)  # with nothing in memory
+    for offset in (0, 11, end // 2 - 3, end // 2 + 1, end - 9):
+        for world in (1, 3):
+            got: dict[int, Any] = {}
+            for rank in range(world):
+                part = Slice(3, rank, world)
+                for batch in again.open(config.blend_id, offset).read(offset, 9, part):
+                    got |= {batch.offset + i: row for i, row in enumerate(rows_of(batch))}
+            assert [got[at] for at in sorted(got)] == whole[offset : offset + 9]
+    with connect(serve().address) as client:
+        assert [row for batch in client.read("t", 0) for row in rows_of(batch)] == whole
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_workers_tokenize_in_turns(
+    lake: Catalog, texts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forked processes that tokenize give the batches of this one, in its order, from any state."""
+    torch_module = pytest.importorskip("blender_service.torch")
+    monkeypatch.chdir(tmp_path)
+    Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1], name="t"))
+    alone = [batch["input_ids"].tolist() for batch in torch_module.BlendDataset("lake:t", batch_rows=6)]
+    dataset = torch_module.BlendDataset("lake:t", batch_rows=6, workers=2)
+    got = [batch["input_ids"].tolist() for _, batch in zip(range(5), dataset, strict=False)]
+    again = torch_module.BlendDataset("lake:t", batch_rows=6, workers=3)
+    again.load_state_dict(dataset.state_dict())
+    assert got + [batch["input_ids"].tolist() for batch in again] == alone
+
+
+def test_ids_are_those_of_the_pipeline(tokenizer: Tokenizer) -> None:
+    """What a corpus's tokens hold of the same documents, and the token that ends each."""
+    ids, starts = TextEncoder(tokenizer.to_str(), END).encode(HOSTILE)
+    expected = [[*one.tolist(), END] for one in load_encoder(tokenizer.to_str()).encode(HOSTILE, 1 << 20)]
+    assert [ids[a:b].tolist() for a, b in pairwise(starts)] == expected
+
+
+def test_lengths_are_measured_once(lake: Catalog, texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second blend, of another rule, and another replica find what the first measured; damage is told."""
+    Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[0]))
+    objects = open_store(lake).objects
+    with monkeypatch.context() as patched:
+        patched.setattr("blender_service.tables.text_table.TextRows._measure", lambda self: pytest.fail("again"))
+        config = Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1]))
+        Blender(lake).open(config.blend_id).gather(3, 1)
+    encode = TextEncoder.encode
+    monkeypatch.setattr(TextEncoder, "encode", lambda self, texts: encode(self, [text + "!" for text in texts]))
+    with pytest.raises(PackedTableError, match="another number of tokens"):
+        Blender(lake).open(config.blend_id).gather(3, 1)
+    for name in objects.list("texts/tokenizers"):
+        objects.delete(f"texts/tokenizers/{name}")
+    with pytest.raises(PackedTableError, match="is not kept with the blends"):
+        Blender(lake).open(config.blend_id)
+
+
+def test_excised_documents_are_not_read_any_more(lake: Catalog, texts: dict[str, str], tokenizer: Tokenizer) -> None:
+    """Their pieces are gone from every row, also of a reader that goes on; the other rows stay where they are."""
+    blender = Blender(lake)
+    config = blender.create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1]))
+    schema = pa.schema([pa.field("doc_id", pa.string()), pa.field("table", pa.string())])
+    lake.create_namespace("system")
+    listed = lake.create_table("system.excisions", schema)
+    going_on = blender.open(config.blend_id)
+    count = config.sources[0].rows or 0
+    going_on.gather(0, count)
+    listed.append(pa.table({"doc_id": ["h9", "r3", "r5"], "table": [None, "main.texts", "main.other"]}, schema))
+    expected = plain_rows(texts, order_of(lake, "main.texts"), tokenizer, RULES[1], ["h9", "r3"])
+    going_on._refresh(at_once=True)
+    for reader in (going_on, blender.open(config.blend_id)):
+        found = found_rows(reader.gather(0, count))
+        assert [found[ordinal] for ordinal in range(count)] == expected
+
+
+def test_what_cannot_be_is_refused_in_one_answer(lake: Catalog, texts: dict[str, str], code: PackedFixture) -> None:
+    """No tokenizer, packed or live tables, columns that are not there, tables without text: each says its field."""
+    blender = Blender(lake)
+    put_texts(lake, "main.nothing", {"a": "", "b": None}, files=1)
+    spec = RULES[0]
+
+    def refused(*sources: SourceSpec, texts: TextSpec = spec) -> str:
+        with pytest.raises(InvalidBlendError) as caught:
+            blender.create(BlendSpec(sources, texts=texts))
+        return str(caught.value)
+
+    message = refused(SourceSpec(code.identifier), SourceSpec("main.nothing"), SourceSpec("main.texts", live=True))
+    assert "has no column content" in message
+    assert "no document with text" in message
+    assert "cannot be followed" in message
+    assert "no table of a tokenizer" in refused(SourceSpec("main.texts"), texts=replace(spec, tokenizer="main.texts"))
+    assert "give 1 to 4096" in refused(SourceSpec("main.texts"), texts=replace(spec, group_documents=5000))
+    with pytest.raises(InvalidBlendError, match="is not packed"):
+        blender.create(BlendSpec((SourceSpec("main.texts"),)))
+
+
+def test_states_of_one_kind_are_refused_by_another(
+    lake: Catalog,
+    texts: dict[str, str],
+    code: PackedFixture,
+    serve: Serve,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run of packed rows, or of another rule, cannot go on with a text blend; one of its own can."""
+    monkeypatch.chdir(tmp_path)
+    address = serve().address
+    for target in (address, "lake:"):
+        with connect(target) as client:
+            packed = client.create_blend([SourceSpec(code.identifier)])
+            ones = [client.create_blend([SourceSpec("main.texts", max_epochs=0)], texts=spec) for spec in RULES[:3]]
+            for other in (packed, ones[1], ones[2]):
+                with pytest.raises(StateError, match="repeated or skipped"):
+                    client.prove_continuation(other.blend_id, ones[0].blend_id, 4)
+            child = client.update_blend(ones[0].blend_id, 8, [SourceChange("main.texts", max_epochs=3)])
+            assert json.loads(child.config_json)["texts"]["group_documents"] == 1
+            assert client.prove_continuation(ones[0].blend_id, child.blend_id, 8).differs_from == 8

@@ -12,7 +12,7 @@ from blender_service.exceptions import PackedTableError
 from blender_service.order.segments import Pin
 from blender_service.tables.packed_table import WindowFacts, load_table
 from blender_service.tables.text_packing import MOST_GROUP_DOCUMENTS, TextRule, dropped
-from blender_service.tables.text_table import Documents, TextRows, put_tokenizer, text_files
+from blender_service.tables.text_table import Documents, TextRows, put_tokenizer, row_groups, text_files
 
 FACTS = ("vocabulary_size", "end_of_document_id", "padding_id")
 
@@ -23,7 +23,7 @@ class TextSources(LakeSources):
     def __init__(self, catalogue: Catalog, window: WindowFacts, rule: TextRule, objects: ObjectStore) -> None:
         """Look in `catalogue` for sources of rows with these facts, made by this rule."""
         super().__init__(catalogue)
-        self._window, self.rule, self._objects = window, rule, objects
+        self._window, self.rule, self._objects, self._groups = window, rule, objects, row_groups()
 
     def find(self, wanted: WantedSource, findings: Findings) -> LakeSource | None:
         """Find the table and the snapshot of a source, and measure its documents; mistakes go to `findings`."""
@@ -41,7 +41,9 @@ class TextSources(LakeSources):
             findings.mistake(f"{where}.snapshot", f"{identifier} has no snapshot {wanted.snapshot!r}")
         else:
             try:
-                documents = Documents(identifier, text_files(table, identifier, snapshot), table.io, self.rule)
+                documents = Documents(
+                    identifier, text_files(table, identifier, snapshot), table.io, self.rule, self._groups
+                )
                 rows = TextRows(identifier, snapshot.snapshot_id, documents, self._window, self.rule, self._objects)
             except PackedTableError as error:
                 findings.mistake(f"{where}.table", str(error))

@@ -345,7 +345,9 @@ class Blender:
         with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
             rows = self._shared.texts.get(key)
             if rows is None:
-                documents = Documents(pin.table, text_files(table, pin.table, snapshot), table.io, rule)
+                documents = Documents(
+                    pin.table, text_files(table, pin.table, snapshot), table.io, rule, self._shared.row_groups
+                )
                 rows = TextRows(pin.table, snapshot.snapshot_id, documents, config.window, rule, self._store.objects)
                 self._shared.texts.put(key, rows)
         listed = load_table(self._shared.catalogue, EXCISIONS)  # whatever the caller may read

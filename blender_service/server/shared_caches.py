@@ -17,7 +17,7 @@ from blender_service.tables.block_reader import BlockFetcher
 from blender_service.tables.mirrors import Mirrors
 from blender_service.tables.packed_table import KnownRuns, OrdinalRun
 from blender_service.tables.table_watch import TableWatch
-from blender_service.tables.text_table import TextRows
+from blender_service.tables.text_table import RowGroups, TextRows, row_groups
 
 BLENDS_AT_HAND: Final = 128
 BLENDS_SHOWN: Final = 16_384  # of which it is known which tables they read, some 12 MB
@@ -57,4 +57,5 @@ class SharedCaches:
     texts: RecentlyUsed[str, TextRows] = field(
         default_factory=lambda: RecentlyUsed(DOCUMENTS_AT_HAND, weigh=lambda rows: 1 + rows.lengths.size)
     )
+    row_groups: RowGroups = field(default_factory=row_groups)
     tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))

@@ -50,6 +50,14 @@ class Objects(Protocol):
         """Read an object, None if there is none."""
 
 
+RowGroups = RecentlyUsed[tuple[str, int, str, str], pa.Table]  # by file, number and columns
+
+
+def row_groups() -> RowGroups:
+    """Give an empty cache of row groups: a row group holds many blocks, and is read as a whole."""
+    return RecentlyUsed(GROUP_BYTES, weigh=lambda rows: int(rows.nbytes))
+
+
 class TextFile(NamedTuple):
     """One data file: where it is, and its number of documents."""
 
@@ -115,12 +123,14 @@ def put_tokenizer(objects: Objects, file: str) -> str:
 class Documents:
     """The documents of a table of text at a snapshot, by number; safe for many threads."""
 
-    def __init__(self, identifier: str, files: Sequence[TextFile], file_io: FileIO, rule: TextRule) -> None:
-        """Read the columns of a rule."""
+    def __init__(
+        self, identifier: str, files: Sequence[TextFile], file_io: FileIO, rule: TextRule, groups: RowGroups
+    ) -> None:
+        """Read the columns of a rule, keeping row groups in `groups`."""
         self._where = f"table {identifier}"
         self._files, self._io, self._rule = files, file_io, rule
         self._starts = np.concatenate([[0], np.cumsum([file.documents for file in files])]).astype(np.int64)
-        self._groups = RecentlyUsed[tuple[str, int], pa.Table](GROUP_BYTES, weigh=lambda rows: int(rows.nbytes))
+        self._groups = groups
 
     @property
     def count(self) -> int:
@@ -146,13 +156,16 @@ class Documents:
 
     def _parts_of(self, index: int, first: int, last: int) -> Iterator[tuple[int, pa.Table]]:
         path, number = self._files[index].path, int(self._starts[index])
+        columns = (self._rule.doc_id, self._rule.text)
         try:
             with self._io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
                 for group in range(file.num_row_groups):
                     end = number + file.metadata.row_group(group).num_rows
                     if end > first and number < last:
                         low, high = max(first, number), min(last, end)
-                        rows = self._groups.find((path, group), functools.partial(self._read_group, file, group))
+                        rows = self._groups.find(
+                            (path, group, *columns), functools.partial(self._read_group, file, group)
+                        )
                         yield low, rows.slice(low - number, high - low)
                     number = end
         except FileNotFoundError as error:

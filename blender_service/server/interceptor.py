@@ -1,4 +1,4 @@
-"""Intercept the calls of both services: authenticate, authorise, limit streams, and notify the observers.
+"""Intercept the calls of all services: authenticate, authorise, limit streams, and notify the observers.
 
 Each call goes the same way::
 
@@ -215,6 +215,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         call.principal = self._access.principal_of(context)
         call.request = request = _request_of(requests, context, self._arriving)
         call.may_read, call.may_create = self._access.reader(call.principal), self._access.creator(call.principal)
+        call.may_append = self._access.appender(call.principal)
         if call.method == "ReadBlend":
             if self._draining.is_set():
                 raise ServerUnavailableError("server is stopping; connect again, to this or another replica")

@@ -163,12 +163,12 @@ class Admission:
             self._check_number(call.writer, number, rollout)
         for number, rollout in enumerate(call.rollouts, start=call.first_number):
             if number not in self._known(call.writer):
-                if self._opens(rollout.group) and self.is_full:
-                    outcomes.append(
-                        rollouts_pb2.Outcome(status=rollouts_pb2.Outcome.SLOW_DOWN, reason=self._fullness())
-                    )
+                kind, reason = self._verdict(rollout)
+                if kind == "admitted" and rollout.group not in self.groups and self.is_full:
+                    status = rollouts_pb2.Outcome.SLOW_DOWN
+                    outcomes.append(rollouts_pb2.Outcome(status=status, reason=self._fullness()))
                     continue
-                self._decide(call, number, rollout, now)
+                self._take(call, number, rollout, kind, reason, now)
             outcomes.append(self._known(call.writer)[number].outcome)
         return outcomes
 
@@ -240,9 +240,6 @@ class Admission:
         """Give what a writer was answered lately, by number."""
         return self._writers.get(writer, OrderedDict())
 
-    def _opens(self, group: str) -> bool:
-        return group not in self.groups and group not in self._closed
-
     def _fullness(self) -> str:
         return (
             f"{self._reserved} rows wait for the trainer, which reads row {self.read_ordinal} next; max_lag is "
@@ -267,29 +264,31 @@ class Admission:
                 f"{next(reversed(numbers)) + 1}"
             )
 
-    def _decide(self, call: Append, number: int, rollout: rollouts_pb2.Rollout, now: int) -> None:
-        """Log what becomes of a rollout that is not known."""
-        group, oldest = self.groups.get(rollout.group), None
-        if rollout.spans:
-            oldest = min(span.policy_version for span in rollout.spans)
-        tokens = len(rollout.input_ids) // 4
-        kind, reason = "admitted", None
+    def _verdict(self, rollout: rollouts_pb2.Rollout) -> tuple[str, str | None]:
+        """Give the kind of event that a rollout becomes, and the reason."""
+        group, tokens = self.groups.get(rollout.group), len(rollout.input_ids) // 4
         if rollout.group in self._closed:
-            kind, reason = "refused", "late: its group is published"
-        elif group is not None and (rollout.member in group.admitted or rollout.member in group.settled):
-            kind, reason = "refused", "double: the group has this member"
-        elif group is not None and group.size != rollout.group_size:
-            kind, reason = "refused", f"other_size: the group has {group.size} members, this says {rollout.group_size}"
-        elif rollout.failure:
-            kind, reason = "failed", rollout.failure
-        elif tokens > self._window_tokens:
-            kind, reason = "refused", f"too_long: {tokens} tokens, a row has {self._window_tokens}"
-        elif self._is_stale(oldest):
-            kind, reason = "refused", self._staleness(oldest)
+            return "refused", "late: its group is published"
+        if group is not None and (rollout.member in group.admitted or rollout.member in group.settled):
+            return "refused", "double: the group has this member"
+        if group is not None and group.size != rollout.group_size:
+            return "refused", f"other_size: the group has {group.size} members, this says {rollout.group_size}"
+        if rollout.failure:
+            return "failed", rollout.failure
+        if tokens > self._window_tokens:
+            return "refused", f"too_long: {tokens} tokens, a row has {self._window_tokens}"
+        if self._is_stale(_oldest(rollout)):
+            return "refused", self._staleness(_oldest(rollout))
+        return "admitted", None
+
+    def _take(
+        self, call: Append, number: int, rollout: rollouts_pb2.Rollout, kind: str, reason: str | None, now: int
+    ) -> None:
+        """Log what becomes of a rollout, and publish its group if it was the last."""
         self._log(
             now, kind, principal=call.principal, writer=call.writer, number=number, group=rollout.group,
             member=rollout.member, group_size=rollout.group_size, timeout_seconds=rollout.timeout_seconds or None,
-            version=oldest, reward=rollout.reward if rollout.HasField("reward") else None, reason=reason,
+            version=_oldest(rollout), reward=rollout.reward if rollout.HasField("reward") else None, reason=reason,
             payload=rollout.SerializeToString() if kind == "admitted" else None,
         )  # fmt: skip
         group = self.groups.get(rollout.group)
@@ -338,3 +337,8 @@ class Admission:
         self._writers.move_to_end(event.writer)
         if len(self._writers) > _KNOWN_WRITERS:
             self._writers.popitem(last=False)
+
+
+def _oldest(rollout: rollouts_pb2.Rollout) -> int | None:
+    """Give the version of a rollout's oldest token, None if it has none."""
+    return min((span.policy_version for span in rollout.spans), default=None)

@@ -39,6 +39,7 @@ from spark_jobs.exceptions import LeaseError, SparkJobsError
 MOST_WAITING: Final = 1024  # calls; more are told to come later
 ANSWER_SECONDS: Final = 60.0  # longest wait of a call for its commit
 IDLE_SECONDS: Final = 10.0  # after which the log is looked at for what other servers have added
+RETRY_SECONDS: Final = 1.0  # after a commit that failed
 COMMITS_BETWEEN_UPKEEP: Final = 64  # so a merge opens no more files
 MOST_ID_CHARACTERS: Final = 256
 
@@ -101,7 +102,7 @@ class TableWriter:
             idle = IDLE_SECONDS if deadline is None else min(IDLE_SECONDS, max(0.0, deadline / 1e6 - time.time()))
             waiting = []
             try:
-                first = self._calls.get(timeout=max(idle, self._commit_seconds) if not failed else 1.0)
+                first = self._calls.get(timeout=max(idle, self._commit_seconds) if not failed else RETRY_SECONDS)
                 time.sleep(max(0.0, began + self._commit_seconds - time.monotonic()))
                 while first is not None:
                     waiting.append(first)

@@ -19,7 +19,7 @@ from blender_service.server.server import start
 from dagster_project.rollouts.service import add_rollouts
 from dagster_project.rollouts.tables import RolloutStore
 
-KILL_PROBABILITY = 0.04
+KILL_PROBABILITY = 0.02
 
 
 def main(warehouse: str, settings: str, port: str, seed: str) -> None:
@@ -37,9 +37,9 @@ def main(warehouse: str, settings: str, port: str, seed: str) -> None:
 
     RolloutStore.commit_log = killing(RolloutStore.commit_log)  # type: ignore[method-assign]
     RolloutStore.commit_rows = killing(RolloutStore.commit_rows)  # type: ignore[method-assign]
-    start(open_catalogue(warehouse), port=int(port), add_service=functools.partial(add_rollouts, Path(settings)))
-    print("serving", flush=True)
-    threading.Event().wait()
+    add_service = functools.partial(add_rollouts, Path(settings))
+    with start(open_catalogue(warehouse), port=int(port), add_service=add_service):
+        threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 from blender_service.client import Outcome, Rollout, RolloutWriter
 
 GROUP_SIZE = 8
-THREADS = 64
+THREADS = 32
 
 
 def made(group: int, member: int) -> Rollout:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from blender_service.exceptions import BlenderError, ServerStartError
 from blender_service.server.processes import serve_processes, set_up_logging
-from blender_service.server.server import DEFAULT_PORT
+from blender_service.server.server import DEFAULT_PORT, AddService
 from blender_service.server.server import serve as serve_one
 from blender_service.server.settings import OperationConfig
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
@@ -74,12 +74,19 @@ def serve(host: str, port: int, cache_bytes: int, processes: int, **given: Any) 
 
     Tokens may also come in the variable HEADRACE_TOKENS. More: docs/operation.md
     """
+    serve_with(None, host, port, cache_bytes, processes, **given)
+
+
+def serve_with(
+    add_service: AddService | None, host: str, port: int, cache_bytes: int, processes: int, **given: Any
+) -> None:
+    """Do what the command does, with one more service."""
     set_up_logging()
     operation = _operation(given)
     if processes > 1:
-        serve_processes(processes, host, port, cache_bytes, operation)
+        serve_processes(processes, host, port, cache_bytes, operation, add_service)
     else:
-        serve_one(host, port, cache_bytes, operation)
+        serve_one(host, port, cache_bytes, operation, add_service=add_service)
 
 
 def _operation(given: dict[str, Any]) -> OperationConfig:

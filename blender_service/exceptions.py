@@ -20,12 +20,14 @@ BlenderError
 |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
 |-- StateError              a saved training state belongs to another blend
 |-- UnauthenticatedError    the call has no token, or one that no principal has
-|-- NotAllowedError         the caller may read, and not create blends
+|-- NotAllowedError         the caller may read, and not create blends or append rollouts
+|-- MalformedRolloutError   a rollout, or an append of some, contradicts itself or its table
 |-- MalformedRequestError   a request cannot be parsed by the protos
 |-- InternalServerError     a fault of the server itself; its log has the trace
 |-- AccessConfigError       a file of tokens or rules is wrong
 |-- ServerStartError        the server cannot take its port
 `-- ServerUnavailableError  the server cannot be reached, or is stopping
+    |-- SlowDownError       as many rollouts wait for the trainer as may
     |-- TooManyStreamsError the caller, or the server, has as many streams as it may
     `-- ServerExhaustedError  the server has no file handle, memory or disk left
 """
@@ -133,11 +135,15 @@ class UnauthenticatedError(BlenderError):
 
 
 class NotAllowedError(BlenderError):
-    """The caller may read the tables, and not create blends of them."""
+    """The caller may read the tables, and not create blends of them or append rollouts to them."""
 
 
 class BlendInUseError(BlenderError):
     """A blend cannot be deleted, since another one goes on from it."""
+
+
+class MalformedRolloutError(BlenderError):
+    """A rollout, or an append of some, contradicts itself or its table; none of the append was taken."""
 
 
 class MalformedRequestError(BlenderError):
@@ -158,6 +164,10 @@ class ServerStartError(BlenderError):
 
 class ServerUnavailableError(BlenderError):
     """The server cannot be reached, or is stopping."""
+
+
+class SlowDownError(ServerUnavailableError):
+    """As many rollouts wait for the trainer as may; none of an append was taken, and a later try may be."""
 
 
 class TooManyStreamsError(ServerUnavailableError):

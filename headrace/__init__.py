@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from blender_service.client import Identity
+    from blender_service.client import Identity, Rollout, RolloutWriter
     from blender_service.client import connect as connect_blender
     from blender_service.exceptions import BlenderError
     from blender_service.torch import DENSE, Batch, BlendDataset
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from spark_jobs.sources.refusals import Reason, Refusal
 
 _NAMES = {
-    "blender_service.client": "Identity connect_blender",
+    "blender_service.client": "Identity Rollout RolloutWriter connect_blender",
     "blender_service.exceptions": "BlenderError",
     "blender_service.torch": "DENSE Batch BlendDataset",
     "dagster_project.components": "Blend Corpus Dataset Experiment Model",
@@ -102,6 +102,8 @@ __all__ = [
     "Proof",
     "Reason",
     "Refusal",
+    "Rollout",
+    "RolloutWriter",
     "Scope",
     "Source",
     "Table",

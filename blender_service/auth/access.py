@@ -139,6 +139,11 @@ class Access:
         """Give the `cache_share` or `stream_share` of each team, by the rules as they are now."""
         return self._rules.get().shares(name) if self._rules is not None else {}
 
+    def appender(self, principal: str) -> MayCreate:
+        """Give the test of which tables a principal may append to; only a principal who may read them may."""
+        rules = self._rules.get() if self._rules is not None else NamespaceRules()
+        return lambda table: rules.allow_append(principal, table.partition(".")[0])
+
     def reader(self, principal: str) -> MayRead | None:
         """Give the test of which tables a principal may read, by the rules as they are now; None for all tables.
 

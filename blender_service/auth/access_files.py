@@ -8,6 +8,7 @@
     principals = ["pretraining", "team-*"]
     namespaces = ["main", "python_*"]
     create = true   # they may also create blends of them; without it, only read
+    append = true   # and append rollouts to their tables
 
     [[team]]
     name = "research"
@@ -15,8 +16,9 @@
     cache_share = 0.5    # of the server's memory for blocks that others' reads leave to them
     stream_share = 0.25  # of its streams that others leave free for them
 
-Without any rule everybody may read everything, and create blends. As soon as there is one, what no rule allows is
-denied, and blends are created by those whose rule says so, of tables that they may read. `*` stands for any characters.
+Without any rule everybody may read everything, create blends and append. As soon as there is one, what no rule allows
+is denied; blends are created and rollouts appended by those whose rule says so, of tables that they may read. `*`
+stands for any characters.
 A corpus holds texts of all its datasets, so reading it takes rules that allow its own namespace and each of its
 datasets. What is declared `restricted` to teams takes membership of one of them besides.
 
@@ -53,6 +55,7 @@ class Rule(BaseModel):
     principals: list[PrincipalPattern] = Field(min_length=1, description="names of callers; * for any characters")
     namespaces: list[NamespacePattern] = Field(description="namespaces of the lake; * for any characters")
     create: bool = Field(False, description="whether they may create blends, which pin snapshots for good")
+    append: bool = Field(False, description="whether they may append rollouts, and announce the trainer's version")
 
     def allows(self, principal: str, namespace: str) -> bool:
         """Whether this rule lets a principal read a namespace."""
@@ -105,6 +108,10 @@ class NamespaceRules(BaseModel):
     def allow_create(self, principal: str, namespace: str) -> bool:
         """Whether a principal may create blends of a namespace."""
         return not self.rule or any(rule.create and rule.allows(principal, namespace) for rule in self.rule)
+
+    def allow_append(self, principal: str, namespace: str) -> bool:
+        """Whether a principal may append rollouts to tables of a namespace."""
+        return not self.rule or any(rule.append and rule.allows(principal, namespace) for rule in self.rule)
 
 
 def parse_rules(where: str, text: str) -> NamespaceRules:

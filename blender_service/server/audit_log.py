@@ -117,8 +117,8 @@ class AuditLog:
 
 
 def _reference(request: Any) -> str:
-    """Give the name of the blend that was asked for, as the client wrote it; a long one is cut."""
-    for field in ("blend", "parent", "to_blend", "name"):
+    """Give the name of the blend or table that was asked for, as the client wrote it; a long one is cut."""
+    for field in ("blend", "parent", "to_blend", "name", "table"):
         value = getattr(request, field, "")
         if isinstance(value, str) and value:
             return value[:256]

@@ -39,6 +39,7 @@ class Call:
         peer: the caller's address.
         may_read: which tables the principal may read; None for all.
         may_create: which of them the principal may create blends of.
+        may_append: which of them the principal may append rollouts to.
         metadata: that the client sent, without the token.
         request: the message.
         blend_id: of the blend that it defines or reads, empty while that is not known.
@@ -70,6 +71,7 @@ class Call:
     peer: str = ""
     may_read: MayRead | None = None
     may_create: MayCreate = lambda table: True
+    may_append: MayCreate = lambda table: True
     metadata: Mapping[str, str] = field(default_factory=dict)
     request: Any = None
     blend_id: str = ""

@@ -1,4 +1,4 @@
-"""Intercept the calls of both services: authenticate, authorise, limit streams, and notify the observers.
+"""Intercept the calls of all services: authenticate, authorise, limit streams, and notify the observers.
 
 Each call goes the same way::
 
@@ -218,6 +218,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         call.principal = self._access.principal_of(context)
         call.request = request = _request_of(requests, context, self._arriving)
         call.may_read, call.may_create = self._access.reader(call.principal), self._access.creator(call.principal)
+        call.may_append = self._access.appender(call.principal)
         call.team = self._access.team_of(call.principal)
         if call.method in STREAMS:
             if self._draining.is_set():

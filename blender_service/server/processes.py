@@ -21,11 +21,11 @@ from multiprocessing.synchronize import Event
 from typing import Final, NamedTuple
 
 from blender_service.exceptions import BlenderError, ServerStartError
-from blender_service.server.server import STOP_GRACE_SECONDS, UNIX, on_stop, serve
+from blender_service.server.server import STOP_GRACE_SECONDS, UNIX, AddService, on_stop, serve
 from blender_service.server.settings import OperationConfig
 
 POLL_SECONDS: Final = 0.2
-Setting = tuple[str, int, int, OperationConfig]
+Setting = tuple[str, int, int, OperationConfig, AddService | None]
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,14 @@ def set_up_logging() -> None:
     logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it logs every table that a read opens
 
 
-def serve_processes(processes: int, host: str, port: int, cache_bytes: int, operation: OperationConfig) -> None:
+def serve_processes(
+    processes: int,
+    host: str,
+    port: int,
+    cache_bytes: int,
+    operation: OperationConfig,
+    add_service: AddService | None = None,
+) -> None:
     """Serve with several processes until SIGTERM or SIGINT, then stop them gracefully; for the main thread.
 
     Args:
@@ -45,6 +52,7 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
         port: to listen on, 0 for any that is free.
         cache_bytes: bound of the decoded blocks of all processes together.
         operation: as for one; the n-th process (from 0) has its metrics at `metrics_port` + n.
+        add_service: as for one; it is pickled.
 
     Raises:
         ServerStartError: the port is taken, or a process cannot start; it has logged why.
@@ -58,7 +66,7 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
     try:
         taken = int(held.getsockname()[1])
         settings: list[Setting] = [
-            (host, taken, cache_bytes // processes, _own(operation, number)) for number in range(processes)
+            (host, taken, cache_bytes // processes, _own(operation, number), add_service) for number in range(processes)
         ]
         running = [_begin(*setting) for setting in settings]
         while not stop.is_set():
@@ -108,21 +116,25 @@ class _Child(NamedTuple):
     started: Event
 
 
-def _begin(host: str, port: int, cache_bytes: int, operation: OperationConfig) -> _Child:
+def _begin(
+    host: str, port: int, cache_bytes: int, operation: OperationConfig, add_service: AddService | None
+) -> _Child:
     """Start a process; a fresh one, since gRPC's threads do not survive a fork."""
     spawning = multiprocessing.get_context("spawn")
     started = spawning.Event()
-    process = spawning.Process(target=_serve_one, args=(host, port, cache_bytes, operation, started))
+    process = spawning.Process(target=_serve_one, args=(host, port, cache_bytes, operation, add_service, started))
     process.start()
     return _Child(process, started)
 
 
-def _serve_one(host: str, port: int, cache_bytes: int, operation: OperationConfig, started: Event) -> None:
+def _serve_one(
+    host: str, port: int, cache_bytes: int, operation: OperationConfig, add_service: AddService | None, started: Event
+) -> None:
     """Serve in a process of its own, which ends with its parent."""
     set_up_logging()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        serve(host, port, cache_bytes, operation, reuse_port=True, started=started.set)
+        serve(host, port, cache_bytes, operation, True, started.set, add_service)
     except BlenderError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)

@@ -73,6 +73,22 @@ REFLECTION: Final = "grpc.reflection.v1.ServerReflection"
 SERVICES: Final = ((blends_pb2, "BlendService"), (rows_pb2, "RowService"))
 DEFAULT_OPERATION: Final = OperationConfig()
 
+
+class AddedService(NamedTuple):
+    """A service that a server offers beside its own.
+
+    Attributes:
+        name: in full, as the protos have it.
+        close: ends it, once the server has stopped.
+    """
+
+    name: str
+    close: Callable[[], None]
+
+
+AddService = Callable[[Catalog, grpc.Server], AddedService]
+"""Opens a service and adds it to a server that has not started."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -155,6 +171,7 @@ def start(
     cache_bytes: int = DEFAULT_CACHE_BYTES,
     operation: OperationConfig = DEFAULT_OPERATION,
     reuse_port: bool = False,
+    add_service: AddService | None = None,
 ) -> RunningServer:
     """Start a server in this process.
 
@@ -165,6 +182,7 @@ def start(
         cache_bytes: bound of the decoded blocks in memory.
         operation: who may call, how much at once, what is logged.
         reuse_port: share the port with other processes of this machine.
+        add_service: adds one more service, whose calls are guarded like the others.
 
     Raises:
         CatalogueError: the lake cannot be opened.
@@ -201,12 +219,16 @@ def start(
     add_row_service(RowServicer(blender, drain.ending, limits, stalls, runs), server)
     health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
     services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]
+    added = add_service(catalogue, server) if add_service is not None else None
+    services += [added.name] if added is not None else []
     _reflect((*services, health.SERVICE_NAME), server)
     server.start()
     for service in ("", *services):
         drain.health.set(service, health_pb2.HealthCheckResponse.SERVING)
     _warn_if_open(host, access, operation)
     running = RunningServer(server, address, drain, limits)
+    if added is not None:
+        running.at_stop(added.close)
     running.at_stop(stalls.close)
     running.at_stop(interceptor.close)
     if operation.metrics_port is not None:
@@ -228,6 +250,7 @@ def serve(
     operation: OperationConfig = DEFAULT_OPERATION,
     reuse_port: bool = False,
     started: Callable[[], None] = lambda: None,
+    add_service: AddService | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process that ends then.
 
@@ -235,7 +258,7 @@ def serve(
     """
     asked: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
     use_one_heap()
-    running = start(None, host, port, cache_bytes, operation, reuse_port)
+    running = start(None, host, port, cache_bytes, operation, reuse_port, add_service)
     previous = on_stop(asked.put)
     try:
         logger.info("serving at %s", running.address)

@@ -41,6 +41,8 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     exceptions.NotAllowedError: grpc.StatusCode.PERMISSION_DENIED,
     exceptions.MalformedRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.MalformedRolloutError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.SlowDownError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     exceptions.InternalServerError: grpc.StatusCode.INTERNAL,
     exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
     exceptions.TooManyStreamsError: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -62,7 +62,7 @@ _GROUPS = {
         ),
         "mix": (".experiment", "mix", "Fit a law of the loss over mixes of sources, and propose one."),
         "blend": (".blends.blend", "blend", "Create, update, plan, list and inspect blends."),
-        "serve": ("blender_service.__main__", "serve", "Serve blends to training jobs over gRPC."),
+        "serve": (".blends.serve", "serve", "Serve blends to training jobs over gRPC."),
     },
 }
 _HIDDEN = {"completion": (".completion", "completion", "Print a script that completes commands by Tab.")}

@@ -1,0 +1,1 @@
+"""Take rollouts of reinforcement learning into live packed tables: what is admitted, the tables, the service."""

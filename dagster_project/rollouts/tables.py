@@ -1,0 +1,329 @@
+"""The two tables of rollouts: the log of what was decided, and the packed table that blends serve.
+
+    rl.rollouts_log   an event a row; a commit to it is what an acknowledgement waits for
+    rl.rollouts       the published rows by ordinal, made of the log: a kill between the two commits is made good by the
+                      next one, since the log says which rows come next
+
+Both are written under their leases, taken for each commit, so any number of servers may take rollouts for one table,
+and `headrace maintain` comes in between. Whoever takes them reads first what others have added to the log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan, NotNull
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table as IcebergTable
+
+from blender_service.arrays import Int64Array
+from blender_service.tables.packed_table import (
+    GENERATION,
+    PROPERTY_OF_FACT,
+    WindowFacts,
+    load_table,
+    read_window_facts,
+)
+from dagster_project.exceptions import CommandError
+from dagster_project.rollouts.admission import Admission, Event, Published
+from dagster_project.rollouts.settings import RolloutTable
+from headrace.blender.v1 import rollouts_pb2
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.files.compaction import compact
+from spark_jobs.lake.files.data_files import data_files, file_schema, rules_of
+from spark_jobs.lake.files.file_writer import write_measured
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.lease import Leases, table_leases
+from spark_jobs.lake.session.catalogue import ensure_table
+from spark_jobs.lake.session.tidiness import expire_surplus
+
+LEASE_WAIT_SECONDS: Final = 20.0
+KEPT_SNAPSHOTS: Final = 64
+KEPT_SECONDS: Final = 600.0  # a stream that is served goes on with a newer snapshot within a second
+_FILES: Final = {
+    "commit.retry.num-retries": "0",  # a commit holds where the log was read, or not at all
+    "write.target-file-size-bytes": str(64 << 20),  # what one compaction writes again at most, in half a second
+    "write.parquet.row-group-limit": "2048",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+_LOG_COLUMNS: Final = (
+    Column("sequence!", "long", "dense from 0"),
+    Column("at!", "timestamptz", "when it was decided, by the server's clock"),
+    Column("kind!", "string", "announced, admitted, failed, refused, passed_over or published"),
+    Column("principal!", "string", "who called; empty where the server decided by itself"),
+    Column("writer", "string", "id of the writer"),
+    Column("number", "long", "the writer's number of the rollout"),
+    Column("group", "string", "id of the group"),
+    Column("member", "int", "number in the group, from 0"),
+    Column("group_size", "int", "members that the group waits for"),
+    Column("timeout_seconds", "double", "how long the group waits, where the rollout says it"),
+    Column("version", "long", "announced one (announced, published), or that of the rollout's oldest token"),
+    Column("reward", "double", "as the worker gave it"),
+    Column("ordinal", "long", "announced: row that the trainer reads next; published: of the group's first row"),
+    Column("rows", "long", "published: how many"),
+    Column("reason", "string", "why; one word, a colon, more"),
+    Column("payload", "binary", "the rollout as it came, until its row is in the table"),
+)
+_ROW_COLUMNS: Final = (
+    Column("ordinal!", "long", "number of the row, dense from 0, in the order in which groups were published"),
+    Column("token_count!", "int", "tokens of the rollout"),
+    Column("input_ids!", "list<int!>", "its tokens; the padding id fills the end"),
+    Column(
+        "segments!",
+        "list<struct<doc_id!: string, document_start!: long, token_count!: int, window_start!: int>!>",
+        "one: the rollout, as group/member",
+    ),
+    Column("trainable!", "list<boolean!>", "whether a token is trained on; false in the padding"),
+    Column("log_probability!", "list<float!>", "of each token, by the policy that sampled it; 0 in the padding"),
+    Column("advantage!", "list<float!>", "of each token; 0 in the padding"),
+    Column("spans!", "list<struct<token_count!: int, policy_version!: long>!>", "which version made which tokens"),
+    Column("group!", "string", "id of the group; its rows follow one another"),
+    Column("member!", "int", "number in the group, from 0"),
+    Column("group_size!", "int", "members that the group waited for"),
+    Column("group_reason!", "string", "`complete`, or why it is not"),
+    Column("reward", "double", "as the worker gave it"),
+    Column("published_version", "long", "announced when the group was published; null before any was"),
+)
+
+
+class RolloutStore:
+    """Log and rows of one table, and what is known of them; for one thread.
+
+    Attributes:
+        admission: decides about rollouts; its events and published groups are written here.
+    """
+
+    def __init__(self, catalogue: Catalog, settings: RolloutTable) -> None:
+        """Open the tables, made where they do not exist.
+
+        Raises:
+            CommandError: the table that it shall be like is not there, or the table is there with other facts.
+            SparkJobsError: it exists with other columns, or the lake is another one.
+        """
+        self._catalogue = catalogue
+        self._settings = settings
+        self.window = _window_of(catalogue, settings)
+        name = settings.table.partition(".")[2]
+        rows = Table(name, "one row per rollout", _ROW_COLUMNS, ("ordinal",), ("ordinal",))
+        log = Table(f"{name}_log", "one row per decision about a rollout", _LOG_COLUMNS, ("sequence",), ("sequence",))
+        facts = self.window.model_dump()
+        properties = {PROPERTY_OF_FACT[fact]: str(value) for fact, value in facts.items()}
+        self._names = (settings.table, f"{settings.table}_log")
+        found = ensure_table(catalogue, self._names[0], rows, {**_FILES, **properties, GENERATION: uuid.uuid4().hex})
+        ensure_table(catalogue, self._names[1], log, _FILES)
+        if (there := read_window_facts(found, settings.table)) != self.window:
+            raise CommandError(
+                f"{settings.table}: its rows are {there!r}, configured are {self.window!r}; name another"
+            )
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing: what was decided and not committed is gone; the next commit reads the log again."""
+        self.admission = Admission(self._settings, self.window.window_tokens)
+        self._log: IcebergTable | None = None
+
+    def leases(self) -> Any:
+        """Hold the leases of both tables, as a context; raises LeaseError where another holds them for long."""
+        return table_leases(self._catalogue, list(self._names), LEASE_WAIT_SECONDS)
+
+    def catch_up(self) -> None:
+        """Read what is in the log and not known; needs the leases, and before anything is decided."""
+        log = self._catalogue.load_table(self._names[1])
+        if self._log is not None and log.metadata_location == self._log.metadata_location:
+            return
+        if log.current_snapshot() is not None:
+            rows = log.scan(row_filter=GreaterThanOrEqual("sequence", self.admission.next_sequence)).to_arrow()
+            for event in _events_of(rows.sort_by("sequence")):
+                self.admission.apply(event)
+        self._log = log
+        self._drop_written(_rows_in(self._catalogue.load_table(self._names[0])))
+
+    def commit_log(self, leases: Leases | None) -> None:
+        """Commit what was decided, where nobody has written since `catch_up`; after an error, `forget`."""
+        if not self.admission.new:
+            return
+        assert self._log is not None  # events are decided after the log was read
+        if leases is not None:
+            leases.require(self._names[1])
+        _append(self._log, functools.partial(_log_rows, self.admission.new))
+        self.admission.new = []
+
+    def commit_rows(self, leases: Leases | None) -> None:
+        """Commit the rows of published groups that are in the log and not in the table."""
+        if not self.admission.published:
+            return
+        table = self._catalogue.load_table(self._names[0])
+        self._drop_written(_rows_in(table))
+        if self.admission.published:
+            if leases is not None:
+                leases.require(self._names[0])
+            facts = {name: table.properties[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION)}
+            _append(table, functools.partial(_packed_rows, self.admission.published, self.window), facts)
+            self.admission.published = []
+
+    def keep_few(self) -> None:
+        """Merge small files and remove old snapshots of both tables; payloads whose rows are in the table go.
+
+        Tags keep their snapshots, so what blends pin is served on. Takes the leases.
+        """
+        with self.leases():
+            self._empty_payloads()
+        for name in self._names:
+            compact(self._catalogue, name, LEASE_WAIT_SECONDS)
+        with self.leases():
+            for name in self._names:
+                expire_surplus(self._catalogue, self._catalogue.load_table(name), KEPT_SNAPSHOTS, KEPT_SECONDS)
+
+    def _empty_payloads(self) -> None:
+        """Write the events again whose rollouts are rows by now, so that tokens are stored once."""
+        self.catch_up()
+        assert self._log is not None
+        log = self._log
+        until = LessThan("sequence", self.admission.oldest_needed)
+        held = log.scan(row_filter=And(NotNull("payload"), until), selected_fields=("sequence",)).to_arrow()["sequence"]
+        if not len(held):
+            return
+        which = And(GreaterThanOrEqual("sequence", min(held.to_pylist())), until)
+        names = [name for name in log.schema().column_names if name != "payload"]
+        rows = log.scan(row_filter=which, selected_fields=tuple(names)).to_arrow().sort_by("sequence")
+        payload = log.schema().as_arrow().field("payload")
+        log.overwrite(rows.append_column(payload, pa.nulls(len(rows), payload.type)), overwrite_filter=which)
+
+    def _drop_written(self, rows: int) -> None:
+        """Forget published groups whose rows are in the table."""
+        self.admission.published = [group for group in self.admission.published if group.ordinal >= rows]
+
+
+def _window_of(catalogue: Catalog, settings: RolloutTable) -> WindowFacts:
+    """Give the facts of the rows, as they are given or those of another table.
+
+    Raises:
+        CommandError: there is no such table.
+    """
+    if settings.window is not None:
+        return settings.window
+    assert settings.like is not None  # one of the two is given
+    like = load_table(catalogue, settings.like)
+    if like is None:
+        raise CommandError(
+            f"{settings.table}: like names {settings.like}, which does not exist; see headrace table list"
+        )
+    return read_window_facts(like, settings.like, like.current_snapshot())
+
+
+def _rows_in(table: IcebergTable) -> int:
+    """Count the rows of a table."""
+    snapshot = table.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    return int(snapshot.summary.additional_properties["total-records"])
+
+
+def _events_of(rows: pa.Table) -> list[Event]:
+    """Read events from the rows of the log."""
+    names = [attribute.name for attribute in dataclasses.fields(Event)]
+    at = rows["at"].cast(pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index("at"), "at", at)
+    columns = [rows[name].to_pylist() for name in names]
+    return [Event(*values) for values in zip(*columns, strict=True)]
+
+
+def _append(
+    table: IcebergTable, rows_in: Callable[[pa.Schema], pa.RecordBatch], facts: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Commit rows as one file, with checksums in its pages, where nobody has written since the table was loaded."""
+    rules = rules_of(table, file_schema(schema_to_pyarrow(table.schema())), {})
+    rows = rows_in(rules.schema)
+    (written,) = next(write_measured([(rows, [], DataVersion())], 0, rules)).to_pylist()
+    with table.transaction() as change, change.update_snapshot(dict(facts)).fast_append() as added:
+        for file in data_files(table, written["files"]):
+            added.append_data_file(file)
+
+
+def _log_rows(events: Sequence[Event], schema: pa.Schema) -> pa.RecordBatch:
+    """Write events as rows of the log."""
+    columns = {attribute.name: [getattr(event, attribute.name) for event in events] for attribute in schema}
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[one.name], one.type) for one in schema], schema=schema
+    )  # moments are whole microseconds, which Arrow takes as they are
+
+
+def _packed_rows(groups: Sequence[Published], window: WindowFacts, schema: pa.Schema) -> pa.RecordBatch:
+    """Make the rows of published groups, whose ordinals follow one another."""
+    events = [event for group in groups for event in group.members]
+    rollouts = [rollouts_pb2.Rollout.FromString(event.payload or b"") for event in events]
+    counts = np.array([len(one.input_ids) // 4 for one in rollouts], dtype=np.int64)
+    spans = [
+        [{"token_count": span.token_count, "policy_version": span.policy_version} for span in one.spans]
+        for one in rollouts
+    ]
+    segments = [
+        [
+            {
+                "doc_id": f"{one.group}/{one.member}",
+                "document_start": 0,
+                "token_count": count,
+                "window_start": 0,
+            }
+        ]
+        for one, count in zip(rollouts, counts.tolist(), strict=True)
+    ]
+    of_rows = [group for group in groups for _ in group.members]
+    padded = {
+        "input_ids": _padded([one.input_ids for one in rollouts], counts, window, "<i4", window.padding_id),
+        "trainable": _padded([one.trainable for one in rollouts], counts, window, "?", False, missing=True),
+        "log_probability": _padded([one.log_probabilities for one in rollouts], counts, window, "<f4", 0.0),
+        "advantage": _padded([one.advantages for one in rollouts], counts, window, "<f4", 0.0),
+    }
+    first = groups[0].ordinal
+    columns = {
+        "ordinal": pa.array(range(first, first + len(events)), pa.int64()),
+        "token_count": pa.array(counts, pa.int64()),
+        **padded,
+        "segments": segments,
+        "spans": spans,
+        "group": [event.group for event in events],
+        "member": [event.member for event in events],
+        "group_size": [event.group_size for event in events],
+        "group_reason": [group.reason for group in of_rows],
+        "reward": [event.reward for event in events],
+        "published_version": [group.version for group in of_rows],
+    }
+    arrays = [
+        column.cast(attribute.type)
+        if isinstance(column := columns[attribute.name], pa.Array)
+        else pa.array(column, attribute.type)
+        for attribute in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _padded(
+    values: Sequence[bytes], counts: Int64Array, window: WindowFacts, dtype: str, padding: Any, missing: Any = 0
+) -> pa.Array:
+    """Put the values of each rollout into a row of the window's length.
+
+    Args:
+        values: of each rollout, a value a token; empty where the worker gave none.
+        counts: (R,) tokens of each.
+        window: facts of the rows.
+        dtype: of a value.
+        padding: value behind the tokens.
+        missing: value of the tokens of a rollout without values.
+    """
+    rows = np.full((len(values), window.window_tokens), padding, dtype=dtype)
+    for row, (content, count) in enumerate(zip(values, counts.tolist(), strict=True)):
+        rows[row, :count] = np.frombuffer(content, dtype) if content else missing
+    flat = pa.array(rows.reshape(-1))
+    offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32) * window.window_tokens)
+    return pa.ListArray.from_arrays(offsets, flat)

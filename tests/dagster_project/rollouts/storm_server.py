@@ -1,0 +1,46 @@
+"""A server of rollouts that kills itself at random: before and after each of its commits, and between the two.
+
+python -m tests.dagster_project.rollouts.storm_server WAREHOUSE SETTINGS PORT SEED
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from blender_service.catalogue import open_catalogue
+from blender_service.server.server import start
+from dagster_project.rollouts.service import add_rollouts
+from dagster_project.rollouts.tables import RolloutStore
+
+KILL_PROBABILITY = 0.02
+
+
+def main(warehouse: str, settings: str, port: str, seed: str) -> None:
+    """Serve until killed."""
+    chance = random.Random(int(seed))
+
+    def killing(method: Any) -> Any:
+        def called(store: RolloutStore, leases: Any) -> None:
+            for moment in (lambda: None, lambda: method(store, leases)):
+                moment()
+                if chance.random() < KILL_PROBABILITY:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return called
+
+    RolloutStore.commit_log = killing(RolloutStore.commit_log)  # type: ignore[method-assign]
+    RolloutStore.commit_rows = killing(RolloutStore.commit_rows)  # type: ignore[method-assign]
+    add_service = functools.partial(add_rollouts, Path(settings))
+    with start(open_catalogue(warehouse), port=int(port), add_service=add_service):
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -11,8 +11,8 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, cast
 
 import grpc
@@ -116,11 +116,13 @@ class _Read(Iterator[RowBatch]):
         return next(self._batches)
 
     def cancel(self) -> None:
-        """End the read: nothing follows."""
+        """End the read: nothing follows, and what it holds is let go, so that its tables are not looked at any more."""
         self._cancelled.set()
         self._end("CANCELLED")
+        with suppress(ValueError):  # another thread reads just now, and ends at its next batch
+            self._batches.close()
 
-    def _read(self) -> Iterator[RowBatch]:
+    def _read(self) -> Generator[RowBatch, None, None]:
         call, runs = self._call, self._lake.runs
         with _as_of_a_server():
             reader, arguments = read_request(self._lake.blender, call.request, call)

@@ -101,7 +101,7 @@ def _source_spec_of(source: blends_pb2.SourceSpec) -> SourceSpec:
 
 
 def _texts_of(texts: blends_pb2.TextSpec) -> TextSpec:
-    return TextSpec(**{name: value for name, value in values_of(texts).items() if value})
+    return TextSpec(**{"tokenizer": "", **{name: value for name, value in values_of(texts).items() if value}})
 
 
 def _stage_of(stage: blends_pb2.Stage) -> Stage:

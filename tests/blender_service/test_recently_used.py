@@ -16,7 +16,7 @@ from blender_service.auth.access import CorpusDatasets
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.client import connect
 from blender_service.recently_used import RecentlyUsed
-from blender_service.server import blender, metrics
+from blender_service.server import metrics, shared_caches
 from blender_service.server.blender import Blender
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
@@ -48,9 +48,9 @@ def test_what_was_used_least_recently_is_forgotten(steps: list[tuple[int, int | 
 
 def test_a_lake_of_many_blends_and_tables_is_kept_in_part(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blends, indices of files and tables of blends stay within their bounds, and a reader that is open reads on."""
-    monkeypatch.setattr(blender, "BLENDS_AT_HAND", 3)
-    monkeypatch.setattr(blender, "BLENDS_SHOWN", 4)
-    monkeypatch.setattr(blender, "FILES_AT_HAND", 6)
+    monkeypatch.setattr(shared_caches, "BLENDS_AT_HAND", 3)
+    monkeypatch.setattr(shared_caches, "BLENDS_SHOWN", 4)
+    monkeypatch.setattr(shared_caches, "FILES_AT_HAND", 6)
     served = Blender(lake)
     seen = served.within(lambda table: True)
     tables = [create_packed(lake, f"main.packed_{name}_16").append(40, seed=i) for i, name in enumerate("abcdefg")]

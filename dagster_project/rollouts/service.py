@@ -41,6 +41,7 @@ ANSWER_SECONDS: Final = 60.0  # longest wait of a call for its commit
 IDLE_SECONDS: Final = 10.0  # after which the log is looked at for what other servers have added
 LEAST_PAUSE_SECONDS: Final = 0.1  # between looks without a call
 RETRY_SECONDS: Final = 1.0  # after a commit that failed
+COMMITS_BETWEEN_EMPTYING: Final = 16
 COMMITS_BETWEEN_UPKEEP: Final = 64  # so a merge opens no more files
 MOST_ID_CHARACTERS: Final = 256
 
@@ -129,16 +130,12 @@ class TableWriter:
                 now = time.time_ns() // 1000
                 answers = [_decided(one, store.admission, now) for one in open_calls]
                 store.admission.close_overdue(now)
-                self._commits += bool(store.admission.new)
+                committed = bool(store.admission.new)
                 store.commit_log(leases)
                 for one, (answer, error) in zip(open_calls, answers, strict=True):
                     one.answer.set_exception(error) if error is not None else one.answer.set_result(answer)
                 open_calls = []
-                if self._commits >= COMMITS_BETWEEN_UPKEEP and not self._upkeep.is_alive():
-                    self._commits = 0
-                    store.empty_payloads()
-                    self._upkeep = threading.Thread(target=self._keep_few, name="rollouts-upkeep", daemon=True)
-                    self._upkeep.start()
+                self._keep_small(committed)
             store.commit_rows()
         except Exception as error:  # of any class: the calls are told, and the thread goes on
             logger.warning("rollouts: not committed: %s", error, exc_info=error)
@@ -147,6 +144,16 @@ class TableWriter:
                 one.answer.set_exception(_told(error))
             return False
         return True
+
+    def _keep_small(self, committed: bool) -> None:
+        """Count commits, and see to the log's payloads and to the files every so many."""
+        self._commits += committed
+        if committed and self._commits % COMMITS_BETWEEN_EMPTYING == 0:
+            self._store.empty_payloads()
+        if self._commits >= COMMITS_BETWEEN_UPKEEP and not self._upkeep.is_alive():
+            self._commits = 0
+            self._upkeep = threading.Thread(target=self._keep_few, name="rollouts-upkeep", daemon=True)
+            self._upkeep.start()
 
     def _keep_few(self) -> None:
         try:

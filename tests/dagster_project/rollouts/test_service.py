@@ -139,6 +139,7 @@ def test_upkeep_changes_no_row_and_stores_tokens_once(
     serve: Callable[..., RunningServer], lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small files become one, each of one run of ordinals; old snapshots and payloads go; a pinned one stays."""
+    monkeypatch.setattr(service, "COMMITS_BETWEEN_EMPTYING", 4)
     monkeypatch.setattr(service, "COMMITS_BETWEEN_UPKEEP", 8)
     monkeypatch.setattr(tables, "KEPT_SNAPSHOTS", 4)
     monkeypatch.setattr(tables, "KEPT_SECONDS", 0.0)

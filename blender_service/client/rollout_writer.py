@@ -33,6 +33,7 @@ TIMEOUT_SECONDS: Final = 90.0
 SLOW_DOWN_SECONDS: Final = 3600.0
 MOST_IN_REQUEST: Final = 128
 MOST_REQUEST_BYTES: Final = 8 << 20  # a request with one rollout may have more
+GATHER_SECONDS: Final = 0.01  # for threads that were answered just now and have more
 FIRST_SLOW_PAUSE, LONGEST_SLOW_PAUSE = 0.5, 10.0
 
 
@@ -121,8 +122,8 @@ class RolloutWriter:
         self._token_file = "" if identity.token else identity.token_file
         self._closed = threading.Event()
         self._channel = open_channel(address, identity, OPTIONS)
-        self._lock = threading.Lock()
-        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._is_sending = False
         self._entries: list[_Entry] = []
         self._next_number = 0
 
@@ -141,14 +142,10 @@ class RolloutWriter:
         """
         entries = [_Entry(_message(rollout)) for rollout in rollouts]
         give_up = time.monotonic() + self._slow_down_seconds
-        with self._lock:
+        with self._changed:
             self._entries += entries
-        while waiting := [entry for entry in entries if entry.result is None]:
-            if (left := min(entry.not_before for entry in waiting) - time.monotonic()) > 0:
-                self._closed.wait(left)  # outside of the lock: members of open groups are not slowed down
-            with self._sending:
-                if any(entry.result is None for entry in entries):
-                    self._send_some(give_up)
+        while self._is_next(entries):
+            self._send_some(give_up)
         for entry in entries:
             if isinstance(entry.result, BlenderError):
                 raise entry.result
@@ -167,6 +164,8 @@ class RolloutWriter:
     def close(self) -> None:
         """Close the connection; calls that wait end with an error."""
         self._closed.set()
+        with self._changed:
+            self._changed.notify_all()
         self._channel.close()
 
     def __enter__(self) -> RolloutWriter:
@@ -175,11 +174,28 @@ class RolloutWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _is_next(self, entries: Sequence[_Entry]) -> bool:
+        """Wait until this thread is the one to send, for all that wait; False once its own have arrived."""
+        with self._changed:
+            while waiting := [entry for entry in entries if entry.result is None]:
+                left = min(entry.not_before for entry in waiting) - time.monotonic()
+                if not self._is_sending and (left <= 0 or self._closed.is_set()):
+                    self._is_sending = True
+                    return True
+                self._changed.wait(left if left > 0 else None)
+        return False
+
     def _send_some(self, give_up: float) -> None:
         """Send what waits, of all threads, as one request, and hand out the answers."""
-        batch = self._next_batch()
-        if not batch:
-            return
+        try:
+            time.sleep(GATHER_SECONDS)
+            self._send(self._next_batch(), give_up)
+        finally:
+            with self._changed:
+                self._is_sending = False
+                self._changed.notify_all()
+
+    def _send(self, batch: list[_Entry], give_up: float) -> None:
         request = rollouts_pb2.AppendRolloutsRequest(
             table=self._table,
             writer=self.writer_id,
@@ -206,8 +222,8 @@ class RolloutWriter:
         """Take the rollouts of one request that wait and may be sent now."""
         batch: list[_Entry] = []
         size, now = 0, time.monotonic()
-        with self._lock:
-            for entry in (one for one in self._entries if one.not_before <= now):
+        with self._changed:
+            for entry in (one for one in self._entries if one.not_before <= now or self._closed.is_set()):
                 size += entry.message.ByteSize()
                 full = len(batch) == MOST_IN_REQUEST or size > MOST_REQUEST_BYTES
                 if batch and (full or entry.alone or batch[0].alone):
@@ -216,7 +232,7 @@ class RolloutWriter:
         return batch
 
     def _settle(self, entries: Sequence[_Entry], result: Outcome | BlenderError) -> None:
-        with self._lock:
+        with self._changed:
             for entry in entries:
                 entry.result = result
                 self._entries.remove(entry)

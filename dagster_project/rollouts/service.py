@@ -39,7 +39,9 @@ from spark_jobs.exceptions import LeaseError, SparkJobsError
 MOST_WAITING: Final = 1024  # calls; more are told to come later
 ANSWER_SECONDS: Final = 60.0  # longest wait of a call for its commit
 IDLE_SECONDS: Final = 10.0  # after which the log is looked at for what other servers have added
+LEAST_PAUSE_SECONDS: Final = 0.1  # between looks without a call
 RETRY_SECONDS: Final = 1.0  # after a commit that failed
+COMMITS_BETWEEN_EMPTYING: Final = 16
 COMMITS_BETWEEN_UPKEEP: Final = 64  # so a merge opens no more files
 MOST_ID_CHARACTERS: Final = 256
 
@@ -65,6 +67,7 @@ class TableWriter:
         self._commit_seconds = settings.commit_seconds
         self._calls: queue.Queue[_Waiting | None] = queue.Queue(MOST_WAITING)
         self._commits = 0
+        self._upkeep = threading.Thread()
         self._thread = threading.Thread(target=self._run, name=f"rollouts-{settings.table}", daemon=True)
         self._thread.start()
 
@@ -90,6 +93,8 @@ class TableWriter:
         """Commit what waits, and end."""
         self._calls.put(None)
         self._thread.join()
+        if self._upkeep.is_alive():
+            self._upkeep.join()
 
     def _run(self) -> None:
         """Commit until told to end."""
@@ -100,9 +105,12 @@ class TableWriter:
             failed = not self._commit(waiting)
             deadline = self._store.admission.next_deadline
             idle = IDLE_SECONDS if deadline is None else min(IDLE_SECONDS, max(0.0, deadline / 1e6 - time.time()))
+            idle = self._commit_seconds if self._store.admission.published else idle
             waiting = []
             try:
-                first = self._calls.get(timeout=max(idle, self._commit_seconds) if not failed else RETRY_SECONDS)
+                first = self._calls.get(
+                    timeout=max(idle, self._commit_seconds, LEAST_PAUSE_SECONDS) if not failed else RETRY_SECONDS
+                )
                 time.sleep(max(0.0, began + self._commit_seconds - time.monotonic()))
                 while first is not None:
                     waiting.append(first)
@@ -117,20 +125,18 @@ class TableWriter:
         store = self._store
         open_calls = waiting
         try:
-            with store.leases() as leases:
+            with store.lease() as leases:
                 store.catch_up()
                 now = time.time_ns() // 1000
                 answers = [_decided(one, store.admission, now) for one in open_calls]
                 store.admission.close_overdue(now)
-                self._commits += bool(store.admission.new)
+                committed = bool(store.admission.new)
                 store.commit_log(leases)
                 for one, (answer, error) in zip(open_calls, answers, strict=True):
                     one.answer.set_exception(error) if error is not None else one.answer.set_result(answer)
                 open_calls = []
-                store.commit_rows(leases)
-            if self._commits >= COMMITS_BETWEEN_UPKEEP:
-                self._commits = 0
-                store.keep_few()
+                self._keep_small(committed)
+            store.commit_rows()
         except Exception as error:  # of any class: the calls are told, and the thread goes on
             logger.warning("rollouts: not committed: %s", error, exc_info=error)
             store.forget()
@@ -138,6 +144,22 @@ class TableWriter:
                 one.answer.set_exception(_told(error))
             return False
         return True
+
+    def _keep_small(self, committed: bool) -> None:
+        """Count commits, and see to the log's payloads and to the files every so many."""
+        self._commits += committed
+        if committed and self._commits % COMMITS_BETWEEN_EMPTYING == 0:
+            self._store.empty_payloads()
+        if self._commits >= COMMITS_BETWEEN_UPKEEP and not self._upkeep.is_alive():
+            self._commits = 0
+            self._upkeep = threading.Thread(target=self._keep_few, name="rollouts-upkeep", daemon=True)
+            self._upkeep.start()
+
+    def _keep_few(self) -> None:
+        try:
+            self._store.keep_few()
+        except Exception as error:  # noqa: BLE001 (of any class: the next upkeep does what this one has not)
+            logger.warning("rollouts: files were not merged: %s", error)
 
 
 def _decided(one: _Waiting, admission: Admission, now: int) -> tuple[Any, MalformedRolloutError | None]:

@@ -4,8 +4,9 @@
     rl.rollouts       the published rows by ordinal, made of the log: a kill between the two commits is made good by the
                       next one, since the log says which rows come next
 
-Both are written under their leases, taken for each commit, so any number of servers may take rollouts for one table,
-and `headrace maintain` comes in between. Whoever takes them reads first what others have added to the log.
+Each is written under its lease, taken for each commit, so any number of servers may take rollouts for one table, and
+`headrace maintain` comes in between. Whoever takes that of the log reads first what others have added to it. While the
+files of the rows are merged, the log goes on, so no acknowledgement waits for that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import dataclasses
 import functools
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -36,6 +38,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.rollouts.admission import Admission, Event, Published
 from dagster_project.rollouts.settings import RolloutTable
 from headrace.blender.v1 import rollouts_pb2
+from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.data_files import data_files, file_schema, rules_of
@@ -132,12 +135,12 @@ class RolloutStore:
         self.admission = Admission(self._settings, self.window.window_tokens)
         self._log: IcebergTable | None = None
 
-    def leases(self) -> Any:
-        """Hold the leases of both tables, as a context; raises LeaseError where another holds them for long."""
-        return table_leases(self._catalogue, list(self._names), LEASE_WAIT_SECONDS)
+    def lease(self) -> Any:
+        """Hold the lease of the log, as a context; raises LeaseError where another holds it for long."""
+        return table_leases(self._catalogue, [self._names[1]], LEASE_WAIT_SECONDS)
 
     def catch_up(self) -> None:
-        """Read what is in the log and not known; needs the leases, and before anything is decided."""
+        """Read what is in the log and not known; needs the lease, and before anything is decided."""
         log = self._catalogue.load_table(self._names[1])
         if self._log is not None and log.metadata_location == self._log.metadata_location:
             return
@@ -158,34 +161,35 @@ class RolloutStore:
         _append(self._log, functools.partial(_log_rows, self.admission.new))
         self.admission.new = []
 
-    def commit_rows(self, leases: Leases | None) -> None:
-        """Commit the rows of published groups that are in the log and not in the table."""
+    def commit_rows(self) -> None:
+        """Commit the rows of published groups that are in the log and not in the table.
+
+        Where its files are being merged, or another server commits just now, they stay for the next time.
+        """
         if not self.admission.published:
             return
-        table = self._catalogue.load_table(self._names[0])
-        self._drop_written(_rows_in(table))
-        if self.admission.published:
-            if leases is not None:
-                leases.require(self._names[0])
-            facts = {name: table.properties[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION)}
-            _append(table, functools.partial(_packed_rows, self.admission.published, self.window), facts)
-            self.admission.published = []
+        with suppress(LeaseError), table_leases(self._catalogue, [self._names[0]], 0.0) as leases:
+            table = self._catalogue.load_table(self._names[0])
+            self._drop_written(_rows_in(table))
+            if self.admission.published:
+                if leases is not None:
+                    leases.require(self._names[0])
+                facts = {name: table.properties[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION)}
+                _append(table, functools.partial(_packed_rows, self.admission.published, self.window), facts)
+                self.admission.published = []
 
     def keep_few(self) -> None:
-        """Merge small files and remove old snapshots of both tables; payloads whose rows are in the table go.
+        """Merge small files and remove old snapshots of both tables; may run beside commits, in another thread.
 
         Tags keep their snapshots, so what blends pin is served on. Takes the leases.
         """
-        with self.leases():
-            self._empty_payloads()
-        for name in self._names:
+        for name in reversed(self._names):
             compact(self._catalogue, name, LEASE_WAIT_SECONDS)
-        with self.leases():
-            for name in self._names:
+            with table_leases(self._catalogue, [name], LEASE_WAIT_SECONDS):
                 expire_surplus(self._catalogue, self._catalogue.load_table(name), KEPT_SNAPSHOTS, KEPT_SECONDS)
 
-    def _empty_payloads(self) -> None:
-        """Write the events again whose rollouts are rows by now, so that tokens are stored once."""
+    def empty_payloads(self) -> None:
+        """Write the events again whose rollouts are rows by now, so that tokens are stored once; needs the lease."""
         self.catch_up()
         assert self._log is not None
         log = self._log

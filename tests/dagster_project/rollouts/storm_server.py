@@ -27,8 +27,8 @@ def main(warehouse: str, settings: str, port: str, seed: str) -> None:
     chance = random.Random(int(seed))
 
     def killing(method: Any) -> Any:
-        def called(store: RolloutStore, leases: Any) -> None:
-            for moment in (lambda: None, lambda: method(store, leases)):
+        def called(store: RolloutStore, *leases: Any) -> None:
+            for moment in (lambda: None, lambda: method(store, *leases)):
                 moment()
                 if chance.random() < KILL_PROBABILITY:
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -139,6 +139,7 @@ def test_upkeep_changes_no_row_and_stores_tokens_once(
     serve: Callable[..., RunningServer], lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small files become one, each of one run of ordinals; old snapshots and payloads go; a pinned one stays."""
+    monkeypatch.setattr(service, "COMMITS_BETWEEN_EMPTYING", 4)
     monkeypatch.setattr(service, "COMMITS_BETWEEN_UPKEEP", 8)
     monkeypatch.setattr(tables, "KEPT_SNAPSHOTS", 4)
     monkeypatch.setattr(tables, "KEPT_SECONDS", 0.0)
@@ -193,23 +194,23 @@ def test_a_failure_at_either_commit_loses_and_repeats_nothing(
     commit = getattr(tables.RolloutStore, f"commit_{where}")
     chance = random.Random(5)
 
-    def fails(store: tables.RolloutStore, leases: Any) -> None:
+    def fails(store: tables.RolloutStore, *leases: Any) -> None:
         before, after = chance.random() < 0.3, chance.random() < 0.3
         if before:
             raise OSError("the store is away")
-        commit(store, leases)
+        commit(store, *leases)
         if after:
             raise OSError("the store is away")
 
     monkeypatch.setattr(tables.RolloutStore, f"commit_{where}", fails)
     monkeypatch.setattr(service, "RETRY_SECONDS", 0.01)
     with RolloutWriter(serve().address, TABLE, retry_seconds=30) as writer:
-        for number in range(8):
+        for number in range(4):
             assert outcomes(writer.append(made(f"g{number}", 0, 2), made(f"g{number}", 1, 2))) == ["admitted"] * 2
-    until(lambda: len(rows_of(lake)) == 16)
+    until(lambda: len(rows_of(lake)) == 8)
     rows = rows_of(lake)
     assert [(row["ordinal"], row["group"], row["member"]) for row in rows] == [
-        (2 * number + member, f"g{number}", member) for number in range(8) for member in range(2)
+        (2 * number + member, f"g{number}", member) for number in range(4) for member in range(2)
     ]
 
 

@@ -26,6 +26,7 @@ from spark_jobs.lake.files.lookups import read_batches
 
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
+    from blender_service.server.blender import Blender
 
 _INDEXES_AT_HAND = 32
 _COUNTING_SECONDS = 0.2
@@ -70,6 +71,7 @@ class Explorer:
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
         self._threads = ThreadPoolExecutor(2, "answers")
         self._hidden: dict[str, tuple[str, float]] = {}
+        self._blender: Blender | None = None
         self._lock = threading.Lock()
 
     def may_read(self, principal: str, namespace: str) -> bool:
@@ -168,6 +170,14 @@ class Explorer:
         """How many documents the policy of a dataset keeps; None while they are being counted, as of a large one."""
         snapshot = Version.newest(self.catalogue, dataset).verdicts
         return self.computed(_count_kept, dataset, snapshot, wait_seconds=_COUNTING_SECONDS)
+
+    def blender(self, principal: str) -> Blender:
+        """Blends of tables that somebody may read, of which the others do not exist."""
+        from blender_service.server.blender import Blender  # a second of imports, of which the first page has no need
+
+        with self._lock:
+            self._blender = self._blender or Blender(self.catalogue)
+        return self._blender.within(lambda table: self.may_read(principal, table.partition(".")[0]))
 
     def index(self, dataset: str, at: str | None = None) -> RowIndex:
         """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.

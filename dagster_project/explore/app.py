@@ -18,6 +18,7 @@ from dagster_project.explore.answers import FOLDER, answer
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.guard import Guard
 from dagster_project.explore.pages import (
+    blends,
     compare,
     document,
     documents,
@@ -38,6 +39,7 @@ PAGES: Final = (  # each has PATHS, path to handler
     review,
     compare,
     windows,
+    blends,
 )
 
 

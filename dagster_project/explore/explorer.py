@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -9,15 +10,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
+from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, Version
 from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
+from dagster_project.inspect.documents.blend_rows import dataset_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
@@ -111,6 +115,17 @@ class Explorer:
                 raise CommandError(f"{space} is not here{nearest(space, there)}")
         note_read(self.catalogue, names, who=principal)
 
+    def reads_packed(self, principal: str, *tables: str) -> dict[str, str]:
+        """Let somebody read packed tables, and with them their datasets; why their texts are hidden, as `hides_text`.
+
+        Raises:
+            CommandError: a table's corpus or dataset is not there for this reader.
+        """
+        datasets = {table: dataset_of(table) for table in tables}
+        there = set(namespaces_with(self.catalogue, "documents"))  # a dataset may be deleted while its windows stay
+        self.reads(principal, *tables, *(there & set(datasets.values())))
+        return {table: self.hides_text(dataset) for table, dataset in datasets.items()}
+
     def hides_text(self, dataset: str) -> str:
         """Why the texts of a dataset are not shown, as its declaration said seconds ago; empty where they are."""
         said, until = self._hidden.get(dataset, ("", 0.0))
@@ -173,11 +188,25 @@ class Explorer:
 
     def blender(self, principal: str) -> Blender:
         """Blends of tables that somebody may read, of which the others do not exist."""
+        return self._every_blend().within(lambda table: self.may_read(principal, table.partition(".")[0]))
+
+    def _every_blend(self) -> Blender:
         from blender_service.server.blender import Blender  # a second of imports, of which the first page has no need
 
         with self._lock:
             self._blender = self._blender or Blender(self.catalogue)
-        return self._blender.within(lambda table: self.may_read(principal, table.partition(".")[0]))
+        return self._blender
+
+    def warm(self) -> None:
+        """Load what blends and windows need: seconds that their first pages need not wait for."""
+        from blender_service.order.offsets import offsets_of
+
+        blender = self._every_blend()
+        for blend_id in blender.list_ids()[:1]:
+            with contextlib.suppress(BlenderError):  # its page says what is wrong with it
+                order = blender.order(blend_id)
+                order.resolve(np.zeros(1, np.int64))
+                next(offsets_of(order, order.names[0], 0), None)
 
     def index(self, dataset: str, at: str | None = None) -> RowIndex:
         """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.guard import LOCAL_HOSTS, one_token
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
+
+_WARM_AFTER_SECONDS = 2.0  # the first page comes first
 
 
 def serve_pages(
@@ -51,6 +54,9 @@ def serve_pages(
         shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
         noted.enter_context(announced(EXPLORER, shown))
         click.echo(f"explorer at {shown}{f'?token={first}' if first else ' (each reader opens it with ?token=..)'}")
+        warming = threading.Timer(_WARM_AFTER_SECONDS, explorer.warm)
+        warming.daemon = True
+        warming.start()
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, **settings)
         uvicorn.Server(config).run(sockets=[listener])
 

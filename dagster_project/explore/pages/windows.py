@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
+from dagster_project.explore.offset_charts import COLOURS
 from dagster_project.explore.texts import Mark, lines, visible
 from dagster_project.inspect.documents.document_lookup import find_document, read_text
 from dagster_project.inspect.documents.document_windows import windows_of
@@ -19,7 +20,6 @@ from dagster_project.inspect.documents.trace import Tracer
 from dagster_project.inspect.documents.window_reads import reads_of
 from dagster_project.inspect.documents.window_tokens import TokenWindow, segment_facts, token_window
 
-COLOURS: Final = 8  # classes c0, c1, .. of the style sheet
 _AROUND: Final = 400  # characters before and behind a traced token
 _MOST_WINDOWS: Final = 200
 _WHITE: Final = {ord("\n"): '<i class="space">↵</i>\n', ord("\t"): '<i class="space">→</i>\t', 0xA0: "⍽", 0x3000: "□"}
@@ -58,12 +58,10 @@ def token(request: Request) -> Response:
     """Where one token comes from: document, byte of its text, byte of its source, the text around it."""
     explorer, given = explorer_of(request), request.path_params
     table, ordinal, position = given["table"], given["ordinal"], given["position"]
-    explorer.reads(principal_of(request), table)
+    hidden = explorer.reads_packed(principal_of(request), table)[table]
     traced = Tracer(explorer.catalogue, table).trace(ordinal, position)
-    hidden = explorer.hides_text(traced.dataset) if traced.dataset else ""
     around, document = [], None
     if traced.doc_id is not None:
-        explorer.reads(principal_of(request), str(traced.dataset))
         document = f"/documents/{traced.doc_id}"
         if traced.text_start is not None and not hidden:
             found = find_document(explorer.catalogue, traced.doc_id)
@@ -99,10 +97,8 @@ def _window(request: Request) -> TokenWindow:
     at = request.query_params.get("at", "")
     if at and not (at.isdecimal() and len(at) < 20):
         raise CommandError(f"at={at[:40]} is no snapshot; leave it out for the newest")
-    explorer.reads(principal, given["table"])
-    found = token_window(explorer.catalogue, given["table"], given["ordinal"], int(at) if at else None)
-    explorer.reads(principal, found.dataset)
-    return found
+    explorer.reads_packed(principal, given["table"])
+    return token_window(explorer.catalogue, given["table"], given["ordinal"], int(at) if at else None)
 
 
 def _parts(found: TokenWindow) -> list[Markup]:

@@ -136,11 +136,15 @@ def _inspect_batch(
     return rows
 
 
+def dataset_of(packed: str) -> str:
+    """The dataset that a packed table was made of, from its name: packed_<dataset>_<L>."""
+    return packed.rpartition(".")[2].removeprefix("packed_").rpartition("_")[0]
+
+
 def documents_of(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Look documents up in the dataset that a packed table was made of, named in its name: packed_<dataset>_<L>."""
-    dataset = packed.rpartition(".")[2].removeprefix("packed_").rpartition("_")[0]
+    """Facts of documents of the dataset that a packed table was made of, by doc_id."""
     try:
-        table = catalogue.load_table(f"{dataset}.documents")
+        table = catalogue.load_table(f"{dataset_of(packed)}.documents")
     except NoSuchTableError:
         return {}
     known = tuple(name for name in _FACTS if name in table.schema().column_names)

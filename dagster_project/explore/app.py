@@ -26,6 +26,7 @@ from dagster_project.explore.pages import (
     lake,
     review,
     rules,
+    training,
     windows,
 )
 from spark_jobs.exceptions import SparkJobsError
@@ -40,6 +41,7 @@ PAGES: Final = (  # each has PATHS, path to handler
     compare,
     windows,
     blends,
+    training,
 )
 
 

@@ -83,6 +83,10 @@ class Explorer:
         test = self._reader(principal)
         return not is_quarantine(namespace) and (test is None or test(f"{namespace}.documents"))
 
+    def reads_all(self, principal: str) -> bool:
+        """Whether no rule keeps tables from somebody."""
+        return self._reader(principal) is None
+
     def datasets(self, principal: str) -> list[str]:
         """The datasets that somebody may read, by name."""
         return [name for name in namespaces_with(self.catalogue, "documents") if self.may_read(principal, name)]

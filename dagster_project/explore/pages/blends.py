@@ -16,6 +16,7 @@ from dagster_project.explore.charts import share_bar
 from dagster_project.explore.offset_charts import COLOURS, Series, columns, plot
 from dagster_project.explore.texts import inline
 from dagster_project.inspect.documents.blend_rows import inspect_rows
+from dagster_project.inspect.lake.training_runs import has_read, named_reads
 
 if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
@@ -110,8 +111,10 @@ def batch(request: Request) -> Response:
             one["first"] = inline(" ".join((text or "").split())[:_FIRST_CHARACTERS])
     here = f"/blends/{blend_id}/rows"
     later = offset + len(found)
+    runs = [one.run for one in named_reads(explorer.catalogue) if has_read(one, blend_id, offset)]
     shown = {
         "blend_id": blend_id, "names": blender.names_of(blend_id), "offset": offset, "end": head.end, "rows": found,
+        "runs": list(dict.fromkeys(runs)),
         "next": address(f"{here}/{later}", query) if head.end is None or later < head.end else None,
         "previous": address(f"{here}/{max(0, offset - count)}", query) if offset else None,
     }  # fmt: skip

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
+from dagster_project.inspect.lake.training_runs import has_read, named_reads
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.generations import served_heads
 
 if TYPE_CHECKING:
     from blender_service.server.blender import Blender
-    from blender_service.server.run_register import RunRead
 
 _MOST_READS = 4  # of one window by one blend: a source that goes round for ever reads it for ever
 
@@ -54,12 +54,9 @@ def reads_of(
         blender: shows the blends that are searched.
         windows: (packed table, snapshot or None for the newest, ordinal) of each.
     """
-    from blender_service.blend.store import open_store
     from blender_service.order.offsets import offsets_of
-    from blender_service.server.run_register import RunRegister
 
-    register = RunRegister(open_store(catalogue).objects)
-    training = [read for run in register.names() for read in register.reads(run)]
+    training = named_reads(catalogue)
     found = []
     same_rows: dict[tuple[str, int | None, int | None], bool] = {}
     for blend_id in blender.list_ids():
@@ -76,16 +73,11 @@ def reads_of(
                 if not same_rows[key]:
                     continue
                 for offset, epoch in itertools.islice(offsets_of(order, source, ordinal), _MOST_READS):
-                    runs = (one.run for one in training if one.blend_id == blend_id and one.first <= offset < _end(one))
+                    runs = (one.run for one in training if has_read(one, blend_id, offset))
                     found.append(
                         WindowRead(table, ordinal, blend_id, names, source, offset, epoch, tuple(dict.fromkeys(runs)))
                     )
     return sorted(found, key=lambda one: (one.blend_id, one.offset))
-
-
-def _end(read: RunRead) -> int:
-    """The row after the last that a read was trained on, as far as that is known."""
-    return read.end if read.consumed is None else read.consumed
 
 
 def _hold_same_rows(catalogue: Catalog, identifier: str, snapshot_id: int | None, pinned: int | None) -> bool:

@@ -23,6 +23,7 @@ from dagster_project.explore.pages import (
     document,
     documents,
     duplicates,
+    experiments,
     lake,
     review,
     rules,
@@ -42,6 +43,7 @@ PAGES: Final = (  # each has PATHS, path to handler
     windows,
     blends,
     training,
+    experiments,
 )
 
 

@@ -31,6 +31,7 @@ from spark_jobs.lake.files.lookups import read_batches
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
     from blender_service.server.blender import Blender
+    from dagster_project.experiments.report import Report
 
 _INDEXES_AT_HAND = 32
 _COUNTING_SECONDS = 0.2
@@ -55,6 +56,7 @@ class Explorer:
         texts_are_shown: Callable[[str], bool],
         reader: Callable[[str], MayRead | None] = lambda principal: None,
         patience: float = 1.0,
+        report: Callable[[str], Report] | None = None,
     ) -> None:
         """Read a lake.
 
@@ -64,6 +66,7 @@ class Explorer:
             texts_are_shown: whether the declaration of a dataset says so.
             reader: gives the test of which tables a principal may read; None for all.
             patience: how many times as long as usual a page waits for an answer before it shows what there is.
+            report: gives the results of an experiment that is declared; None where no project is at hand.
         """
         self.catalogue = catalogue
         self._folder = folder
@@ -75,6 +78,9 @@ class Explorer:
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
         self._threads = ThreadPoolExecutor(2, "answers")
         self._hidden: dict[str, tuple[str, float]] = {}
+        self._report = report
+        self._reports: RecentlyUsed[tuple[str, str], Report] = RecentlyUsed(_INDEXES_AT_HAND)
+        self._reporting = threading.Lock()
         self._blender: Blender | None = None
         self._lock = threading.Lock()
 
@@ -201,8 +207,21 @@ class Explorer:
             self._blender = self._blender or Blender(self.catalogue)
         return self._blender
 
+    def report(self, name: str, digest: str) -> Report:
+        """The results of an experiment, made once for each state of its rows, for it looks into the data.
+
+        Raises:
+            CommandError: nothing at hand declares it, or none of its runs is of the declaration of now.
+        """
+        if self._report is None:
+            raise CommandError(f"experiment {name}: start headrace explore in the project that declares it")
+        make = self._report
+        with self._reporting:
+            return self._reports.find((name, digest), lambda: make(name))
+
     def warm(self) -> None:
-        """Load what blends and windows need: seconds that their first pages need not wait for."""
+        """Load what blends and experiments need: seconds that their first pages need not wait for."""
+        import dagster_project.experiments.report  # noqa: F401
         from blender_service.order.offsets import offsets_of
 
         blender = self._every_blend()

@@ -15,6 +15,7 @@ import uvicorn
 from blender_service.auth.access import Access
 from dagster_project.addresses import EXPLORER, announced
 from dagster_project.cli.declared import texts_are_shown
+from dagster_project.cli.experiment import declared_report
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.app import make_app
 from dagster_project.explore.explorer import Explorer
@@ -47,7 +48,7 @@ def serve_pages(
         first, holder = one_token(getpass.getuser())
     else:
         holder = access.holder
-    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader)
+    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader, report=declared_report)
     hosts = frozenset({*LOCAL_HOSTS, *(name.lower() for name in (host, *allowed_hosts))})
     app = make_app(explorer, hosts, holder)
     with _listening(host, port) as listener, contextlib.ExitStack() as noted:

@@ -25,6 +25,7 @@ from dagster_project.explore.pages import (
     duplicates,
     experiments,
     lake,
+    repositories,
     review,
     rules,
     training,
@@ -44,6 +45,7 @@ PAGES: Final = (  # each has PATHS, path to handler
     blends,
     training,
     experiments,
+    repositories,
 )
 
 

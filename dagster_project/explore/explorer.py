@@ -220,10 +220,12 @@ class Explorer:
             return self._reports.find((name, digest), lambda: make(name))
 
     def warm(self) -> None:
-        """Load what blends and experiments need: seconds that their first pages need not wait for."""
+        """Load what blends, experiments and repositories need: seconds that their first pages need not wait for."""
         import dagster_project.experiments.report  # noqa: F401
         from blender_service.order.offsets import offsets_of
+        from dagster_project.inspect.corpora.repository_files import cycles_of
 
+        cycles_of([("a", "b")])
         blender = self._every_blend()
         for blend_id in blender.list_ids()[:1]:
             with contextlib.suppress(BlenderError):  # its page says what is wrong with it

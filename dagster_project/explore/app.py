@@ -19,6 +19,7 @@ from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.guard import Guard
 from dagster_project.explore.pages import (
     blends,
+    clusters,
     compare,
     document,
     documents,
@@ -46,6 +47,7 @@ PAGES: Final = (  # each has PATHS, path to handler
     training,
     experiments,
     repositories,
+    clusters,
 )
 
 

@@ -1,4 +1,4 @@
-"""Charts over the offsets of a blend, as wide as the page; what is at an offset is a click away."""
+"""Charts as wide as the page, over offsets of a blend or sizes of clusters; what is at a place is a click away."""
 
 from __future__ import annotations
 
@@ -108,6 +108,29 @@ def columns(
         parts.append(_LINK.format(link(low), "\n".join(said), Markup("").join(rects)))
     parts += [Markup('<polyline class="threshold" points="{}"/>').format(" ".join(one)) for one in steps[:-1]]
     return _wide("mix over offsets", parts)
+
+
+def scatter(points: Sequence[tuple[float, float, float, str, str, str]], name: str) -> Markup:
+    """Points that are links, the axis to the right logarithmic.
+
+    Args:
+        points: (x > 0, y, y before, class, address, what it is) of each; a line leads from the y before to the y.
+        name: of the chart.
+    """
+    across = np.log([max(one[0], 1) for one in points] or [1.0])
+    heights = np.array([one[1:3] for one in points] or [(0.0, 1.0)])
+    low, span = heights.min(), (heights.max() - heights.min()) or 1
+    right = WIDE * (0.02 + 0.96 * (across - across.min()) / ((across.max() - across.min()) or 1))
+    up = TALL - _MARGIN - (TALL - 2 * _MARGIN) * (heights - low) / span
+    parts = []
+    for x, (y, before), (*_, kind, link, said) in zip(right.tolist(), up.tolist(), points, strict=False):
+        parts.append(
+            Markup(
+                '<a href="{0}" aria-label="{1}"><title>{1}</title><line class="before {2}" x1="{3:.1f}" x2="{3:.1f}" '
+                'y1="{4:.1f}" y2="{5:.1f}"/><circle class="{2}" cx="{3:.1f}" cy="{4:.1f}" r="4"/></a>'
+            ).format(link, said, kind, x, y, before)
+        )
+    return _wide(name, parts)
 
 
 def _wide(name: str, parts: Sequence[Markup]) -> Markup:

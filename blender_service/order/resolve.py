@@ -75,8 +75,8 @@ class BlendOrder:
         self.names = tuple(sorted({part.name for segment in segments for part in segment.parts}))
         self._index = {name: index for index, name in enumerate(self.names)}
         self._keys = np.array([source_key(seed, name) for name in self.names], dtype=np.uint64)
-        self._block_rows = block_rows
-        self._group_blocks = group_blocks
+        self.block_rows = block_rows
+        self.group_blocks = group_blocks
         self._starts = [segment.start for segment in self.segments]
         self._arrays_of = functools.lru_cache(maxsize=SEGMENTS_AT_HAND)(self._build_arrays)
 
@@ -84,6 +84,10 @@ class BlendOrder:
     def end(self) -> int | None:
         """Number of rows of the blend: valid offsets are [0, end). None without end."""
         return self.segments[-1].end if self.segments else 0
+
+    def key(self, name: str) -> np.uint64:
+        """The key of a source's permutations."""
+        return np.uint64(self._keys[self._index[name]])
 
     def resolve(self, offsets: Int64Array) -> ResolvedRows:
         """Find the rows of any offsets, in any order.
@@ -111,8 +115,8 @@ class BlendOrder:
             arrays.parts,
             arrays.keys,
             arrays.read_runs,
-            self._block_rows,
-            self._group_blocks,
+            self.block_rows,
+            self.group_blocks,
         )
         return ResolvedRows(arrays.source[source], epoch, ordinal)
 

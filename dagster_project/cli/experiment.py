@@ -16,6 +16,7 @@ from spark_jobs.lake.session.settings import load_settings
 if TYPE_CHECKING:
     from dagster_project.experiments.declaration import ExperimentDeclaration
     from dagster_project.experiments.experiment import Experiment
+    from dagster_project.experiments.report import Report
 
 
 @click.group()
@@ -104,9 +105,18 @@ def _execute(name: str) -> None:
 
 
 def _compare(name: str) -> None:
+    click.echo(declared_report(name).text())
+
+
+def declared_report(name: str) -> Report:
+    """The results of an experiment that the project declares.
+
+    Raises:
+        CommandError: none is declared so, or none of its runs was done.
+    """
     from dagster_project.experiments.report import report_of
 
-    click.echo(report_of(_opened(name)).text())
+    return report_of(_opened(name))
 
 
 def _opened(name: str) -> Experiment:

@@ -63,11 +63,11 @@ class Report:
     def metadata(self) -> dict[str, Any]:
         """For the asset's page."""
         shown: dict[str, Any] = {"runs": len(self.rows), "runs_planned": self.planned}
-        shown["means"] = _table(_mean_rows(self.rows))
+        shown["means"] = _table(mean_rows(self.rows))
         shown["data"] = dg.MetadataValue.md("\n".join(f"- {line}" for line in self.differences))
         if self.compared is not None:
-            shown["verdicts"] = _table(self._verdict_row(pair) for pair in self.compared.pairs)
-            if nothing := self._tell_nothing():
+            shown["verdicts"] = _table(self.verdict_rows())
+            if nothing := self.tell_nothing():
                 shown["tells_nothing_at_this_size"] = ", ".join(nothing)
             picture = base64.b64encode(self.plot()).decode()
             shown["plot"] = dg.MetadataValue.md(f"![scores](data:image/png;base64,{picture})")
@@ -101,17 +101,20 @@ class Report:
         if self.compared is not None:
             yield ""
             yield from (_long(pair, self._worth(pair)) for pair in self.compared.pairs)
-            if nothing := self._tell_nothing():
+            if nothing := self.tell_nothing():
                 yield f"tells nothing at this size: {', '.join(nothing)} (seeds differ more than variants)"
         yield ""
         yield from self.differences
 
-    def _tell_nothing(self) -> list[str]:
+    def tell_nothing(self) -> list[str]:
         """Sets whose seeds differ more than their variants."""
         return [one.evaluation_set for one in self.compared.sets if one.tells_nothing] if self.compared else []
 
+    def verdict_rows(self) -> Iterator[dict[str, str]]:
+        """The verdicts for a table."""
+        yield from map(self._verdict_row, self.compared.pairs if self.compared is not None else ())
+
     def _verdict_row(self, pair: PairComparison) -> dict[str, str]:
-        """A verdict for a table."""
         worth = self._worth(pair)
         return {
             "variants": f"{pair.first} against {pair.second}",
@@ -196,7 +199,7 @@ def _table(rows: Iterable[Mapping[str, str]]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
-def _mean_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+def mean_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     """Variants x sets: the mean over seeds of each rate, accuracy with its chance level beside it."""
     values: dict[tuple[str, str, float], list[float]] = defaultdict(list)
     chances: dict[tuple[str, str], float | None] = {}
@@ -216,7 +219,7 @@ def _mean_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
 
 def _means(rows: list[dict[str, Any]]) -> Iterator[str]:
     """The same for a terminal."""
-    found = list(_mean_rows(rows))
+    found = list(mean_rows(rows))
     width = max(len(row[_SET]) for row in found)
     variants = [name for name in found[0] if name not in (_SET, _CHANCE)]
     yield f"{'mean over seeds':<{width}}  " + "  ".join(f"{variant:>12}" for variant in variants)

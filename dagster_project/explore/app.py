@@ -17,10 +17,38 @@ from dagster_project.exceptions import DagsterProjectError
 from dagster_project.explore.answers import FOLDER, answer
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.guard import Guard
-from dagster_project.explore.pages import compare, document, documents, duplicates, lake, review, rules
+from dagster_project.explore.pages import (
+    blends,
+    clusters,
+    compare,
+    document,
+    documents,
+    duplicates,
+    experiments,
+    lake,
+    repositories,
+    review,
+    rules,
+    training,
+    windows,
+)
 from spark_jobs.exceptions import SparkJobsError
 
-PAGES: Final = (lake, documents, document, rules, duplicates, review, compare)  # each has PATHS, path to handler
+PAGES: Final = (  # each has PATHS, path to handler
+    lake,
+    documents,
+    document,
+    rules,
+    duplicates,
+    review,
+    compare,
+    windows,
+    blends,
+    training,
+    experiments,
+    repositories,
+    clusters,
+)
 
 
 def make_app(explorer: Explorer, hosts: frozenset[str], holder: Callable[[str], str]) -> Guard:

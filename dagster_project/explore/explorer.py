@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -9,15 +10,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
+from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, Version
 from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
+from dagster_project.inspect.documents.blend_rows import dataset_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
@@ -26,6 +30,8 @@ from spark_jobs.lake.files.lookups import read_batches
 
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
+    from blender_service.server.blender import Blender
+    from dagster_project.experiments.report import Report
 
 _INDEXES_AT_HAND = 32
 _COUNTING_SECONDS = 0.2
@@ -50,6 +56,7 @@ class Explorer:
         texts_are_shown: Callable[[str], bool],
         reader: Callable[[str], MayRead | None] = lambda principal: None,
         patience: float = 1.0,
+        report: Callable[[str], Report] | None = None,
     ) -> None:
         """Read a lake.
 
@@ -59,6 +66,7 @@ class Explorer:
             texts_are_shown: whether the declaration of a dataset says so.
             reader: gives the test of which tables a principal may read; None for all.
             patience: how many times as long as usual a page waits for an answer before it shows what there is.
+            report: gives the results of an experiment that is declared; None where no project is at hand.
         """
         self.catalogue = catalogue
         self._folder = folder
@@ -70,12 +78,20 @@ class Explorer:
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
         self._threads = ThreadPoolExecutor(2, "answers")
         self._hidden: dict[str, tuple[str, float]] = {}
+        self._report = report
+        self._reports: RecentlyUsed[tuple[str, str], Report] = RecentlyUsed(_INDEXES_AT_HAND)
+        self._reporting = threading.Lock()
+        self._blender: Blender | None = None
         self._lock = threading.Lock()
 
     def may_read(self, principal: str, namespace: str) -> bool:
         """Whether somebody may read a dataset or corpus; what is in quarantine nobody may here."""
         test = self._reader(principal)
         return not is_quarantine(namespace) and (test is None or test(f"{namespace}.documents"))
+
+    def reads_all(self, principal: str) -> bool:
+        """Whether no rule keeps tables from somebody."""
+        return self._reader(principal) is None
 
     def datasets(self, principal: str) -> list[str]:
         """The datasets that somebody may read, by name."""
@@ -108,6 +124,17 @@ class Explorer:
                 there = [one for one in known if self.may_read(principal, one)]
                 raise CommandError(f"{space} is not here{nearest(space, there)}")
         note_read(self.catalogue, names, who=principal)
+
+    def reads_packed(self, principal: str, *tables: str) -> dict[str, str]:
+        """Let somebody read packed tables, and with them their datasets; why their texts are hidden, as `hides_text`.
+
+        Raises:
+            CommandError: a table's corpus or dataset is not there for this reader.
+        """
+        datasets = {table: dataset_of(table) for table in tables}
+        there = set(namespaces_with(self.catalogue, "documents"))  # a dataset may be deleted while its windows stay
+        self.reads(principal, *tables, *(there & set(datasets.values())))
+        return {table: self.hides_text(dataset) for table, dataset in datasets.items()}
 
     def hides_text(self, dataset: str) -> str:
         """Why the texts of a dataset are not shown, as its declaration said seconds ago; empty where they are."""
@@ -168,6 +195,43 @@ class Explorer:
         """How many documents the policy of a dataset keeps; None while they are being counted, as of a large one."""
         snapshot = Version.newest(self.catalogue, dataset).verdicts
         return self.computed(_count_kept, dataset, snapshot, wait_seconds=_COUNTING_SECONDS)
+
+    def blender(self, principal: str) -> Blender:
+        """Blends of tables that somebody may read, of which the others do not exist."""
+        return self._every_blend().within(lambda table: self.may_read(principal, table.partition(".")[0]))
+
+    def _every_blend(self) -> Blender:
+        from blender_service.server.blender import Blender  # a second of imports, of which the first page has no need
+
+        with self._lock:
+            self._blender = self._blender or Blender(self.catalogue)
+        return self._blender
+
+    def report(self, name: str, digest: str) -> Report:
+        """The results of an experiment, made once for each state of its rows, for it looks into the data.
+
+        Raises:
+            CommandError: nothing at hand declares it, or none of its runs is of the declaration of now.
+        """
+        if self._report is None:
+            raise CommandError(f"experiment {name}: start headrace explore in the project that declares it")
+        make = self._report
+        with self._reporting:
+            return self._reports.find((name, digest), lambda: make(name))
+
+    def warm(self) -> None:
+        """Load what blends, experiments and repositories need: seconds that their first pages need not wait for."""
+        import dagster_project.experiments.report  # noqa: F401
+        from blender_service.order.offsets import offsets_of
+        from dagster_project.inspect.corpora.repository_files import cycles_of
+
+        cycles_of([("a", "b")])
+        blender = self._every_blend()
+        for blend_id in blender.list_ids()[:1]:
+            with contextlib.suppress(BlenderError):  # its page says what is wrong with it
+                order = blender.order(blend_id)
+                order.resolve(np.zeros(1, np.int64))
+                next(offsets_of(order, order.names[0], 0), None)
 
     def index(self, dataset: str, at: str | None = None) -> RowIndex:
         """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.

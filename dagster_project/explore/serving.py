@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import uvicorn
 from blender_service.auth.access import Access
 from dagster_project.addresses import EXPLORER, announced
 from dagster_project.cli.declared import texts_are_shown
+from dagster_project.cli.experiment import declared_report
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.app import make_app
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.guard import LOCAL_HOSTS, one_token
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
+
+_WARM_AFTER_SECONDS = 2.0  # the first page comes first
 
 
 def serve_pages(
@@ -44,13 +48,16 @@ def serve_pages(
         first, holder = one_token(getpass.getuser())
     else:
         holder = access.holder
-    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader)
+    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader, report=declared_report)
     hosts = frozenset({*LOCAL_HOSTS, *(name.lower() for name in (host, *allowed_hosts))})
     app = make_app(explorer, hosts, holder)
     with _listening(host, port) as listener, contextlib.ExitStack() as noted:
         shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
         noted.enter_context(announced(EXPLORER, shown))
         click.echo(f"explorer at {shown}{f'?token={first}' if first else ' (each reader opens it with ?token=..)'}")
+        warming = threading.Timer(_WARM_AFTER_SECONDS, explorer.warm)
+        warming.daemon = True
+        warming.start()
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, **settings)
         uvicorn.Server(config).run(sockets=[listener])
 

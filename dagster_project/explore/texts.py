@@ -125,6 +125,8 @@ def visible(piece: str) -> Markup:
     for found in _UNSEEN.finditer(piece):
         code = ord(found[0])
         shown = chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"{code:04X}"
+        if 0xDC80 <= code < 0xDD00:  # a byte of a character that a token cuts
+            shown = f"{code - 0xDC00:02X}"
         out.append(escape(piece[at : found.start()]))
         out.append(Markup('<i class="unseen" title="U+{}">{}</i>').format(f"{code:04X}", shown))
         at = found.end()

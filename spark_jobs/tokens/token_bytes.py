@@ -15,6 +15,10 @@ from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.tokens.hf_tokenizer import load_reference
 
+_SHOWN = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that are named by their own character
+_NAMED = [*_SHOWN, *(byte for byte in range(256) if byte not in _SHOWN)]
+_BYTES = {chr(byte if at < len(_SHOWN) else 256 + at - len(_SHOWN)): byte for at, byte in enumerate(_NAMED)}
+
 
 def token_byte_lengths(file_text: str) -> Int64Array | None:
     """(V,) bytes of each token of a byte-level tokenizer without normalizer; None for any other."""
@@ -31,6 +35,39 @@ def token_byte_lengths(file_text: str) -> Int64Array | None:
     found = np.zeros(max(lengths, default=-1) + 1, dtype=np.int64)
     found[list(lengths)] = list(lengths.values())
     return found
+
+
+class Spelling:
+    """What each token of a tokenizer stands for.
+
+    Attributes:
+        names: text of each token by id, as the tokenizer writes it.
+        specials: ids of its special tokens.
+    """
+
+    def __init__(self, file_text: str) -> None:
+        """Read the text of a tokenizer.json."""
+        tokenizer = load_reference(file_text)
+        self.names = {token_id: name for name, token_id in tokenizer.get_vocab(with_added_tokens=True).items()}
+        self.specials = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        self._spells_bytes = token_byte_lengths(file_text) is not None
+        self._added = set(tokenizer.get_added_tokens_decoder())
+        self._texts: dict[int, str] = {}
+
+    def text(self, token_id: int) -> str:
+        """The text of a token; bytes that are only a part of a character are lone surrogates, as `surrogateescape` has.
+
+        Of a tokenizer that is not byte-level it is the name, which may write a space as another character.
+        """
+        if token_id not in self._texts:
+            self._texts[token_id] = self._text(token_id)
+        return self._texts[token_id]
+
+    def _text(self, token_id: int) -> str:
+        name = self.names.get(token_id, f"[{token_id}]")
+        if token_id in self._added or not self._spells_bytes or not all(letter in _BYTES for letter in name):
+            return name
+        return bytes(_BYTES[letter] for letter in name).decode(errors="surrogateescape")
 
 
 def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[Int64Array, Int64Array]:

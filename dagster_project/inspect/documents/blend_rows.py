@@ -95,7 +95,7 @@ def _inspect_batch(
 ) -> list[InspectedRow]:
     used = sorted({tables[batch.source_names[index]] for index in batch.sources})
     wanted = sorted(set(batch.doc_ids))
-    documents = {table: _documents(catalogue, table, wanted) for table in used}
+    documents = {table: documents_of(catalogue, table, wanted) for table in used}
     tokenizer = next(
         (one for table in used if (one := tokenizer_of(catalogue, table, config.window.tokenizer_sha256))), None
     )
@@ -136,11 +136,15 @@ def _inspect_batch(
     return rows
 
 
-def _documents(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Look documents up in the dataset that a packed table was made of, named in its name: packed_<dataset>_<L>."""
-    dataset = packed.rpartition(".")[2].removeprefix("packed_").rpartition("_")[0]
+def dataset_of(packed: str) -> str:
+    """The dataset that a packed table was made of, from its name: packed_<dataset>_<L>."""
+    return packed.rpartition(".")[2].removeprefix("packed_").rpartition("_")[0]
+
+
+def documents_of(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Facts of documents of the dataset that a packed table was made of, by doc_id."""
     try:
-        table = catalogue.load_table(f"{dataset}.documents")
+        table = catalogue.load_table(f"{dataset_of(packed)}.documents")
     except NoSuchTableError:
         return {}
     known = tuple(name for name in _FACTS if name in table.schema().column_names)
@@ -150,6 +154,12 @@ def _documents(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dict[
 
 def tokenizer_of(catalogue: Catalog, packed: str, sha256: str) -> Tokenizer | None:
     """Load a tokenizer of a packed table's corpus, also one of an older generation; None if it is not in the lake."""
+    file = tokenizer_file(catalogue, packed, sha256)
+    return None if file is None else Tokenizer.from_str(file)
+
+
+def tokenizer_file(catalogue: Catalog, packed: str, sha256: str) -> str | None:
+    """The text of a tokenizer's file; arguments and answer as of `tokenizer_of`."""
     try:
         table = catalogue.load_table(f"{packed.partition('.')[0]}.tokenizer")
     except NoSuchTableError:
@@ -158,5 +168,5 @@ def tokenizer_of(catalogue: Catalog, packed: str, sha256: str) -> Tokenizer | No
         scan = table.scan(EqualTo("sha256", sha256), selected_fields=("file",), snapshot_id=snapshot.snapshot_id)
         found = scan.to_arrow().to_pylist()
         if found:
-            return Tokenizer.from_str(found[0]["file"])
+            return str(found[0]["file"])
     return None

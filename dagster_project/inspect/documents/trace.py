@@ -27,6 +27,7 @@ from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.found_table import require_table
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
+from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.ordinals import OrdinalRun, ordinal_runs, packed_facts, read_window
 from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans
 from spark_jobs.text.text_columns import edits_of
@@ -240,7 +241,8 @@ class Tracer:
     @cached_property
     def _is_cut(self) -> bool:
         """Whether texts of the corpus were cut."""
-        return find_corpus(self._catalogue, self._facts.corpus).trimmed
+        there = load_table(self._catalogue, f"{self._facts.corpus}.cut_texts") is not None
+        return there and find_corpus(self._catalogue, self._facts.corpus).trimmed
 
     def _token_bytes(
         self,

@@ -202,7 +202,7 @@ def _rows_of(order: BlendOrder, segment: Segment, part: int, k: Int64Array) -> t
             same = epochs[members] == epoch
             word = tweak(key, 0, int(epoch), read_run.base)
             positions = position[same].astype(np.uint64)
-            position[same] = shuffle(positions, word, read_run.size, order._block_rows, order._group_blocks).astype(
+            position[same] = shuffle(positions, word, read_run.size, order.block_rows, order.group_blocks).astype(
                 np.int64
             )
         ordinals[members] = read_run.base + position

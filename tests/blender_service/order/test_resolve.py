@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -14,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blender_service.order.interleave import reduce_weights
+from blender_service.order.offsets import offsets_of
 from blender_service.order.resolve import BlendOrder, ResolvedRows, source_key
-from blender_service.order.segments import Pin, SourceOrder, resolve_segments
+from blender_service.order.segments import Pin, SourceOrder, cut_segments, resolve_segments
 from tests.blender_service.order.plain_permutation import resolve_with_numpy, shuffle, tweak
 from tests.blender_service.simulator import SimulatedSource, simulate
 from tests.tiers import tries
@@ -80,6 +82,36 @@ def test_order_equals_a_row_by_row_simulator(
     assert as_tuples(order.resolve(np.arange(end))) == expected
     if ended:
         assert order.end == len(expected)
+
+
+@given(
+    st.lists(source_orders, min_size=1, max_size=5),
+    st.lists(source_orders, min_size=1, max_size=5),
+    st.integers(1, 300),
+    st.integers(1, 20),
+    st.integers(1, 5),
+)
+@settings(max_examples=tries(60))
+def test_offsets_of_a_row_are_those_that_resolve_to_it(
+    before: list[Shape], after: list[Shape], at: int, block_rows: int, group_blocks: int
+) -> None:
+    """The inverse finds every read of every row, across epochs, sources that run out, updates and growth."""
+    limit = 400
+    segments = resolve_segments(named(before))
+    grown = [shape._replace(rows=shape.rows + (before[i].rows if i < len(before) else 0), max_epochs=0)
+             for i, shape in enumerate(after)]  # fmt: skip
+    if segments and (segments[-1].end is None or segments[-1].end > at):
+        segments = resolve_segments(named(grown), cut_segments(segments, at), at)
+    order = BlendOrder(17, segments, block_rows, group_blocks)
+    expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    resolved = order.resolve(np.arange(limit if order.end is None else min(order.end, limit)))
+    for offset, (source, epoch, ordinal) in enumerate(zip(*(column.tolist() for column in resolved), strict=True)):
+        expected.setdefault((source, ordinal), []).append((offset, epoch))
+    for source, name in enumerate(order.names):
+        rows = max(part.pin.rows or 0 for segment in segments for part in segment.parts if part.name == name)
+        for ordinal in range(rows):
+            found = list(itertools.takewhile(lambda read: read[0] < limit, offsets_of(order, name, ordinal)))
+            assert found == expected.get((source, ordinal), [])
 
 
 @pytest.mark.nightly

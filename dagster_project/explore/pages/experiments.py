@@ -1,0 +1,109 @@
+"""Experiments: what came out, how sure that is, and what differs between the data of their variants."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dagster_project.exceptions import CommandError
+from dagster_project.experiments.records import known_rows
+from dagster_project.explore.answers import answer, explorer_of, principal_of
+from dagster_project.explore.charts import share_bar
+from dagster_project.explore.offset_charts import COLOURS
+from spark_jobs.exceptions import nearest
+
+_SHOWN = ("key", "variant", "seed", "learning_rate", "tokens", "document_count", "blend", "scores")
+
+
+def experiments(request: Request) -> Response:
+    """The experiments that have runs on tables which the reader may see."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in _rows(request):
+        one = found.setdefault(row["experiment"], {"name": row["experiment"], "runs": 0, "variants": [], "last": ""})
+        one["runs"] += 1
+        one["variants"] = list(dict.fromkeys([*one["variants"], row["variant"]]))
+        one["last"] = row["recorded_at"].isoformat(timespec="seconds")
+    return answer(request, "experiments.html", {"experiments": [*found.values()]})
+
+
+def experiment(request: Request) -> Response:
+    """The runs of one, their means, and what each variant was trained on; verdicts come later, by `report`."""
+    from dagster_project.experiments.report import mean_rows
+
+    name, rows = _of_one(request)
+    variants = []
+    for row in {row["variant"]: row for row in reversed(rows)}.values():
+        sources = {one: about["tokens"] for one, about in json.loads(row["sources"]).items()}
+        total = sum(sources.values()) or 1
+        shares = [(f"c{at % COLOURS}", tokens / total) for at, tokens in enumerate(sources.values())]
+        variants.append(
+            {
+                "variant": row["variant"], "blend": row["blend"], "documents": row["document_count"],
+                "tokens": row["tokens"], "sources": sources, "left_out": json.loads(row["left_out"]),
+                "snapshots": row["snapshots"], "_bar": share_bar(shares, "tokens by source"),
+            }
+        )  # fmt: skip
+    shown = {
+        "experiment": name, "means": list(mean_rows(rows)), "variants": variants[::-1], "_colours": COLOURS,
+        "rows": [{field: row[field] for field in _SHOWN} for row in rows],
+    }  # fmt: skip
+    return answer(request, "experiment.html", shown)
+
+
+def report(request: Request) -> Response:
+    """Verdicts with their intervals, and what differs between the data: a piece of the page that may come late."""
+    name, rows = _of_one(request)
+    digest = hashlib.sha256("".join(sorted(row["key"] for row in rows)).encode()).hexdigest()
+    try:
+        found = explorer_of(request).report(name, digest)
+    except CommandError as error:
+        return answer(request, "experiment_report.html", {"experiment": name, "said": str(error), "verdicts": []})
+    shown = {
+        "experiment": name, "said": f"{len(found.rows)} of {found.planned} runs are done",
+        "verdicts": list(found.verdict_rows()), "differences": found.differences, "tells_nothing": found.tell_nothing(),
+    }  # fmt: skip
+    return answer(request, "experiment_report.html", shown)
+
+
+def picture(request: Request) -> Response:
+    """Scores of each variant on each set, every seed a point; a PNG."""
+    from dagster_project.experiments.report import Report
+
+    name, rows = _of_one(request)
+    return Response(Report(name, rows, len(rows), None, ()).plot(), media_type="image/png")
+
+
+def _rows(request: Request, name: str | None = None) -> list[dict[str, Any]]:
+    """Rows of `system.evaluations` whose tables the reader may all see."""
+    explorer, principal = explorer_of(request), principal_of(request)
+    return [
+        row
+        for row in known_rows(explorer.catalogue, name)
+        if all(explorer.may_read(principal, table.split(".")[0]) for table in row["snapshots"])
+    ]
+
+
+def _of_one(request: Request) -> tuple[str, list[dict[str, Any]]]:
+    """The rows of the experiment of an address; each run once, as it was measured last.
+
+    Raises:
+        CommandError: it has none.
+    """
+    name = request.path_params["experiment"]
+    rows = list({(row["key"], row["variant"], row["seed"]): row for row in _rows(request, name)}.values())
+    if not rows:
+        near = nearest(name, sorted({row["experiment"] for row in _rows(request)}))
+        raise CommandError(f"experiment {name} has no run here{near}; run: headrace experiment run {name}")
+    return name, rows
+
+
+PATHS = {
+    "/experiments": experiments,
+    "/experiments/{experiment}": experiment,
+    "/experiments/{experiment}/report": report,
+    "/experiments/{experiment}/scores.png": picture,
+}

@@ -1,0 +1,94 @@
+"""Training runs: what they read of blends, their losses over offsets, and the batches where the loss rose."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dagster_project.exceptions import CommandError
+from dagster_project.explore.answers import answer, explorer_of, principal_of
+from dagster_project.explore.explorer import Explorer
+from dagster_project.explore.offset_charts import Series, plot
+from dagster_project.inspect.lake.training_runs import (
+    TrainingRun,
+    running_medians,
+    spikes,
+    training_runs,
+)
+from spark_jobs.exceptions import nearest
+
+
+def training(request: Request) -> Response:
+    """The runs whose blends the reader may see."""
+    explorer, principal = explorer_of(request), principal_of(request)
+    runs = [*map(_line, _seen(explorer, principal))]
+    return answer(request, "training.html", {"runs": runs})
+
+
+def run(request: Request) -> Response:
+    """One run: its reads, its losses beside the offset where it reported them, and the largest rises."""
+    explorer, principal = explorer_of(request), principal_of(request)
+    name = request.path_params["run"]
+    there = {one.name: one for one in reversed(_seen(explorer, principal))}
+    if name not in there:
+        raise CommandError(f"training run {name} is not known{nearest(name, there)}; give the client a run name")
+    found = there[name]
+    row = found.evaluation or {}
+    offsets = [one["offset"] for one in row.get("losses", ())]
+    losses = [one["loss"] for one in row.get("losses", ())]
+    blend = row.get("blend", "")
+    rises = spikes(offsets, losses)
+
+    def link(offset: float) -> str:
+        return f"/blends/{blend}/rows/{int(offset)}"
+
+    curves = [
+        Series("median of the losses before", "quiet", offsets, running_medians(losses).tolist()),
+        Series("loss", "c0", offsets, losses),
+    ]
+    points = [(one.offset, one.loss, f"{one.loss:.4f} at {one.offset:,}, {one.rise:.4f} above") for one in rises]
+    about = ("experiment", "variant", "seed", "learning_rate", "model", "tokens", "document_count", "device", "commit")
+    shown: dict[str, Any] = {
+        **_line(found), "reads": [one._asdict() for one in found.reads],
+        "losses": list(zip(offsets, losses, strict=True)), "spikes": [asdict(one) for one in rises],
+        "about": {one: row[one] for one in about if row.get(one) not in (None, "")},
+        "scores": row.get("scores", []), "snapshots": row.get("snapshots", []),
+        "_plot": plot(curves, "loss over offsets", link, points) if losses else None,
+    }  # fmt: skip
+    return answer(request, "run.html", shown)
+
+
+def _seen(explorer: Explorer, principal: str) -> list[TrainingRun]:
+    """The runs whose blends, or of an experiment whose tables, are there for this reader."""
+    runs = training_runs(explorer.catalogue)
+    if explorer.reads_all(principal):
+        return runs
+    blends = set(explorer.blender(principal).list_ids())
+
+    def sees(one: TrainingRun) -> bool:
+        tables = one.evaluation["snapshots"] if one.evaluation is not None else []
+        there = (explorer.may_read(principal, table.split(".")[0]) for table in tables)
+        return all(read.blend_id in blends for read in one.reads) and all(there)
+
+    return [one for one in runs if sees(one)]
+
+
+def _line(one: TrainingRun) -> dict[str, Any]:
+    """A run in a list."""
+    row = one.evaluation
+    if row is None:
+        blends = list(dict.fromkeys(read.blend_id for read in one.reads))
+        last = one.reads[-1]
+        rows = max(read.end if read.consumed is None else read.consumed for read in one.reads)
+        return {"run": one.name, "said": one.name, "began": one.reads[0].began, "blends": blends, "rows": rows,
+                "by": last.principal, "ended": last.status, "experiment": None}  # fmt: skip
+    said = f"{row['experiment']}, {row['variant']}, seed {row['seed']}, rate {row['learning_rate']:g}"
+    return {"run": one.name, "said": said, "began": row["recorded_at"].isoformat(timespec="seconds"),
+            "blends": [row["blend"]], "rows": None, "by": row["device"], "ended": "OK",
+            "experiment": row["experiment"]}  # fmt: skip
+
+
+PATHS = {"/training": training, "/training/{run}": run}

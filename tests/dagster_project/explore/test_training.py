@@ -1,0 +1,113 @@
+"""A run's losses stand beside their offsets; from the largest rises a link leads to the batch."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog import Catalog
+from starlette.testclient import TestClient
+
+from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.blend.store import open_store
+from blender_service.server.blender import Blender
+from blender_service.server.run_register import RunRegister
+from dagster_project.experiments.records import record
+from dagster_project.inspect.lake.training_runs import running_medians, spikes
+from spark_jobs.dedup.membership.members import MEMBERS
+from spark_jobs.lake.session.catalogue import ensure_table
+from tests.blender_service.packed_tables import create_packed, open_lake
+from tests.dagster_project.explore.served import asked, pages
+
+KEY = "ab" * 32
+
+
+def evaluation(blend: str, table: str, **changed: Any) -> dict[str, Any]:
+    """A row of `system.evaluations` with a spike at offset 80."""
+    losses = [{"offset": 4 * at, "loss": 3 - at / 100 + (at == 20)} for at in range(40)]
+    scores = [{"set": "held", "measure": "bits_per_byte", "value": 1.5, "chance": None}]
+    row = {"key": KEY, "run": KEY, "experiment": "trial", "variant": "one", "seed": 0, "learning_rate": 0.01}
+    row |= {"model": "tiny", "blend": blend, "snapshots": [f"{table}@1"], "rows_digest": "", "tokens": 100}
+    row |= {"sources": "{}", "left_out": "{}", "document_count": 3, "losses": losses, "scores": scores}
+    return {**row, "seconds": 1.0, "device": "cpu", "commit": "", **changed}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Catalog, str]:
+    """A blend, a named run that read it twice, and a run of an experiment."""
+    catalogue = open_lake(tmp_path_factory.mktemp("training"))
+    packed = create_packed(catalogue, "main.packed_notes_16").append(200, 1)
+    ensure_table(catalogue, "main.members", MEMBERS, {})
+    blend = Blender(catalogue).create(BlendSpec(sources=(SourceSpec(packed.identifier, max_epochs=0),), seed=1))
+    register = RunRegister(open_store(catalogue).objects)
+    facts = {"blend": blend.blend_id, "principal": "bo", "world_size": 2, "step_rows": 8, "code_version": "v1"}
+    for day, first, end in ((1, 0, 64), (2, 48, 120)):
+        read = {**facts, "first": first, "end": end, "consumed": end - 8, "began": f"2026-01-0{day}", "notes": "<b>"}
+        register.write("big-run", f"2026010{day}T000000000000-0000000{day}.began", read)
+    record(catalogue, evaluation(blend.blend_id, packed.identifier))
+    return catalogue, blend.blend_id
+
+
+@pytest.fixture(scope="module")
+def client(lake: tuple[Catalog, str], tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    """Its pages."""
+    return pages(lake[0], tmp_path_factory.mktemp("pages"))
+
+
+@given(st.lists(st.floats(0, 10), max_size=60))
+def test_spikes_are_the_largest_rises_over_the_running_median(losses: list[float]) -> None:
+    """Compared with a loop over the losses."""
+    medians = [statistics.median(losses[max(0, at - 15) : at]) if at >= 3 else None for at in range(len(losses))]
+    assert np.allclose(running_medians(losses), [np.nan if one is None else one for one in medians], equal_nan=True)
+    rises = [0.0 if m is None else loss - m for loss, m in zip(losses, medians, strict=True)]
+    peaks = [
+        at
+        for at, rise in enumerate(rises)
+        if rise > 0 and (at == 0 or rise >= rises[at - 1]) and (at + 1 == len(rises) or rise > rises[at + 1])
+    ]
+    expected = sorted(peaks, key=lambda at: -rises[at])[:10]
+    assert [one.offset for one in spikes(range(len(losses)), losses)] == expected
+
+
+def test_the_list_has_named_runs_and_those_of_experiments(lake: tuple[Catalog, str], client: TestClient) -> None:
+    """With what they read."""
+    named, trial = asked(client, "/training")["runs"]
+    assert (named["run"], named["rows"], named["blends"]) == ("big-run", 112, [lake[1]])
+    assert (trial["run"], trial["experiment"]) == (KEY, "trial")
+
+
+def test_a_spike_leads_to_its_batch(lake: tuple[Catalog, str], client: TestClient) -> None:
+    """The one planted is the first of the list, and a point of the plot; its batch is a page."""
+    found = asked(client, f"/training/{KEY}")
+    first = found["spikes"][0]
+    assert (first["offset"], first["loss"]) == (80, pytest.approx(3.8))
+    assert first["median"] == pytest.approx(statistics.median(3 - at / 100 for at in range(5, 20)))
+    batch = f"/blends/{lake[1]}/rows/80"
+    assert f'<a href="{batch}" aria-label=' in client.get(f"/training/{KEY}").text
+    assert asked(client, batch)["rows"][0]["offset"] == 80
+
+
+def test_a_named_run_leads_to_its_blend_and_back(lake: tuple[Catalog, str], client: TestClient) -> None:
+    """Its reads are those of the register; a batch that it was trained on names it, one beyond does not."""
+    found = asked(client, "/training/big-run")
+    assert [(one["first"], one["end"], one["consumed"]) for one in found["reads"]] == [(0, 64, 56), (48, 120, 112)]
+    page = client.get("/training/big-run").text
+    assert "reported no loss" in page
+    assert "&lt;b&gt;" in page
+    for offset, runs in ((111, ["big-run"]), (112, [])):
+        assert asked(client, f"/blends/{lake[1]}/rows/{offset}?rows=1")["runs"] == runs
+
+
+def test_runs_of_others_do_not_exist(lake: tuple[Catalog, str], tmp_path: Path) -> None:
+    """Neither named ones nor those of experiments on tables that the reader may not see."""
+    few = pages(lake[0], tmp_path, reader=lambda who: lambda table: False)
+    assert asked(few, "/training")["runs"] == []
+    for name in ("big-run", KEY):
+        answer = few.get(f"/training/{name}")
+        assert answer.status_code == 404
+        assert "did you mean" not in answer.text

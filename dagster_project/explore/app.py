@@ -17,10 +17,10 @@ from dagster_project.exceptions import DagsterProjectError
 from dagster_project.explore.answers import FOLDER, answer
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.guard import Guard
-from dagster_project.explore.pages import document, documents, lake
+from dagster_project.explore.pages import document, documents, find, lake
 from spark_jobs.exceptions import SparkJobsError
 
-PAGES: Final = (lake, documents, document)  # each has PATHS, path to handler
+PAGES: Final = (lake, documents, document, find)  # each has PATHS, path to handler
 
 
 def make_app(explorer: Explorer, hosts: frozenset[str], holder: Callable[[str], str]) -> Guard:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +17,7 @@ from dagster_project.explore.row_index import FACETS, PAGE, RowIndex, Wanted
 from dagster_project.explore.texts import Mark, inline
 from dagster_project.inspect.documents.search import search
 
+_SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
 _WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
 _MOST_HITS = 50
 _STATE = ("after", "at", "seed", "sort", "way", "q", "path", "rule")  # what of an address is no filter of a column
@@ -42,8 +44,9 @@ def documents(request: Request) -> Response:
     if whole:
         rows = index.rows(wanted_of(query, index, ids), _MOST_HITS if ids is not None else PAGE)
     excerpts = {hit.doc_id: _excerpt(hit) for hit in searched.hits} if searched is not None else {}
+    previews = index.previews(rows)
     for row in rows:
-        row["excerpt"] = excerpts.get(row["doc_id"]) or inline(" ".join((row.pop("preview") or "").split())[:200])
+        row["excerpt"] = excerpts.get(row["doc_id"]) or inline(" ".join(previews.get(row["n"], "").split())[:200])
     more = whole and searched is None and len(rows) == PAGE and "seed" not in query
     after = json.dumps([rows[-1]["sort_key"] if query.get("sort") else None, rows[-1]["doc_id"]]) if more else None
     shown |= {
@@ -126,7 +129,7 @@ def wanted_of(query: Mapping[str, str], index: RowIndex, ids: tuple[str, ...] | 
         try:
             value, doc_id = json.loads(query["after"])
             bytes.fromhex(doc_id)
-            after = (value, doc_id)
+            after = (_SortValue.validate_python(value), doc_id)
         except (ValueError, TypeError) as error:
             raise CommandError(f"after={query['after'][:80]} is no place in this list; leave it out") from error
     return Wanted(

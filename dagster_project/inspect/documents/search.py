@@ -5,7 +5,9 @@ No index is kept. Of 20 documents that hold "mill race" each is told with its pa
 
 from __future__ import annotations
 
+import itertools
 import re
+import unicodedata
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from spark_jobs.lake.session.catalogue import load_table
 
 _BATCH_ROWS = 512  # texts that are searched at once, and at most so many too many
 _AROUND = 40
+_SPACE = "[\\s\u00a0\u2000-\u200a\u202f\u3000]+"
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,19 @@ def search(catalogue: Catalog, dataset: str, words: str, limit: int, is_regex: b
     paths = {row["doc_id"]: row["path"] for row in rows}
     hits_found = [Hit(dataset, one, paths.get(one, ""), *_excerpt(text, pattern)) for one, text in found.items()]
     return Searched(hits_found, searched, max(total, searched))
+
+
+def pattern_of(words: str) -> str:
+    """The expression, for RE2 and for Python, of words as they stand in a text, with any white space between them."""
+    return _SPACE.join(map(re.escape, unicodedata.normalize("NFC", words).split()))
+
+
+def spans_of(text: str, words: str, most: int) -> list[tuple[int, int]]:
+    """Where words stand in a text, in any case of letters; at most so many places, the first."""
+    if not words.strip():
+        return []
+    found = re.finditer(pattern_of(words), text, re.IGNORECASE)
+    return [one.span() for one in itertools.islice(found, most)]
 
 
 def _holds(texts: pa.Array, words: str, is_regex: bool) -> pa.Array:

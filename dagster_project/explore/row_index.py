@@ -8,6 +8,7 @@ It holds candidates and counts: texts are read from the lake.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
 import sqlite3
@@ -18,11 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pyiceberg.expressions import And, EqualTo, In
+
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
-from dagster_project.explore.index_files import build_rows, build_texts, quoted, scores_of
+from dagster_project.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.files.lookups import read_placed_values
+from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
 
 BUDGET_SECONDS: Final = 5.0
 PAGE: Final = 50
@@ -72,6 +75,7 @@ class RowIndex:
         version: of its tables.
         scores: numeric signals.
         total: documents that it has when it is whole.
+        texts_total: texts likewise.
         failure: why it could not be built; empty where nothing went wrong.
     """
 
@@ -81,7 +85,7 @@ class RowIndex:
         self._rows, self._texts = (folder / f"{at.name}.{at.version}.{kind}.{_FORMAT}" for kind in ("rows", "texts"))
         self._with_text = with_text
         self.scores = scores_of(at)
-        self.total = at.summed("documents")
+        self.total, self.texts_total = at.summed("documents"), at.summed("texts")
         self.failure = ""
         self._listed, self._searchable = threading.Event(), threading.Event()
         self._shares = [0.0, 0.0]
@@ -165,6 +169,44 @@ class RowIndex:
         marks = ", ".join("?" * len(rows))
         query = f"SELECT n, preview FROM texts WHERE n IN ({marks})"
         return {row["n"]: row["preview"] for row in self._ask(query, [row["n"] for row in rows], self._texts)}
+
+    @property
+    def has_words(self) -> bool:
+        """Whether its texts are indexed by their words, as from 1 GB of them on."""
+        if not self.wait_for_texts(0):
+            return False
+        return bool(self._ask("SELECT 1 AS one FROM sqlite_master WHERE name = 'words'", [], self._texts))
+
+    def with_words(self, terms: Sequence[str], wanted: Wanted, start: int, count: int) -> list[dict[str, Any]]:
+        """Candidates of a search, from `start` on: `t`, `file` and `row` of texts that have all terms.
+
+        Raises:
+            CommandError: the query took longer than its budget.
+        """
+        wheres, values, joins = self._conditions(wanted)
+        of = ["words MATCH ?", "w.rowid >= ?", "x.t = w.rowid", "r.n = x.n", *wheres]
+        query = f"SELECT x.t, x.file, x.row, r.doc_id FROM words w CROSS JOIN texts x CROSS JOIN {joins}{_where(of)}"
+        return self._ask(f"{query} ORDER BY w.rowid LIMIT ?", [_match(terms), start, *values, count], self._texts)
+
+    def count_with_words(self, terms: Sequence[str]) -> int:
+        """How many texts have all terms."""
+        query = "SELECT count(*) AS n FROM words WHERE words MATCH ?"
+        return int(self._ask(query, [_match(terms)], self._texts)[0]["n"])
+
+    def first_rows(self, wanted: Wanted, count: int = PAGE) -> list[dict[str, Any]]:
+        """Rows of the table itself while the index is being built, in no order; none where the selection needs it."""
+        found = self._at.table("documents")
+        needs = wanted.sort or wanted.rule or wanted.path or wanted.ranges or wanted.seed or "verdict" in wanted.equal
+        if found is None or needs or wanted.after:
+            return []
+        head = found[0].current_snapshot()
+        if wanted.ids == () or head is None or head.snapshot_id != found[1]:
+            return []
+        equal = [EqualTo(name, value) for name, value in wanted.equal.items()]
+        named = [In("doc_id", wanted.ids)] if wanted.ids is not None else []
+        condition = functools.reduce(And, [*equal, *named], EVERYTHING)
+        rows = first_rows(found[0], ("doc_id", *NARROW), count, condition).to_pylist()
+        return [{"n": 0, "kept": None, "sort_key": None, **row} for row in rows]
 
     def texts_of(self, places: Sequence[tuple[int, int, int]]) -> dict[int, str]:
         """Texts by any number, of places as (number, file, row) of `texts`."""
@@ -326,6 +368,8 @@ class RowIndex:
         deadline = time.monotonic() + BUDGET_SECONDS
         with contextlib.closing(sqlite3.connect(f"file:{file or self._rows}?mode=ro&immutable=1", uri=True)) as opened:
             opened.row_factory = sqlite3.Row
+            if file is not None:
+                opened.execute("ATTACH ? AS listed", [f"file:{self._rows}?mode=ro&immutable=1"])
             opened.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
             try:
                 found = [dict(row) for row in opened.execute(query, values)]
@@ -363,6 +407,11 @@ class RowIndex:
 
     def _read_so_far(self, at: int) -> Callable[[float], None]:
         return lambda share: self._shares.__setitem__(at, share)
+
+
+def _match(terms: Sequence[str]) -> str:
+    """All of some terms, for FTS5: each is one string to it, whatever it is made of."""
+    return " ".join(quoted(term) for term in terms)
 
 
 def _where(conditions: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
@@ -14,13 +15,24 @@ from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.charts import histogram
 from dagster_project.explore.row_index import FACETS, PAGE, RowIndex, Wanted
-from dagster_project.explore.texts import Mark, inline
-from dagster_project.inspect.documents.search import search
+from dagster_project.explore.text_search import Found, Words, search_texts
+from dagster_project.explore.texts import inline
 
 _SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
 _WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
-_MOST_HITS = 50
-_STATE = ("after", "at", "seed", "sort", "way", "q", "path", "rule")  # what of an address is no filter of a column
+_STATE = (
+    "after",
+    "at",
+    "case",
+    "from",
+    "inside",
+    "seed",
+    "sort",
+    "way",
+    "q",
+    "path",
+    "rule",
+)  # what of an address is no filter of a column
 
 
 def documents(request: Request) -> Response:
@@ -35,24 +47,33 @@ def documents(request: Request) -> Response:
         "hidden": explorer.hides_text(dataset), "numeric": index.numeric, "facets": FACETS,
         "newest": str(type(index.version).newest(explorer.catalogue, dataset)),
     }  # fmt: skip
-    searched, rows, ids = None, [], None
-    if query.get("q"):
+    searched: Found | None = None
+    wanted = wanted_of(query, index)
+    if query.get("q", "").strip():
         if shown["hidden"]:
             raise CommandError(shown["hidden"])
-        searched = search(explorer.catalogue, dataset, query["q"], _MOST_HITS)
-        ids = tuple(hit.doc_id for hit in searched.hits)
-    if whole:
-        rows = index.rows(wanted_of(query, index, ids), _MOST_HITS if ids is not None else PAGE)
-    excerpts = {hit.doc_id: _excerpt(hit) for hit in searched.hits} if searched is not None else {}
+        start = int(_number(query.get("from"), "from") or 0)
+        words = Words(query["q"], query.get("case") == "exact", bool(query.get("inside")), start)
+        searched = search_texts(explorer.catalogue, index, wanted, words)
+        rows = searched.rows
+    else:
+        rows = index.rows(wanted) if whole else index.first_rows(wanted)
     previews = index.previews(rows)
     for row in rows:
-        row["excerpt"] = excerpts.get(row["doc_id"]) or inline(" ".join(previews.get(row["n"], "").split())[:200])
+        excerpt = searched.excerpts.get(row["doc_id"]) if searched is not None else None
+        row["excerpt"] = excerpt or inline(" ".join(previews.get(row["n"], "").split())[:200])
     more = whole and searched is None and len(rows) == PAGE and "seed" not in query
-    after = json.dumps([rows[-1]["sort_key"] if query.get("sort") else None, rows[-1]["doc_id"]]) if more else None
+    changed: dict[str, Any] = {}
+    if more:
+        changed["after"] = json.dumps([rows[-1]["sort_key"] if query.get("sort") else None, rows[-1]["doc_id"]])
+    elif searched is not None and searched.read < searched.total:
+        changed["from"] = searched.read
     shown |= {
         "rows": rows,
-        "searched": searched and {"read": searched.searched, "of": searched.total, "hits": len(searched.hits)},
-        "next": address(request.url.path, query, after=after, at=str(index.version)) if after else None,
+        "searched": searched and {**asdict(searched), "rows": len(rows), "excerpts": None},
+        "texts_read": index.text_progress if whole and not shown["hidden"] and not index.wait_for_texts(0) else None,
+        "earlier": None if whole or index.earlier is None else str(index.earlier),
+        "next": address(request.url.path, query, at=str(index.version), **changed) if changed else None,
     }
     return answer(request, "documents.html", shown)
 
@@ -152,11 +173,6 @@ def _number(given: str | None, name: str) -> float | None:
         return float(given)
     except ValueError as error:
         raise CommandError(f"{name}={given[:40]} is no number") from error
-
-
-def _excerpt(hit: Any) -> Any:
-    text = hit.before + hit.words + hit.behind
-    return inline(text, [Mark(len(hit.before), len(hit.before) + len(hit.words), "hit")])
 
 
 PATHS = {

@@ -56,15 +56,15 @@ def explorer_of(request: Request) -> Explorer:
 
 
 def principal_of(request: Request) -> str:
-    """Who asks."""
-    return str(request.scope["principal"])
+    """Who asks; nobody where a file of the page's style is not there, for these are open."""
+    return str(request.scope.get("principal", ""))
 
 
 def answer(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
     """The page of a template, or its values as JSON; values whose name begins with `_` are for the page alone."""
     if request.url.path.endswith(".json"):
         shown = {name: value for name, value in values.items() if not name.startswith("_")}
-        return Response(json.dumps(shown, default=_plain, ensure_ascii=True), status, media_type="application/json")
+        return Response(as_json(shown), status, media_type="application/json")
     query = dict(request.query_params)
     page = _TEMPLATES.get_template(template).render(
         values, path=request.url.path, query=query, principal=principal_of(request), dagster=address_of(DAGSTER)
@@ -85,6 +85,15 @@ def on_form(handler: Callable[[Request, Mapping[str, str]], Response]) -> Callab
         return await run_in_threadpool(handler, request, fields)
 
     return handle
+
+
+def as_json(values: Any) -> str:
+    """JSON of values of pages; a number that JSON has no sign for, such as infinity, becomes its name."""
+    try:
+        return json.dumps(values, default=_plain, ensure_ascii=True, allow_nan=False)
+    except ValueError:
+        read = json.loads(json.dumps(values, default=_plain), parse_constant=str)
+        return json.dumps(read, ensure_ascii=True)
 
 
 def address(path: str, query: Mapping[str, Any] | None = None, **changed: Any) -> str:

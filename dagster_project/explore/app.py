@@ -25,6 +25,7 @@ from dagster_project.explore.pages import (
     documents,
     duplicates,
     experiments,
+    find,
     lake,
     repositories,
     review,
@@ -48,6 +49,7 @@ PAGES: Final = (  # each has PATHS, path to handler
     experiments,
     repositories,
     clusters,
+    find,
 )
 
 

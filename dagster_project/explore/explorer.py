@@ -17,11 +17,13 @@ from pyiceberg.catalog import Catalog
 from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
+from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.removed_index import removed_index
-from dagster_project.explore.row_index import RowIndex, Version
+from dagster_project.explore.row_index import RowIndex
 from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
+from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
@@ -73,7 +75,7 @@ class Explorer:
         self._texts_are_shown = texts_are_shown
         self._reader = reader
         self.patience = patience
-        self._indexes = RecentlyUsed[tuple[str, Version], RowIndex](_INDEXES_AT_HAND)
+        self._indexes = RecentlyUsed[tuple[str, Version, bool], RowIndex](_INDEXES_AT_HAND)
         self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
         self._threads = ThreadPoolExecutor(2, "answers")
@@ -135,6 +137,22 @@ class Explorer:
         there = set(namespaces_with(self.catalogue, "documents"))  # a dataset may be deleted while its windows stay
         self.reads(principal, *tables, *(there & set(datasets.values())))
         return {table: self.hides_text(dataset) for table, dataset in datasets.items()}
+
+    def named(self, principal: str, given: str) -> list[FoundDocument]:
+        """The documents that somebody may read and may mean by a doc_id, the first digits of one, or a path."""
+        return documents_named(self.catalogue, given, self.datasets(principal))
+
+    def document(self, principal: str, doc_id: str) -> FoundDocument:
+        """A document that is about to be shown.
+
+        Raises:
+            CommandError: there is none for this reader.
+        """
+        found = self.named(principal, doc_id)
+        if len(found) != 1:
+            raise CommandError(f"document {doc_id} is not here" if not found else f"{doc_id} is several documents")
+        self.reads(principal, found[0].dataset)
+        return found[0]
 
     def hides_text(self, dataset: str) -> str:
         """Why the texts of a dataset are not shown, as its declaration said seconds ago; empty where they are."""
@@ -237,16 +255,17 @@ class Explorer:
         """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.
 
         Raises:
-            CommandError: the address is of no version.
+            CommandError: the address is of no version, or of one that is not in the lake any more.
         """
         version = Version.parse(at) if at else Version.newest(self.catalogue, dataset)
+        key = (dataset, version, not self.hides_text(dataset))
         with self._lock:
-            return self._indexes.find(
-                (dataset, version),
-                lambda: RowIndex(
-                    self.catalogue, dataset, version, self._folder, with_text=not self.hides_text(dataset)
-                ),
-            )
+            known = self._indexes.get(key)
+            if known is not None and known.is_usable:
+                return known
+            made = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, with_text=key[2])
+            self._indexes.put(key, made)
+            return made
 
 
 def _count_kept(catalogue: Catalog, dataset: str, snapshot: int) -> int:

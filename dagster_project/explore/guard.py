@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
@@ -98,9 +98,11 @@ class Guard:
         if not self._holder(token):
             return PlainTextResponse("nobody has that token; open the address that headrace explore printed\n", 401)
         pairs = [
-            pair for pair in parse_qsl(scope["query_string"].decode(), keep_blank_values=True) if pair[0] != "token"
+            pair
+            for pair in parse_qsl(scope["query_string"].decode(errors="replace"), keep_blank_values=True)
+            if pair[0] != "token"
         ]
-        path = "/" + scope["path"].lstrip("/")  # `//host` would be another site
+        path = "/" + quote(scope["path"].lstrip("/"))  # `//host` would be another site
         answer = RedirectResponse(path + (f"?{urlencode(pairs)}" if pairs else ""), 303)
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
         return answer
@@ -116,7 +118,7 @@ class Guard:
 def one_token(principal: str) -> tuple[str, Callable[[str], str]]:
     """Make a token for one principal, and the function that knows it."""
     token = secrets.token_urlsafe(24)
-    return token, lambda given: principal if hmac.compare_digest(given.encode(), token.encode()) else ""
+    return token, lambda given: principal if hmac.compare_digest(given.encode(errors="replace"), token.encode()) else ""
 
 
 def _host(given: str) -> str:

@@ -1,77 +1,43 @@
-"""An index of a dataset's documents for lists: narrow columns, first words and failed rules in a SQLite file.
+"""An index of a dataset's documents for lists: narrow columns, first words and failed rules in SQLite files.
 
-It is built on demand, a part of the dataset at a time, for one version of its tables, which the file's name says; pages
-show what there is while it is built. Rows come by key (sort value, doc_id), never by offset, and every query has a
-budget of time. It holds candidates and counts: texts are read from the lake.
+It is built on demand in a thread, for one version of the dataset's tables, which the files' names say; pages show what
+there is while it is built. Rows come by key (sort value, row), never by offset, and every query has a budget of time.
+It holds candidates and counts: texts are read from the lake.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
-import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import And, EqualTo, In
 
 from dagster_project.exceptions import CommandError
+from dagster_project.explore.dataset_at import DatasetAt, Version
+from dagster_project.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.files.lookups import parts
-from spark_jobs.lake.session.catalogue import load_table
+from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
 
 BUDGET_SECONDS: Final = 5.0
-PREVIEW: Final = 300
 PAGE: Final = 50
-TABLES: Final = ("documents", "texts", "signals", "verdicts")
-NARROW: Final = ("doc_id", "increment", "path", "repository", "kind", "language", "licence", "byte_count")
 FACETS: Final = ("verdict", "rule", "kind", "language", "licence", "repository", "increment")
 _WIDE: Final = 50
 _MOST_VALUES: Final = 20
 _MOST_DISTINCT: Final = 1001
-_FORMAT: Final = 2
-_NUMBERS: Final = ("int", "long", "float", "double")
+_FORMAT: Final = 3
+_KEPT_FILES: Final = 6  # of a dataset; those that were not opened for longest go
 _STEPS: Final = 20_000  # of SQLite's machine, after which the clock is looked at
-
-
-class Version(NamedTuple):
-    """Snapshots of a dataset's tables `documents`, `texts`, `signals` and `verdicts`; 0 for one that is not there."""
-
-    documents: int
-    texts: int
-    signals: int
-    verdicts: int
-
-    @classmethod
-    def newest(cls, catalogue: Catalog, dataset: str) -> Version:
-        """As they are now."""
-        tables = (load_table(catalogue, f"{dataset}.{name}") for name in TABLES)
-        heads = (table.current_snapshot() if table is not None else None for table in tables)
-        return cls(*(head.snapshot_id if head is not None else 0 for head in heads))
-
-    @classmethod
-    def parse(cls, given: str) -> Version:
-        """From an address.
-
-        Raises:
-            CommandError: it is of another form.
-        """
-        try:
-            return cls(*(int(part, 36) for part in given.split("-")))
-        except (TypeError, ValueError) as error:
-            raise CommandError(f"at={given} is no version of a dataset; leave it out for the newest") from error
-
-    def __str__(self) -> str:
-        return "-".join(_base36(one) for one in self)
+_LAST: Final = (1 << 63) - 1
+_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}  # as SQLite's lower() has it
 
 
 @dataclass(frozen=True)
@@ -110,88 +76,114 @@ class RowIndex:
     Attributes:
         dataset: its name.
         version: of its tables.
+        scores: numeric signals.
         total: documents that it has when it is whole.
+        texts_total: texts likewise.
+        failure: why it could not be built; empty where nothing went wrong.
     """
 
-    def __init__(
-        self, catalogue: Catalog, dataset: str, version: Version, folder: Path, with_text: bool = True
-    ) -> None:
-        """Open the file of an index, or begin to build it in a thread."""
-        self._catalogue, self.dataset, self.version = catalogue, dataset, version
+    def __init__(self, at: DatasetAt, folder: Path, with_text: bool = True) -> None:
+        """Open the files of an index, or begin to build them in a thread."""
+        self._at, self.dataset, self.version = at, at.name, at.version
+        self._rows, self._texts = (folder / f"{at.name}.{at.version}.{kind}.{_FORMAT}" for kind in ("rows", "texts"))
         self._with_text = with_text
-        self._file = folder / f"{dataset}.{version}.{'text' if with_text else 'ids'}.{_FORMAT}.sqlite"
-        self._wide = {name: self._columns(name) for name in TABLES}
-        self.scores = [
-            name
-            for name, kind in self._wide["signals"].items()
-            if kind in _NUMBERS and name not in ("increment", "shard")
-        ]
-        self.total = self._records("documents")
+        self.scores = scores_of(at)
+        self.total, self.texts_total = at.summed("documents"), at.summed("texts")
         self.failure = ""
-        self._done = threading.Event()
-        self._rows_read = 0
-        if self._file.exists():
-            self._done.set()
-        else:
-            threading.Thread(target=self._build_safely, name=f"index-{dataset}", daemon=True).start()
+        self._listed, self._searchable = threading.Event(), threading.Event()
+        self._shares = [0.0, 0.0]
+        if self._rows.exists():
+            self._listed.set()
+        if self._texts.exists() or not with_text:
+            self._searchable.set()
+        for file in (self._rows, self._texts):
+            if file.exists():
+                file.touch()
+        if not (self._listed.is_set() and self._searchable.is_set()):
+            threading.Thread(target=self._build_safely, name=f"index-{at.name}", daemon=True).start()
 
     @property
     def numeric(self) -> list[str]:
         """Columns that can be sorted and ranged by."""
         return ["byte_count", *self.scores]
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it may still be asked: it did not fail, and nobody deleted its files."""
+        files = ((self._listed, self._rows), (self._searchable, self._texts))
+        wanted = files if self._with_text else files[:1]
+        return not self.failure and all(file.exists() for done, file in wanted if done.is_set())
+
     def wait(self, seconds: float) -> bool:
-        """Wait for the index to be whole; say whether it is.
+        """Wait until its rows can be listed; say whether they can.
 
         Raises:
             CommandError: it could not be built.
         """
-        self._done.wait(seconds)
-        if self.failure:
+        self._listed.wait(seconds)
+        if self.failure and not self._rows.exists():
             raise CommandError(f"{self.dataset}: its rows cannot be listed: {self.failure}")
-        return self._file.exists()
+        return self._rows.exists()
+
+    def wait_for_texts(self, seconds: float) -> bool:
+        """Wait until it knows first words and where texts are; say whether it does."""
+        self._searchable.wait(seconds)
+        return self._with_text and self._texts.exists()
 
     @property
     def progress(self) -> float:
         """The share of rows that were read."""
-        return min(1.0, self._rows_read / self.total) if self.total else 1.0
+        return self._shares[0]
+
+    @property
+    def text_progress(self) -> float:
+        """The share of texts that were read."""
+        return self._shares[1]
+
+    @property
+    def earlier(self) -> Version | None:
+        """The newest other version whose rows are at hand."""
+        others = [one for one in self._files(self._rows.suffix) if one != self._rows]
+        newest = max(others, key=lambda one: one.stat().st_mtime, default=None)
+        return Version.parse(newest.name.removeprefix(f"{self.dataset}.").split(".")[0]) if newest is not None else None
 
     def rows(self, wanted: Wanted, count: int = PAGE) -> list[dict[str, Any]]:
-        """A page of documents.
+        """A page of documents; those without a value of the sorted column are the last.
 
         Raises:
             CommandError: a column or rule is not known, or the query took longer than its budget.
         """
         wheres, values, joins = self._conditions(wanted)
-        key, order = self._order(wanted)
-        if wanted.after is not None:
-            value, doc_id = wanted.after
-            sign = "<" if wanted.descending else ">"
-            wheres.append(f"({key}, r.doc_id) {sign} (?, ?)")
-            values += [bytes.fromhex(doc_id) if key == "r.doc_id" else value, bytes.fromhex(doc_id)]
-        elif key != "r.doc_id":
-            wheres.append(f"{key} IS NOT NULL")
+        key = self._key(wanted)
         shown = "r.*, f.rule, f.value, f.threshold, f.distance" if wanted.rule else "r.*"
         shown += ", g.level, g.witness, g.similarity" if wanted.removed else ""
+        found: list[dict[str, Any]] = []
+        for more, given, order in self._stretches(wanted, key):
+            if len(found) < count:
+                query = (
+                    f"SELECT {shown}, {key} AS sort_key FROM {joins}{_where([*wheres, *more])} ORDER BY {order} LIMIT ?"
+                )
+                found += self._ask(query, [*values, *given, count - len(found)], gone=wanted.removed)
+        return found
 
-        def ask(more: list[str], given: list[Any], most: int) -> list[dict[str, Any]]:
-            where = _where([*wheres, *more])
-            query = f"SELECT {shown}, {key} AS sort_key FROM {joins}{where} ORDER BY {order} LIMIT ?"
-            return self._ask(query, [*values, *given, most], wanted.removed)
-
-        if not wanted.seed:
-            return ask([], [], count)
-        # A doc_id is a hash, so documents from any point on are a random sample.
-        point = hashlib.sha256(wanted.seed.encode()).digest()[:16]
-        found = ask(["r.doc_id >= ?"], [point], count)
-        return found + (ask(["r.doc_id < ?"], [point], count - len(found)) if len(found) < count else [])
+    def previews(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+        """The first words of rows, by their `n`; of none where they are hidden or still being read."""
+        if not self.wait_for_texts(0):
+            return {}
+        marks = ", ".join("?" * len(rows))
+        query = f"SELECT n, preview FROM texts WHERE n IN ({marks})"
+        return {row["n"]: row["preview"] for row in self._ask(query, [row["n"] for row in rows], self._texts)}
 
     def by_id(self, doc_ids: Sequence[str], wait_seconds: float = 0.3) -> dict[str, dict[str, Any]]:
         """Path, first words and verdict of some documents by doc_id; of none while the index is being built."""
         if not doc_ids or not self.wait(wait_seconds):
             return {}
         rows = self.rows(Wanted(ids=tuple(doc_ids)), len(doc_ids))
-        return {row["doc_id"]: {name: row[name] for name in ("path", "preview", "kept")} for row in rows}
+        self.wait_for_texts(wait_seconds)
+        words = self.previews(rows)
+        return {
+            row["doc_id"]: {"path": row["path"], "preview": words.get(row["n"]), "kept": row["kept"]} for row in rows
+        }
 
     def failed(self, doc_id: str) -> list[dict[str, Any]]:
         """The rules that a document failed: rule, value, threshold, distance."""
@@ -200,11 +192,62 @@ class RowIndex:
         )
         return self._ask(query, [bytes.fromhex(doc_id)])
 
+    @property
+    def has_words(self) -> bool:
+        """Whether its texts are indexed by their words, as from 1 GB of them on."""
+        if not self.wait_for_texts(0):
+            return False
+        return bool(self._ask("SELECT 1 AS one FROM sqlite_master WHERE name = 'words'", [], self._texts))
+
+    def with_words(self, terms: Sequence[str], wanted: Wanted, start: int, count: int) -> list[dict[str, Any]]:
+        """Candidates of a search, from `start` on: `t`, `file` and `row` of texts that have all terms.
+
+        Raises:
+            CommandError: the query took longer than its budget.
+        """
+        wheres, values, joins = self._conditions(wanted)
+        of = ["words MATCH ?", "w.rowid >= ?", "x.t = w.rowid", "r.n = x.n", *wheres]
+        query = f"SELECT x.t, x.file, x.row, r.doc_id FROM words w CROSS JOIN texts x CROSS JOIN {joins}{_where(of)}"
+        given = [_match(terms), start, *values, count]
+        return self._ask(f"{query} ORDER BY w.rowid LIMIT ?", given, self._texts, wanted.removed)
+
+    def count_with_words(self, terms: Sequence[str]) -> int:
+        """How many texts have all terms."""
+        query = "SELECT count(*) AS n FROM words WHERE words MATCH ?"
+        return int(self._ask(query, [_match(terms)], self._texts)[0]["n"])
+
+    def first_rows(self, wanted: Wanted, count: int = PAGE) -> list[dict[str, Any]]:
+        """Rows of the table itself while the index is being built, in no order; none where the selection needs it."""
+        found = self._at.table("documents")
+        needs = wanted.sort or wanted.rule or wanted.path or wanted.ranges or wanted.seed or "verdict" in wanted.equal
+        if found is None or needs or wanted.after:
+            return []
+        head = found[0].current_snapshot()
+        if wanted.ids == () or head is None or head.snapshot_id != found[1]:
+            return []
+        equal = [EqualTo(name, value) for name, value in wanted.equal.items()]
+        named = [In("doc_id", wanted.ids)] if wanted.ids is not None else []
+        condition = functools.reduce(And, [*equal, *named], EVERYTHING)
+        rows = first_rows(found[0], ("doc_id", *NARROW), count, condition).to_pylist()
+        return [{"n": 0, "kept": None, "sort_key": None, **row} for row in rows]
+
+    def texts_of(self, places: Sequence[tuple[int, int, int]]) -> dict[int, str]:
+        """Texts by any number, of places as (number, file, row) of `texts`."""
+        table = self._at.table("texts")
+        assert table is not None
+        paths = {row["file"]: row["path"] for row in self._ask("SELECT file, path FROM files", [], self._texts)}
+        found: dict[int, str] = {}
+        for file in {file for _, file, _ in places}:
+            own = {row: number for number, at, row in places if at == file}
+            for row, text in read_placed_values(table[0], paths[file], "content", own).items():
+                found[own[row]] = text
+        return found
+
     def count(self, wanted: Wanted) -> int:
         """How many documents there are."""
         wheres, values, joins = self._conditions(wanted)
         query = f"SELECT count(*) AS n FROM {joins}{_where(wheres)}"
-        return int(self._ask(query, values, wanted.removed)[0]["n"])
+        return int(self._ask(query, values, gone=wanted.removed)[0]["n"])
 
     def facet(self, name: str, wanted: Wanted) -> tuple[list[tuple[str, int]], int]:
         """The most frequent values of a column with their documents, at most twenty, and the documents of all others.
@@ -224,7 +267,7 @@ class RowIndex:
             f"SELECT {column} AS value, count(*) AS n FROM {joins}{_where(wheres)} GROUP BY 1 ORDER BY 2 DESC "
             f"LIMIT {_MOST_DISTINCT}",
             values,
-            wanted.removed,
+            gone=wanted.removed,
         )
         if len(counted) == _MOST_DISTINCT:
             raise CommandError(f"{name} has more than {_MOST_DISTINCT - 1:,} values; they are not counted")
@@ -238,20 +281,20 @@ class RowIndex:
             (bins + 1) edges between the .5% and 99.5% quantile, the first and last bin with what lies outside; (bins)
             documents; (bins) of these that were rejected.
         """
-        column = f"r.{self._known(name, self.numeric)}"
+        column = f"r.{quoted(self._known(name, self.numeric))}"
         low, high = self._bounds(name)
         high = high if high > low else low + 1
         # Sizes and counts spread over powers of ten: bins of one width would hold all of them in the first.
         is_wide = low >= 0 and high > _WIDE * (low + 1)
         if is_wide:
-            low, high, column = math.log1p(low), math.log1p(high), f"ln(1 + {column})"
+            low, high, column = math.log1p(low), math.log1p(high), f"ln(1 + max({column}, 0))"
         wheres, values, joins = self._conditions(wanted)
         place = f"max(0, min({bins - 1}, CAST(({column} - ?) * ? AS INT)))"
         counted = self._ask(
             f"SELECT {place} AS bin, count(*) AS n, sum(r.kept = 0) AS rejected FROM {joins}"
-            f"{_where([*wheres, f'{column} IS NOT NULL'])} GROUP BY 1",
+            f"{_where([*wheres, f'r.{quoted(name)} IS NOT NULL'])} GROUP BY 1",
             [low, bins / (high - low), *values],
-            wanted.removed,
+            gone=wanted.removed,
         )
         all_of, rejected = [0] * bins, [0] * bins
         for row in counted:
@@ -261,7 +304,7 @@ class RowIndex:
 
     def quantile(self, name: str, share: float) -> float | None:
         """The value below which so much of a numeric column lies."""
-        column = self._known(name, self.numeric)
+        column = quoted(self._known(name, self.numeric))
         total = self._ask(f"SELECT count({column}) AS n FROM rows", [])[0]["n"]
         query = f"SELECT {column} AS v FROM rows WHERE {column} IS NOT NULL ORDER BY {column} LIMIT 1 OFFSET ?"
         found = self._ask(query, [min(max(int(share * total), 0), max(total - 1, 0))])
@@ -291,47 +334,82 @@ class RowIndex:
                 wheres.append(f"r.{name} = ?")
                 values.append(value)
         for name, (low, high) in wanted.ranges.items():
-            column = f"r.{self._known(name, self.numeric)}"
+            column = f"r.{quoted(self._known(name, self.numeric))}"
             wheres += [f"{column} {sign} ?" for sign, bound in ((">=", low), ("<=", high)) if bound is not None]
             values += [bound for bound in (low, high) if bound is not None]
         if wanted.path:
             wheres.append("instr(lower(r.path), ?) > 0")
-            values.append(wanted.path.lower())
+            values.append(wanted.path.translate(_LOWER))
         if wanted.ids is not None:
             wheres.append(f"r.doc_id IN ({', '.join('?' * len(wanted.ids))})")
             values += [bytes.fromhex(one) for one in wanted.ids]
         return wheres, values, joins
 
-    def _order(self, wanted: Wanted) -> tuple[str, str]:
-        """The key of an order, and its words."""
-        way = " DESC" if wanted.descending and not wanted.seed else ""
+    def _key(self, wanted: Wanted) -> str:
+        """What rows are ordered by; rows of one value are in the order of `n`."""
         if wanted.seed or not wanted.sort:
-            return "r.doc_id", f"r.doc_id{way}"
+            return "r.n"
         if wanted.sort == "distance":
             if not wanted.rule:
                 if wanted.removed:
-                    return "g.similarity", f"g.similarity{way}, r.doc_id{way}"
+                    return "g.similarity"
                 raise CommandError("sort=distance needs a rule, to whose threshold it is the distance; choose one")
-            return "f.distance", f"f.distance{way}, r.doc_id{way}"
-        column = f"r.{self._known(wanted.sort, ('path', *self.numeric))}"
-        return column, f"{column}{way}, r.doc_id{way}"
+            return "f.distance"
+        return f"r.{quoted(self._known(wanted.sort, ('path', *self.numeric)))}"
+
+    def _stretches(self, wanted: Wanted, key: str) -> list[tuple[list[str], list[Any], str]]:
+        """The parts of an order one behind the other: conditions, their values, the order in the part."""
+        row = "f.n" if wanted.rule else "r.n"
+        if wanted.seed:  # a doc_id is a hash, so documents from any point on are a random sample
+            point = hashlib.sha256(wanted.seed.encode(errors="replace")).digest()[:16]
+            first = self._place(point, False)
+            return [([f"{row} > ?"], [first], row), ([f"{row} <= ?"], [first], row)]
+        way, sign = (" DESC", "<") if wanted.descending else ("", ">")
+        value, doc_id = wanted.after or (None, "")
+        place = self._place(bytes.fromhex(doc_id), wanted.descending) if wanted.after is not None else None
+        behind: tuple[list[str], list[Any]] = ([f"{row} {sign} ?"], [place]) if place is not None else ([], [])
+        if key == "r.n":
+            return [(*behind, f"{row}{way}")]
+        empty = [f"{key} IS NULL"]
+        if place is not None and value is None:
+            return [([*empty, *behind[0]], behind[1], f"{row}{way}")]
+        within = (
+            ([f"({key}, {row}) {sign} (?, ?)"], [value, place]) if place is not None else ([f"{key} IS NOT NULL"], [])
+        )
+        return [(*within, f"{key}{way}, {row}{way}"), (empty, [], f"{row}{way}")]
+
+    def _place(self, doc_id: bytes, descending: bool) -> int:
+        """The row of a doc_id, or of the next one before it; where one goes down, of the next one behind it."""
+        sign, way, end = (">=", "", _LAST) if descending else ("<=", " DESC", 0)
+        found = self._ask(f"SELECT n FROM rows WHERE doc_id {sign} ? ORDER BY doc_id{way} LIMIT 1", [doc_id])
+        return int(found[0]["n"]) if found else end
 
     def _known(self, name: str, names: Sequence[str]) -> str:
         if name not in names:
             raise CommandError(f"{self.dataset} has no column {name}{did_you_mean(name, names)}")
         return name
 
-    def _ask(self, query: str, values: Sequence[Any], attached: Path | None = None) -> list[dict[str, Any]]:
-        """Rows of a query as dictionaries, within the budget; the tables of an attached file are in `gone`.
+    def _ask(
+        self, query: str, values: Sequence[Any], file: Path | None = None, gone: Path | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows of a query as dictionaries, within the budget.
+
+        Args:
+            query: in SQL.
+            values: of its marks.
+            file: another than that of rows, which then is `listed`.
+            gone: one more, as `gone`.
 
         Raises:
             CommandError: it took longer.
         """
         deadline = time.monotonic() + BUDGET_SECONDS
-        with contextlib.closing(sqlite3.connect(f"file:{self._file}?mode=ro&immutable=1", uri=True)) as opened:
+        with contextlib.closing(sqlite3.connect(f"file:{file or self._rows}?mode=ro&immutable=1", uri=True)) as opened:
             opened.row_factory = sqlite3.Row
-            if attached is not None:
-                opened.execute("ATTACH ? AS gone", [f"file:{attached}?mode=ro&immutable=1"])
+            if file is not None:
+                opened.execute("ATTACH ? AS listed", [f"file:{self._rows}?mode=ro&immutable=1"])
+            if gone is not None:
+                opened.execute("ATTACH ? AS gone", [f"file:{gone}?mode=ro&immutable=1"])
             opened.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
             try:
                 found = [dict(row) for row in opened.execute(query, values)]
@@ -346,140 +424,35 @@ class RowIndex:
                 row["doc_id"] = row["doc_id"].hex()
         return found
 
-    def _columns(self, name: str) -> dict[str, str]:
-        """Columns of a table with their types; none where it is not there."""
-        table = load_table(self._catalogue, f"{self.dataset}.{name}")
-        return {} if table is None else {one.name: str(one.field_type) for one in table.schema().fields}
-
-    def _records(self, name: str) -> int:
-        table = load_table(self._catalogue, f"{self.dataset}.{name}")
-        snapshot = table.snapshot_by_id(getattr(self.version, name)) if table is not None else None
-        if snapshot is None or snapshot.summary is None:
-            return 0
-        return int(snapshot.summary["total-records"] or 0)
+    def _files(self, suffix: str) -> list[Path]:
+        """Files of all versions of the dataset."""
+        return [*self._rows.parent.glob(f"{self.dataset}.*{suffix}")]
 
     def _build_safely(self) -> None:
         try:
-            self._build()
+            if not self._rows.exists():
+                build_rows(self._at, self._rows, self._read_so_far(0))
+            self._listed.set()
+            if self._with_text and not self._texts.exists():
+                build_texts(self._at, self._rows, self._texts, self._read_so_far(1))
+            kept = sorted(self._files(f".{_FORMAT}"), key=lambda one: one.stat().st_mtime)[-_KEPT_FILES:]
+            for file in self._files(".[0-9]*"):
+                if file not in kept and file.suffix != ".tmp":
+                    file.unlink(missing_ok=True)
         except Exception as error:  # noqa: BLE001 (a page says it; the server goes on)
             self.failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         finally:
-            self._done.set()
+            self._listed.set()
+            self._searchable.set()
 
-    def _build(self) -> None:
-        """Write the file beside its place, then move it there: one that can be opened is whole."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._file.with_suffix(f".{os.getpid()}.{id(self)}.tmp")
-        unfinished.unlink(missing_ok=True)
-        try:
-            with contextlib.closing(sqlite3.connect(unfinished)) as made:
-                made.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
-                scores = "".join(f", {name} REAL" for name in self.scores)
-                made.execute(
-                    "CREATE TABLE rows (n INTEGER PRIMARY KEY, doc_id BLOB, increment INT, path TEXT, repository TEXT, "
-                    f"kind TEXT, language TEXT, licence TEXT, byte_count INT, kept INT, preview TEXT{scores})"
-                )
-                made.execute("CREATE TABLE failed (n INT, rule TEXT, value REAL, threshold REAL, distance REAL)")
-                self._fill(made)
-                self._finish(made)
-            unfinished.replace(self._file)
-        finally:
-            unfinished.unlink(missing_ok=True)
-
-    def _fill(self, made: sqlite3.Connection) -> None:
-        marks = ", ".join("?" * (11 + len(self.scores)))
-        number = 0
-        for condition in parts(self._catalogue, f"{self.dataset}.documents"):
-            table = self._part(condition)
-            kept = table.column("kept").to_pylist()
-            columns = [table.column(name).to_pylist() for name in (*NARROW[1:],)]
-            scores = [table.column(name).to_pylist() for name in self.scores]
-            ids = [bytes.fromhex(one) for one in table.column("doc_id").to_pylist()]
-            numbers = range(number, number + len(table))
-            previews = table.column("preview").to_pylist()
-            made.executemany(
-                f"INSERT INTO rows VALUES ({marks})",
-                zip(numbers, ids, *columns, kept, previews, *scores, strict=True),
-            )
-            made.executemany("INSERT INTO failed VALUES (?, ?, ?, ?, ?)", _failed(table, number))
-            number += len(table)
-            self._rows_read = number
-
-    def _part(self, condition: BooleanExpression) -> pa.Table:
-        """Some documents with what is known of them, by doc_id."""
-        documents = self._read("documents", NARROW, condition)
-        assert documents is not None
-        text = self._read("texts", ("doc_id", "content"), condition) if self._with_text else None
-        if text is not None:
-            shown = pc.utf8_slice_codeunits(text.column("content"), 0, PREVIEW)
-            text = pa.table({"doc_id": text.column("doc_id"), "preview": shown})
-        others = (
-            (text, {"preview": pa.string()}),
-            (self._read("signals", ("doc_id", *self.scores), condition), dict.fromkeys(self.scores, pa.float64())),
-            (
-                self._read("verdicts", ("doc_id", "kept", "failed"), condition),
-                {"kept": pa.bool_(), "failed": pa.list_(pa.struct([]))},
-            ),
-        )
-        for other, columns in others:
-            documents = _beside(documents, other, columns)
-        return documents
-
-    def _read(self, name: str, columns: Sequence[str], condition: BooleanExpression) -> pa.Table | None:
-        snapshot = getattr(self.version, name)
-        table = load_table(self._catalogue, f"{self.dataset}.{name}")
-        if table is None or not snapshot:
-            return None
-        return table.scan(condition, selected_fields=tuple(columns), snapshot_id=snapshot).to_arrow()
-
-    def _finish(self, made: sqlite3.Connection) -> None:
-        """Indexes of the offered orders, and the bounds of histograms."""
-        made.execute("CREATE INDEX by_doc_id ON rows (doc_id)")
-        made.execute("CREATE INDEX by_path ON rows (path, doc_id)")
-        made.execute("CREATE INDEX by_kept ON rows (kept, doc_id)")
-        for name in self.numeric:
-            made.execute(f"CREATE INDEX by_{name} ON rows ({name}, doc_id)")
-        made.execute("CREATE INDEX by_rule ON failed (rule, distance, n)")
-        made.execute("CREATE INDEX failed_of ON failed (n)")
-        made.execute("CREATE TABLE bounds (name TEXT, low REAL, high REAL)")
-        for name in self.numeric:
-            (there,) = made.execute(f"SELECT count({name}) FROM rows").fetchone()
-            if not there:
-                continue
-            query = f"SELECT {name} FROM rows WHERE {name} IS NOT NULL ORDER BY {name} LIMIT 1 OFFSET ?"
-            low, high = (made.execute(query, [int(share * (there - 1))]).fetchone()[0] for share in (0.005, 0.995))
-            made.execute("INSERT INTO bounds VALUES (?, ?, ?)", [name, low, high])
-        made.commit()
+    def _read_so_far(self, at: int) -> Callable[[float], None]:
+        return lambda share: self._shares.__setitem__(at, share)
 
 
-def _failed(table: pa.Table, number: int) -> Iterator[tuple[int, str, float | None, float | None, float | None]]:
-    """Failed rules of rows from a number on; the distance is the share of the threshold that was missed, else 0."""
-    for at, rules in enumerate(table.column("failed").to_pylist()):
-        for one in rules or ():
-            value, threshold = one["value"], one["threshold"]
-            distance = abs(value - threshold) / (abs(threshold) or 1) if None not in (value, threshold) else 0.0
-            yield number + at, one["rule"], value, threshold, distance
-
-
-def _beside(table: pa.Table, other: pa.Table | None, columns: Mapping[str, pa.DataType]) -> pa.Table:
-    """Columns of another table beside the rows of one, by doc_id; nulls where it has no such row, or is not there."""
-    if other is None:
-        for name, kind in columns.items():
-            table = table.append_column(name, pa.nulls(len(table), kind))
-        return table
-    place = pc.index_in(table.column("doc_id"), value_set=other.column("doc_id").combine_chunks())
-    for name in columns:
-        table = table.append_column(name, other.column(name).combine_chunks().take(place))
-    return table
+def _match(terms: Sequence[str]) -> str:
+    """All of some terms, for FTS5: each is one string to it, whatever it is made of."""
+    return " ".join(quoted(term) for term in terms)
 
 
 def _where(conditions: Sequence[str]) -> str:
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
-
-
-def _base36(value: int) -> str:
-    digits = ""
-    while value:
-        value, rest = divmod(value, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[rest] + digits
-    return digits or "0"

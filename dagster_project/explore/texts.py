@@ -63,13 +63,13 @@ def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None
 
     Args:
         text: the whole text.
-        marks: of the whole text, in any order; where some overlap, the one that begins first is shown whole.
+        marks: of the whole text, in any order; where some overlap, hits are whole, then what begins first.
         start: first character shown.
         end: character after the last; None for the end of the text.
     """
     end = len(text) if end is None else min(end, len(text))
     placed = flat(marks, start, end)
-    starts = [mark.start for mark in placed]
+    starts, ends = [mark.start for mark in placed], [mark.end for mark in placed]
     number = text.count("\n", 0, start) + 1
     found, at = [], start
     while at < end or at == start:
@@ -78,8 +78,7 @@ def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None
         first = at
         while True:
             last = min(stop, first + _LONGEST_LINE)
-            low = bisect.bisect_right(starts, first) - 1
-            inside = [mark for mark in placed[max(low, 0) :] if mark.start < max(last, first + 1) and mark.end > first]
+            inside = placed[bisect.bisect_right(ends, first) : bisect.bisect_left(starts, last)]
             found.append(Line(number if first == at else 0, first, _joined(text, inside, first, last), bool(inside)))
             first = last
             if first >= stop:
@@ -91,14 +90,22 @@ def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None
 
 
 def flat(marks: Iterable[Mark], start: int, end: int) -> list[Mark]:
-    """Marks that do not overlap, inside a part of the text, in order."""
-    placed: list[Mark] = []
+    """Marks that do not overlap, inside a part of the text, in order; hits before others, of which pieces are left."""
+    hits: list[Mark] = []
+    others: list[Mark] = []
     for mark in sorted(marks, key=lambda one: (one.start, -one.end)):
+        placed = hits if mark.kind == "hit" else others
         first = max(mark.start, start, placed[-1].end if placed else start)
         last = min(mark.end, end)
         if first < last:
             placed.append(Mark(first, last, mark.kind, mark.note))
-    return placed
+    starts, ends = [hit.start for hit in hits], [hit.end for hit in hits]
+    pieces: list[Mark] = []
+    for mark in others:
+        inside = slice(bisect.bisect_right(ends, mark.start), bisect.bisect_left(starts, mark.end))
+        gaps = zip([mark.start, *ends[inside]], [*starts[inside], mark.end], strict=True)
+        pieces += [Mark(first, last, mark.kind, mark.note) for first, last in gaps if first < last]
+    return sorted([*hits, *pieces], key=lambda one: one.start)
 
 
 def inline(text: str, marks: Sequence[Mark] = ()) -> Markup:
@@ -112,7 +119,7 @@ def _joined(text: str, marks: Sequence[Mark], start: int, end: int) -> Markup:
     for mark in marks:
         first, last = max(mark.start, start), min(mark.end, end)
         out.append(visible(text[at:first]))
-        note = Markup(' title="{}"').format(mark.note) if mark.note else ""
+        note = Markup(' title="{}"').format(visible(mark.note).striptags()) if mark.note else ""
         out.append(Markup('<mark class="{}"{}>{}</mark>').format(mark.kind, note, visible(text[first:last])))
         at = last
     out.append(visible(text[at:end]))

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output, Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
+from spark_jobs.lake.declare.tables import GROUP_BYTES, Check, Column, Notice, Table
 from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
@@ -82,6 +82,7 @@ DOCUMENTS = Table(
         Check("byte_count_not_negative", "byte_count >= 0", "a size is never negative"),
     ),
     sampled=("content",),
+    properties={GROUP_BYTES: str(8 << 20)},  # one text is read from some MB, not from 128
 )
 
 REPOSITORIES = Table(

@@ -14,7 +14,7 @@ from pydantic import Field
 from spark_jobs.arrays import BoolArray
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.declare.tables import GROUP_BYTES, Check, Column, Table
 from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.spark_sql import DataFrame
 
@@ -86,6 +86,7 @@ TEXTS = Table(
         ),
     ),
     sampled=("content",),
+    properties={GROUP_BYTES: str(8 << 20)},  # one text is read from some MB, not from 128
 )
 
 TEXTS_DDL = (

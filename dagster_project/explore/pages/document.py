@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,31 +12,36 @@ from starlette.responses import Response
 
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.texts import WINDOW, Mark, lines
-from dagster_project.inspect.documents.document_lookup import find_document, read_text
+from dagster_project.inspect.documents.document_lookup import read_text
 from dagster_project.inspect.documents.document_story import corpora_of, tell_story
 from dagster_project.inspect.documents.document_windows import windows_of
+from dagster_project.inspect.documents.search import spans_of
 from spark_jobs.lake.files.lookups import read_rows
 
 _MOST_MARKS = 20_000
+_MOST_HITS = 1_000_000
 _MOST_WINDOWS = 200
 
 
 def document(request: Request) -> Response:
     """The page of a document; `from` is the first character shown, `q` words to mark."""
     explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
-    found = find_document(explorer.catalogue, request.path_params["doc_id"])
-    explorer.reads(principal, found.dataset)
+    found = explorer.document(principal, request.path_params["doc_id"])
     readable = [one for one in corpora_of(explorer.catalogue, found, None) if explorer.may_read(principal, one.name)]
     story = tell_story(explorer.catalogue, found, readable)
     hidden = explorer.hides_text(found.dataset)
     text = None if hidden else read_text(explorer.catalogue, found)
-    marks = [] if text is None else [*_edits(explorer.catalogue, found, text), *_hits(text, query.get("q", ""))]
+    marks = [] if text is None else [*_edits(explorer.catalogue, found, text)]
+    hits = spans_of(text or "", query.get("q", ""), _MOST_HITS)
     windows = windows_of(explorer.catalogue, found)[:_MOST_WINDOWS]
     off = set(query.get("off", "").split(",")) - {""}
+    kinds = sorted({*(mark.kind for mark in marks), *(["hit"] if hits else [])})
     size, start = len(text or ""), _start(query.get("from", ""))
     start = min(start, max(0, size - 1)) // WINDOW * WINDOW
+    starts, ends = [first for first, _ in hits], [last for _, last in hits]
+    seen = slice(bisect.bisect_right(ends, start), bisect.bisect_left(starts, start + WINDOW))
+    marks += [Mark(first, last, "hit") for first, last in hits[seen]]
     on = [one for one in marks if one.kind not in off]
-    places = sorted(mark.start for mark in marks if mark.kind == "hit")
     shown = {
         "document": found.facts(),
         "findings": [asdict(one) for one in story.findings],
@@ -46,12 +51,13 @@ def document(request: Request) -> Response:
         "characters": size,
         "start": start,
         "end": min(size, start + WINDOW),
-        "hits": len(places),
-        "kinds": sorted({mark.kind for mark in marks}),
+        "hits": len(hits),
+        "all_hits": len(hits) < _MOST_HITS,
+        "kinds": kinds,
         "text": None if text is None else text[start : start + WINDOW],
-        "_switches": [_switch(request.url.path, query, kind, off) for kind in sorted({mark.kind for mark in marks})],
+        "_switches": [_switch(request.url.path, query, kind, off) for kind in kinds],
         "_lines": [] if text is None else lines(text, on, start, start + WINDOW),
-        "_places": _places(request.url.path, query, places, start),
+        "_places": _places(request.url.path, query, starts, start),
     }
     return answer(request, "document.html", shown)
 
@@ -59,8 +65,7 @@ def document(request: Request) -> Response:
 def raw(request: Request) -> Response:
     """The text as plain text, to be kept as a file."""
     explorer, principal = explorer_of(request), principal_of(request)
-    found = find_document(explorer.catalogue, request.path_params["doc_id"])
-    explorer.reads(principal, found.dataset)
+    found = explorer.document(principal, request.path_params["doc_id"])
     if hidden := explorer.hides_text(found.dataset):
         return Response(hidden + "\n", 403, media_type="text/plain")
     text = read_text(explorer.catalogue, found) or ""
@@ -85,16 +90,6 @@ def _edits(catalogue: Any, found: Any, text: str) -> Iterator[Mark]:
         at_byte = start
         note = f"{edit['rule']}: {edit['end'] - edit['start']} bytes of the source became {length}"
         yield Mark(at, at + max(width, 1), "edit", note)
-
-
-def _hits(text: str, words: str) -> Iterator[Mark]:
-    """Where the words stand, in any case of letters."""
-    if not words:
-        return
-    for number, found in enumerate(re.finditer(re.escape(words), text, re.IGNORECASE)):
-        if number >= _MOST_MARKS:
-            return
-        yield Mark(*found.span(), "hit")
 
 
 def _switch(path: str, query: Mapping[str, str], kind: str, off: set[str]) -> tuple[str, bool, str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,21 +16,24 @@ from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.charts import histogram
 from dagster_project.explore.row_index import FACETS, PAGE, RowIndex, Wanted
-from dagster_project.explore.texts import Mark, inline
-from dagster_project.inspect.documents.search import search
+from dagster_project.explore.text_search import Found, Words, search_texts
+from dagster_project.explore.texts import inline
 
+_SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
 _WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
-_MOST_HITS = 50
 _STATE = (
     "after",
     "at",
+    "case",
+    "from",
+    "inside",
     "seed",
     "sort",
     "way",
     "q",
     "path",
-    "rule",
     "removed",
+    "rule",
 )  # what of an address is no filter of a column
 
 
@@ -45,24 +49,33 @@ def documents(request: Request) -> Response:
         "hidden": explorer.hides_text(dataset), "numeric": index.numeric, "facets": FACETS,
         "newest": str(type(index.version).newest(explorer.catalogue, dataset)),
     }  # fmt: skip
-    searched, rows, ids = None, [], None
-    if query.get("q"):
+    searched: Found | None = None
+    wanted = wanted_of(query, index, explorer.removed(principal, query.get("removed", "")))
+    if query.get("q", "").strip():
         if shown["hidden"]:
             raise CommandError(shown["hidden"])
-        searched = search(explorer.catalogue, dataset, query["q"], _MOST_HITS)
-        ids = tuple(hit.doc_id for hit in searched.hits)
-    if whole:
-        wanted = wanted_of(query, index, ids, explorer.removed(principal, query.get("removed", "")))
-        rows = index.rows(wanted, _MOST_HITS if ids is not None else PAGE)
-    excerpts = {hit.doc_id: _excerpt(hit) for hit in searched.hits} if searched is not None else {}
+        start = int(_number(query.get("from"), "from") or 0)
+        words = Words(query["q"], query.get("case") == "exact", bool(query.get("inside")), start)
+        searched = search_texts(explorer.catalogue, index, wanted, words)
+        rows = searched.rows
+    else:
+        rows = index.rows(wanted) if whole else index.first_rows(wanted)
+    previews = index.previews(rows)
     for row in rows:
-        row["excerpt"] = excerpts.get(row["doc_id"]) or inline(" ".join((row.pop("preview") or "").split())[:200])
+        excerpt = searched.excerpts.get(row["doc_id"]) if searched is not None else None
+        row["excerpt"] = excerpt or inline(" ".join(previews.get(row["n"], "").split())[:200])
     more = whole and searched is None and len(rows) == PAGE and "seed" not in query
-    after = json.dumps([rows[-1]["sort_key"] if query.get("sort") else None, rows[-1]["doc_id"]]) if more else None
+    changed: dict[str, Any] = {}
+    if more:
+        changed["after"] = json.dumps([rows[-1]["sort_key"] if query.get("sort") else None, rows[-1]["doc_id"]])
+    elif searched is not None and searched.read < searched.total:
+        changed["from"] = searched.read
     shown |= {
         "rows": rows,
-        "searched": searched and {"read": searched.searched, "of": searched.total, "hits": len(searched.hits)},
-        "next": address(request.url.path, query, after=after, at=str(index.version)) if after else None,
+        "searched": searched and {**asdict(searched), "rows": len(rows), "excerpts": None},
+        "texts_read": index.text_progress if whole and not shown["hidden"] and not index.wait_for_texts(0) else None,
+        "earlier": None if whole or index.earlier is None else str(index.earlier),
+        "next": address(request.url.path, query, at=str(index.version), **changed) if changed else None,
     }
     return answer(request, "documents.html", shown)
 
@@ -76,7 +89,7 @@ def facets(request: Request) -> Response:
     if not index.wait(60.0):
         raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")
     principal, removed = principal_of(request), query.get("removed", "")
-    wanted = wanted_of(query, index, None, explorer.removed(principal, removed))
+    wanted = wanted_of(query, index, explorer.removed(principal, removed))
     base = f"/datasets/{dataset}/documents"
     found: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
     try:
@@ -129,9 +142,7 @@ def jump(request: Request) -> Response:
     return RedirectResponse(address(f"/datasets/{dataset}/documents", query, after=after), 303)
 
 
-def wanted_of(
-    query: Mapping[str, str], index: RowIndex, ids: tuple[str, ...] | None = None, removed: Path | None = None
-) -> Wanted:
+def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = None) -> Wanted:
     """The selection and order that an address says.
 
     Raises:
@@ -150,7 +161,7 @@ def wanted_of(
         try:
             value, doc_id = json.loads(query["after"])
             bytes.fromhex(doc_id)
-            after = (value, doc_id)
+            after = (_SortValue.validate_python(value), doc_id)
         except (ValueError, TypeError) as error:
             raise CommandError(f"after={query['after'][:80]} is no place in this list; leave it out") from error
     return Wanted(
@@ -158,7 +169,6 @@ def wanted_of(
         rule=query.get("rule", ""),
         ranges=ranges,
         path=query.get("path", ""),
-        ids=ids,
         removed=removed,
         sort=query.get("sort", ""),
         descending=query.get("way") == "down",
@@ -174,11 +184,6 @@ def _number(given: str | None, name: str) -> float | None:
         return float(given)
     except ValueError as error:
         raise CommandError(f"{name}={given[:40]} is no number") from error
-
-
-def _excerpt(hit: Any) -> Any:
-    text = hit.before + hit.words + hit.behind
-    return inline(text, [Mark(len(hit.before), len(hit.before) + len(hit.words), "hit")])
 
 
 PATHS = {

@@ -147,7 +147,7 @@ def _queue(request: Request, query: Mapping[str, str]) -> _Queue:
         raise CommandError("a search has no queue: it stops at its first hits; take the words out")
     own = {name: value for name, value in query.items() if name not in (*_OWN, "after")}
     own["at"] = str(index.version)
-    wanted = wanted_of(own, index, None, explorer.removed(person, query.get("removed", "")))
+    wanted = wanted_of(own, index, explorer.removed(person, query.get("removed", "")))
     if wanted.sort in index.numeric:  # the list has no documents without a value, so they are not counted either
         low, high = wanted.ranges.get(wanted.sort, (None, None))
         lowest = -math.inf if low is None else low

@@ -18,8 +18,8 @@ from dagster_project.cli.declared import dataset_file
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, on_form, principal_of
 from dagster_project.explore.charts import histogram
+from dagster_project.explore.dataset_at import Version
 from dagster_project.explore.explorer import Explorer, Snapshots
-from dagster_project.explore.row_index import Version
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount
 from dagster_project.inspect.corpora.rule_curve import RuleCurve, find_rule, judged_policy, reference_of, rule_curve

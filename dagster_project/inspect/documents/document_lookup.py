@@ -69,6 +69,21 @@ def extraction_place(metadata: Mapping[str, str]) -> str | None:
     return f"the text that {extracted_by} extracted from {place}"
 
 
+def documents_named(catalogue: Catalog, given: str, datasets: Iterable[str]) -> list[FoundDocument]:
+    """The documents of some datasets that a user may mean.
+
+    Args:
+        catalogue: of the lake.
+        given: a doc_id, the first 6 or more digits of one, or a path.
+        datasets: that are looked in.
+    """
+    names = list(datasets)
+    found: list[FoundDocument] = []
+    if _DIGITS.fullmatch(given.lower()):
+        found = _matching(catalogue, names, _starts_with(given.lower()))
+    return found or _matching(catalogue, names, EqualTo("path", given))
+
+
 def find_document(catalogue: Catalog, given: str) -> FoundDocument:
     """The one document that a user names.
 
@@ -80,11 +95,7 @@ def find_document(catalogue: Catalog, given: str) -> FoundDocument:
         CommandError: no document is named so, or several are; the message lists them.
     """
     datasets = namespaces_with(catalogue, "documents")
-    found: list[FoundDocument] = []
-    if _DIGITS.fullmatch(given.lower()):
-        found = _matching(catalogue, datasets, _starts_with(given.lower()))
-    if not found:
-        found = _matching(catalogue, datasets, EqualTo("path", given))
+    found = documents_named(catalogue, given, datasets)
     if not found:
         _say_where_it_waits(catalogue, given)
         _say_that_it_was_deleted(catalogue, given)

@@ -5,7 +5,10 @@ No index is kept. Of 20 documents that hold "mill race" each is told with its pa
 
 from __future__ import annotations
 
+import itertools
 import re
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,11 +18,12 @@ from pyiceberg.expressions import In
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.side_by_side import printable
-from spark_jobs.lake.files.lookups import EVERYTHING, read_rows, scan_batches
+from spark_jobs.lake.files.lookups import placed_batches, read_rows
 from spark_jobs.lake.session.catalogue import load_table
 
-_BATCH_ROWS = 512  # texts that are searched at once, and at most so many too many
+_BATCH_ROWS = 512  # texts that are searched at once
 _AROUND = 40
+_SPACE = "[\\s\u00a0\u2000-\u200a\u202f\u3000]+"
 
 
 @dataclass(frozen=True)
@@ -49,54 +53,99 @@ class Searched:
     total: int
 
 
+class Scan:
+    """Reads the texts of a dataset one batch after the other, in the order of its files, for those that hold a pattern.
+
+    Attributes:
+        total: documents with a text.
+    """
+
+    def __init__(self, catalogue: Catalog, dataset: str, snapshot_id: int | None = None) -> None:
+        """Look the table `texts` up, at a snapshot or as it is now."""
+        self._table = load_table(catalogue, f"{dataset}.texts")
+        there = None if self._table is None else self._table.current_snapshot()
+        if self._table is not None and snapshot_id:
+            there = self._table.snapshot_by_id(snapshot_id)
+        self._snapshot = None if there is None else there.snapshot_id
+        self.total = int(there.summary["total-records"] or 0) if there is not None and there.summary is not None else 0
+
+    def matches(
+        self, pattern: str, ignore_case: bool, start: int = 0
+    ) -> Iterator[tuple[int, list[tuple[int, str, str]]]]:
+        """Texts that hold a pattern.
+
+        Args:
+            pattern: a regular expression of RE2.
+            ignore_case: whether upper and lower case are one.
+            start: texts that are left out at the beginning.
+
+        Yields:
+            How many texts were read or left out by the end of a batch; of each match the same number, doc_id and text.
+
+        Raises:
+            pyarrow.ArrowInvalid: it is no expression.
+        """
+        if self._table is None or self._snapshot is None:
+            return
+        for _, _, batch in placed_batches(self._table, self._snapshot, ("doc_id", "content"), _BATCH_ROWS, start):
+            holds = pc.match_substring_regex(batch.column("content"), pattern, ignore_case=ignore_case)
+            places = pc.indices_nonzero(holds)
+            hits = batch.take(places)
+            numbers = [start + 1 + place for place in places.to_pylist()]
+            start += len(batch)
+            yield start, [*zip(numbers, *(column.to_pylist() for column in hits.columns), strict=True)]
+
+
 def search(catalogue: Catalog, dataset: str, words: str, limit: int, is_regex: bool = False) -> Searched:
     """Find documents of a dataset by their text, in any case of letters.
 
     Args:
         catalogue: of the lake.
         dataset: with a table `texts`.
-        words: as they stand in the text, or a regular expression of RE2.
+        words: as they stand in the text, any white space between them, or a regular expression of RE2.
         limit: most hits; the rest is not read.
         is_regex: whether `words` is an expression.
 
     Raises:
         CommandError: it is no expression.
     """
-    table = load_table(catalogue, f"{dataset}.texts")
-    snapshot = table.current_snapshot() if table is not None else None
-    if table is None or snapshot is None:
-        return Searched([], 0, 0)
-    total = int(snapshot.summary["total-records"] or 0) if snapshot.summary is not None else 0
+    scan = Scan(catalogue, dataset)
+    pattern = words if is_regex else pattern_of(words)
     found: dict[str, str] = {}
     searched = 0
-    pattern = words if is_regex else re.escape(words)
-    for batch in scan_batches(table, ("doc_id", "content"), EVERYTHING, _BATCH_ROWS):
-        try:
-            holds = _holds(batch.column("content"), words, is_regex)
-        except pa.ArrowInvalid as error:
-            raise CommandError(f"search --regex {words}: {error}; mend the expression, or leave --regex out") from error
-        searched += len(batch)
-        hits = batch.filter(holds).slice(0, limit - len(found))
-        found |= zip(hits.column("doc_id").to_pylist(), hits.column("content").to_pylist(), strict=True)
-        if len(found) >= limit:
-            break
+    try:
+        for searched, matches in scan.matches(pattern, ignore_case=True):  # noqa: B007
+            found |= {doc_id: text for _, doc_id, text in matches[: limit - len(found)]}
+            if len(found) >= limit:
+                break
+    except pa.ArrowInvalid as error:
+        raise CommandError(f"search --regex {words}: {error}; mend the expression, or leave --regex out") from error
     rows = read_rows(catalogue, f"{dataset}.documents", ("doc_id", "path"), In("doc_id", {*found, ""}))
     paths = {row["doc_id"]: row["path"] for row in rows}
-    hits_found = [Hit(dataset, one, paths.get(one, ""), *_excerpt(text, pattern)) for one, text in found.items()]
-    return Searched(hits_found, searched, max(total, searched))
-
-
-def _holds(texts: pa.Array, words: str, is_regex: bool) -> pa.Array:
-    match = pc.match_substring_regex if is_regex else pc.match_substring
-    return match(texts, words, ignore_case=True)
-
-
-def _excerpt(text: str, pattern: str) -> tuple[str, str, str]:
-    """What stands before, in and behind the first hit; the beginning where Python's expressions find none."""
     try:
-        hit = re.search(pattern, text, re.IGNORECASE)
-    except re.error:
-        hit = None
+        compiled = re.compile(pattern, re.IGNORECASE)
+    except re.error:  # RE2 alone can read it
+        compiled = None
+    hits = [Hit(dataset, one, paths.get(one, ""), *around(text, compiled)) for one, text in found.items()]
+    return Searched(hits, searched, max(scan.total, searched))
+
+
+def pattern_of(words: str) -> str:
+    """The expression, for RE2 and for Python, of words as they stand in a text, with any white space between them."""
+    return _SPACE.join(map(re.escape, unicodedata.normalize("NFC", words).split()))
+
+
+def spans_of(text: str, words: str, most: int) -> list[tuple[int, int]]:
+    """Where words stand in a text, in any case of letters; at most so many places, the first."""
+    if not words.strip():
+        return []
+    found = re.finditer(pattern_of(words), text, re.IGNORECASE)
+    return [one.span() for one in itertools.islice(found, most)]
+
+
+def around(text: str, pattern: re.Pattern[str] | None) -> tuple[str, str, str]:
+    """What stands before, in and behind the first hit; the beginning where Python's expressions find none."""
+    hit = pattern.search(text) if pattern is not None else None
     start, end = hit.span() if hit is not None else (0, 0)
     parts = text[max(0, start - _AROUND) : start], text[start:end][: 2 * _AROUND], text[end : end + _AROUND]
     before, words, behind = (printable(re.sub(r"\s+", " ", part)) for part in parts)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
+GROUP_BYTES = "headrace.row-group-bytes"  # of a table, for our own writer; PyIceberg warns of Iceberg's property
 _RESERVED_NAMESPACES = frozenset({"system", "blends", "default"})
 _METADATA_TABLES = frozenset(
     [

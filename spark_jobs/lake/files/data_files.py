@@ -36,7 +36,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 from spark_jobs.lake.declare.step import ArrowRows
-from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.declare.tables import GROUP_BYTES, Table
 from spark_jobs.lake.engine.embedded import spark_alone
 from spark_jobs.lake.files.audit import REQUIRED
 from spark_jobs.lake.files.file_writer import RESULT_DDL, FileRules, Holds, write_hashed_task, write_task
@@ -70,7 +70,7 @@ def rules_of(table: IcebergTable, arrow: pa.Schema, checks: Mapping[str, Holds])
         partition=tuple(schema.find_column_name(part.source_id) or "" for part in table.spec().fields),
         compression=properties.get("write.parquet.compression-codec", "zstd"),
         group_rows=int(properties.get("write.parquet.row-group-limit", 1 << 20)),
-        group_bytes=int(properties.get("write.parquet.row-group-size-bytes", 128 << 20)),
+        group_bytes=int(properties.get(GROUP_BYTES, properties.get("write.parquet.row-group-size-bytes", 128 << 20))),
         file_bytes=int(properties.get("write.target-file-size-bytes", 256 << 20)),
         properties={str(key): str(value) for key, value in table.io.properties.items()},
         checks=checks,

@@ -26,6 +26,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import BooleanType, NestedField, PrimitiveType
 
+from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.session.catalogue import load_table
 
 _BATCH_ROWS = 64  # values of the wide column that are decoded at once on the way to the wanted one
@@ -73,7 +74,11 @@ def read_rows(
 
 
 def parts(
-    catalogue: Catalog, identifier: str, rows: int = PART_ROWS, condition: BooleanExpression = EVERYTHING
+    catalogue: Catalog,
+    identifier: str,
+    rows: int = PART_ROWS,
+    condition: BooleanExpression = EVERYTHING,
+    snapshot_id: int | None = None,
 ) -> Iterator[BooleanExpression]:
     """Conditions that cut a table of documents into parts, so that what is read of one fits into memory.
 
@@ -86,11 +91,12 @@ def parts(
         identifier: the table.
         rows: about how many rows a part has at most.
         condition: which rows are cut.
+        snapshot_id: of the table; None for the newest.
     """
     table = load_table(catalogue, identifier)
     counts: dict[int, Counter[int]] = {}
     places = [field.name for field in table.spec().fields] if table is not None else []
-    for task in table.scan(condition).plan_files() if table is not None else ():
+    for task in table.scan(condition, snapshot_id=snapshot_id).plan_files() if table is not None else ():
         place = {name: task.file.partition[at] for at, name in enumerate(places)}
         counts.setdefault(place.get("increment", 0), Counter())[place.get("shard", 0)] += task.file.record_count
     sizes = {increment: counts[increment].total() for increment in sorted(counts)}
@@ -247,6 +253,74 @@ def scan_batches(
             yield from file.iter_batches(min(count, _SCAN_ROWS), columns=there)
 
 
+def placed_batches(
+    table: IcebergTable, snapshot_id: int | None, columns: Sequence[str], rows: int, skip: int = 0
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """All rows in the order of their files, with the file and the row in it where each batch begins.
+
+    Args:
+        table: with the rows.
+        snapshot_id: of it; None for the newest.
+        columns: names.
+        rows: most of a batch; wide values are decoded in batches.
+        skip: rows that are left out at the beginning.
+
+    Yields:
+        The file, empty where rows are deleted in it by other files; the row; the batch.
+    """
+    scan = table.scan(snapshot_id=snapshot_id, selected_fields=tuple(columns))
+    tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+    if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
+        for batch in scan.to_arrow_batch_reader():
+            if len(batch) > skip:
+                yield "", 0, batch.slice(skip).select(list(columns))
+            skip = max(0, skip - len(batch))
+        return
+    for task in tasks:
+        if task.file.record_count <= skip:
+            skip -= task.file.record_count
+            continue
+        with table.io.new_input(task.file.file_path).open() as stream:
+            file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
+            first = 0
+            for group in range(file.num_row_groups):
+                held = file.metadata.row_group(group).num_rows
+                start, first = first, first + held
+                if held <= skip:
+                    skip -= held
+                    continue
+                for batch in file.iter_batches(rows, row_groups=[group], columns=list(columns)):
+                    if len(batch) > skip:
+                        yield task.file.file_path, start + skip, batch.slice(skip)
+                    start, skip = start + len(batch), max(0, skip - len(batch))
+
+
+def read_placed_values(table: IcebergTable, path: str, column: str, places: Collection[int]) -> dict[int, Any]:
+    """Values of a wide column of one data file by their rows in it, decoding only row groups that hold one."""
+    wanted, found, first = np.asarray(sorted(places), np.int64), dict[int, Any](), 0
+    with table.io.new_input(path).open() as stream:
+        file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
+        for group in range(file.num_row_groups):
+            held = file.metadata.row_group(group).num_rows
+            inside = wanted[(wanted >= first) & (wanted < first + held)] - first
+            for row, value, _ in _decoded(file, group, column, inside):
+                found[first + row] = value
+            first += held
+    return found
+
+
+def _decoded(file: pq.ParquetFile, group: int, column: str, rows: Int64Array) -> Iterator[tuple[int, Any, int]]:
+    """Values of ascending rows of a row group, and about how many bytes were decoded up to each."""
+    start = decoded = 0
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[column]) if len(rows) else ():
+        decoded += batch.nbytes
+        for row in rows[(rows >= start) & (rows < start + len(batch))].tolist():
+            yield row, batch.column(0)[row - start].as_py(), decoded
+        start += len(batch)
+        if start > rows[-1]:
+            break
+
+
 def read_wide_value(
     catalogue: Catalog, identifier: str, column: str, doc_id: str, narrow: BooleanExpression = EVERYTHING
 ) -> Any:
@@ -313,12 +387,7 @@ def _values_in(
             held = np.flatnonzero(pc.is_in(ids, pa.array(sorted(doc_ids), ids.type)).to_numpy())
             if not len(held):
                 continue
-            start = 0
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[column]):
-                for row in held[(held >= start) & (held < start + len(batch))].tolist():
-                    found[ids[row].as_py()] = batch.column(0)[row - start].as_py()
-                start += len(batch)
-                decoded += batch.nbytes
-                if start > held[-1]:
-                    break
+            before = decoded
+            for row, value, so_far in _decoded(file, group, column, held):
+                found[ids[row].as_py()], decoded = value, before + so_far
     return found, decoded

@@ -47,7 +47,7 @@ def corpus(request: Request) -> Response:
     counted = explorer.computed(_counted, facts.name, own, *whole)
     values = {
         "corpus": facts.name, "datasets": facts.datasets, "goes_from": facts.goes_from, "keep_first": facts.keep_first,
-        "counted": counted is not None, **(counted or {}),
+        "has_clusters": "centroids" in facts.tables, "counted": counted is not None, **(counted or {}),
     }  # fmt: skip
     return answer(request, "corpus.html", values)
 

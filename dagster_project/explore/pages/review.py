@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -64,6 +63,11 @@ class _Queue:
         descending = self.wanted.descending if behind else not self.wanted.descending
         after = (row["sort_key"], row["doc_id"])
         found = self.index.rows(replace(self.wanted, descending=descending, after=after), 1)
+        if self.wanted.sort and not behind:  # documents without a value are the last, whichever way one goes
+            if row["sort_key"] is None and not found:
+                found = self.index.rows(replace(self.wanted, descending=descending), 1)
+            elif row["sort_key"] is not None and found and found[0]["sort_key"] is None:
+                return None
         return found[0]["doc_id"] if found else None
 
     def row(self, doc_id: str) -> dict[str, Any]:
@@ -148,10 +152,6 @@ def _queue(request: Request, query: Mapping[str, str]) -> _Queue:
     own = {name: value for name, value in query.items() if name not in (*_OWN, "after")}
     own["at"] = str(index.version)
     wanted = wanted_of(own, index, explorer.removed(person, query.get("removed", "")))
-    if wanted.sort in index.numeric:  # the list has no documents without a value, so they are not counted either
-        low, high = wanted.ranges.get(wanted.sort, (None, None))
-        lowest = -math.inf if low is None else low
-        wanted = replace(wanted, ranges={**wanted.ranges, wanted.sort: (lowest, high)})
     return _Queue(explorer, person, dataset, query.get("rule", ""), own, index, wanted)
 
 

@@ -145,7 +145,7 @@ def test_every_answer_says_what_a_page_may_load(lake: Planted) -> None:
         assert policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == "'self'"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
         assert answer.headers["cache-control"] == "no-store"
         assert "a secret" not in answer.text
         if path.endswith(".json"):

@@ -14,7 +14,7 @@ run-benchmarks = failed=; for file in $(patsubst %,benchmarks/bench_%.py,$(1)); 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo experiment test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-ingest bench-pipeline lock protos ui serve clean
+.PHONY: help setup setup-spark demo experiment test test-all lint format docs bench bench-blender bench-dedup bench-explore bench-filters bench-ingest bench-pipeline lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -66,6 +66,9 @@ bench-ingest: setup-spark ## files, pages, web archives, git, archives, texts, s
 
 bench-dedup: setup-spark ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
 	@$(if $(ARGS),$(PYTHON) benchmarks/bench_dedup.py $(ARGS),$(call run-benchmarks,dedup dedup_kernels dedup_features repositories))
+
+bench-explore: setup ## the explorer in a browser: every page of 10 million planted rows, the index of 1 GB of text (ARGS= for --rows, --lake)
+	@$(PYTHON) benchmarks/bench_explore.py $(ARGS)
 
 lock: setup ## solve requirements.lock again after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	@$(PYTHON) setup/lock.py $(ARGS)

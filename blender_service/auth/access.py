@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import pyarrow as pa
@@ -30,9 +30,11 @@ from blender_service.auth.access_files import (
     parse_tokens,
 )
 from blender_service.auth.visibility import KEPT_SECONDS, PUBLIC, KnownVisibility
-from blender_service.auth.visible_lake import MayCreate, MayRead
 from blender_service.exceptions import UnauthenticatedError
 from blender_service.recently_used import RecentlyUsed
+
+if TYPE_CHECKING:
+    from blender_service.auth.visible_lake import MayCreate, MayRead
 
 ANONYMOUS: Final = "anonymous"
 AUTHORIZATION: Final = "authorization"

@@ -9,11 +9,11 @@ import click
 
 from dagster_project.cli.diagnosis import COMPONENTS, component_type, read_yaml, short_path
 from dagster_project.cli.project import project_folder
-from dagster_project.deletion.retention import Keeping, keeping_of
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
 
 if TYPE_CHECKING:
+    from dagster_project.deletion.retention import Keeping
     from spark_jobs.sources.config.generated_config import Budget
 
 DATASET, CORPUS = COMPONENTS[:2]
@@ -66,6 +66,8 @@ def declared_keeping() -> dict[str, Keeping]:
     Raises:
         DefinitionError: a declaration says something that cannot be used.
     """
+    from dagster_project.deletion.retention import keeping_of  # Dagster, which pages of the explorer have no need of
+
     return {one["name"]: keeping_of(one["name"], one) for _, one in declarations(DATASET)}
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, In
 
 from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.removed_index import removed_index
-from dagster_project.explore.row_index import RowIndex
+from dagster_project.explore.row_index import RowIndex, file_of
 from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
@@ -28,7 +29,7 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, name
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import is_quarantine
-from spark_jobs.lake.files.lookups import read_batches
+from spark_jobs.lake.files.lookups import EVERYTHING, read_batches
 
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
@@ -140,7 +141,18 @@ class Explorer:
 
     def named(self, principal: str, given: str) -> list[FoundDocument]:
         """The documents that somebody may read and may mean by a doc_id, the first digits of one, or a path."""
-        return documents_named(self.catalogue, given, self.datasets(principal))
+        found: list[FoundDocument] = []
+        for dataset in self.datasets(principal):
+            version = Version.newest(self.catalogue, dataset)
+            where: BooleanExpression = EVERYTHING
+            if file_of(self._folder, dataset, version, "rows").exists():  # else all of the table is looked through
+                places = self.index(dataset).named(given)
+                if not places:
+                    continue
+                increments, shards = ({place[at] for place in places} for at in (0, 1))
+                where = And(In("increment", increments), In("shard", shards))
+            found += documents_named(self.catalogue, given, [dataset], where)
+        return found
 
     def document(self, principal: str, doc_id: str) -> FoundDocument:
         """A document that is about to be shown.

@@ -24,6 +24,7 @@ from pyiceberg.expressions import And, EqualTo, In
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
+from dagster_project.inspect.documents.document_lookup import is_prefix
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
 
@@ -85,7 +86,7 @@ class RowIndex:
     def __init__(self, at: DatasetAt, folder: Path, with_text: bool = True) -> None:
         """Open the files of an index, or begin to build them in a thread."""
         self._at, self.dataset, self.version = at, at.name, at.version
-        self._rows, self._texts = (folder / f"{at.name}.{at.version}.{kind}.{_FORMAT}" for kind in ("rows", "texts"))
+        self._rows, self._texts = (file_of(folder, at.name, at.version, kind) for kind in ("rows", "texts"))
         self._with_text = with_text
         self.scores = scores_of(at)
         self.total, self.texts_total = at.summed("documents"), at.summed("texts")
@@ -165,6 +166,16 @@ class RowIndex:
                 )
                 found += self._ask(query, [*values, *given, count - len(found)], gone=wanted.removed)
         return found
+
+    def named(self, given: str) -> list[tuple[int, int]]:
+        """The partitions, as (increment, shard), of documents of a doc_id, of its first digits, or of a path."""
+        query = "SELECT DISTINCT increment, shard FROM rows WHERE"
+        found: list[dict[str, Any]] = []
+        if is_prefix(given):
+            ends = [bytes.fromhex(given.lower().ljust(32, digit)) for digit in "0f"]
+            found = self._ask(f"{query} doc_id BETWEEN ? AND ?", ends)
+        found = found or self._ask(f"{query} path = ?", [given])
+        return [(row["increment"], row["shard"]) for row in found]
 
     def previews(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         """The first words of rows, by their `n`; of none where they are hidden or still being read."""
@@ -447,6 +458,11 @@ class RowIndex:
 
     def _read_so_far(self, at: int) -> Callable[[float], None]:
         return lambda share: self._shares.__setitem__(at, share)
+
+
+def file_of(folder: Path, dataset: str, version: Version, kind: str) -> Path:
+    """The file of an index, of `rows` or of `texts`."""
+    return folder / f"{dataset}.{version}.{kind}.{_FORMAT}"
 
 
 def _match(terms: Sequence[str]) -> str:

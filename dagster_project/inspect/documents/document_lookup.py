@@ -13,7 +13,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, Start
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
-from spark_jobs.lake.files.lookups import read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import EVERYTHING, read_rows, read_wide_value
 from spark_jobs.sources.config.api_config import PAGE_MARK
 from spark_jobs.sources.languages import EXTRACTED_BY, PAGE
 
@@ -69,19 +69,27 @@ def extraction_place(metadata: Mapping[str, str]) -> str | None:
     return f"the text that {extracted_by} extracted from {place}"
 
 
-def documents_named(catalogue: Catalog, given: str, datasets: Iterable[str]) -> list[FoundDocument]:
+def documents_named(
+    catalogue: Catalog, given: str, datasets: Iterable[str], where: BooleanExpression = EVERYTHING
+) -> list[FoundDocument]:
     """The documents of some datasets that a user may mean.
 
     Args:
         catalogue: of the lake.
         given: a doc_id, the first 6 or more digits of one, or a path.
         datasets: that are looked in.
+        where: a condition that they meet, best on their partitions.
     """
     names = list(datasets)
     found: list[FoundDocument] = []
-    if _DIGITS.fullmatch(given.lower()):
-        found = _matching(catalogue, names, _starts_with(given.lower()))
-    return found or _matching(catalogue, names, EqualTo("path", given))
+    if is_prefix(given):
+        found = _matching(catalogue, names, And(where, _starts_with(given.lower())))
+    return found or _matching(catalogue, names, And(where, EqualTo("path", given)))
+
+
+def is_prefix(given: str) -> bool:
+    """Whether these may be the first digits of a doc_id: 6 at least."""
+    return _DIGITS.fullmatch(given.lower()) is not None
 
 
 def find_document(catalogue: Catalog, given: str) -> FoundDocument:

@@ -1,0 +1,151 @@
+"""Pages in Chromium: keys, hostile documents, what needs script, accessibility in both themes and two sizes."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dagster_project.explore.served import TOKEN, Planted, drawn, plant
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or importlib.util.find_spec("playwright") is None, reason="Chromium or Playwright is not there"
+)
+ROWS = drawn(120, seed=4)
+HOSTILE = "e" * 32
+TEXT = (
+    '</mark><script>document.title = "run"</script><img src=x onerror="document.title = 1">\n\u202eevil\n' + "x" * 9000
+)
+
+
+@pytest.fixture
+def address(lake_env: Path, tmp_path: Path) -> Iterator[str]:
+    """A server of a dataset, in a thread."""
+    import uvicorn
+
+    from dagster_project.explore.app import make_app
+    from dagster_project.explore.guard import LOCAL_HOSTS
+
+    lake: Planted = plant(tmp_path)
+    lake.add("notes", [*ROWS, {"doc_id": HOSTILE, "path": "<b>bad</b>.txt", "content": TEXT}])
+    lake.index()
+    app = make_app(lake.explorer(), frozenset(LOCAL_HOSTS), lambda token: "ada" if token == TOKEN else "")
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    listener.close()
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def page_of(browser: Any, address: str, **options: Any) -> Any:
+    """A page that is signed in; errors of scripts and refusals of the policy fail the test."""
+    page = browser.new_context(**options).new_page()
+    page.wrong = []
+    page.on("pageerror", lambda error: page.wrong.append(str(error)))
+    page.on("console", lambda said: page.wrong.append(said.text) if said.type == "error" else None)
+    page.goto(f"{address}/?token={TOKEN}")
+    assert page.url == f"{address}/"
+    return page
+
+
+def test_a_reader_moves_by_keys(browser: Any, address: str) -> None:
+    """Rows, pages, the field, the lake, the list of keys; counts come later, and a bar of them filters."""
+    page = page_of(browser, address)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/datasets/notes/documents")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert page.locator("tr.at").count() == 1
+    first = page.locator("tbody a").first.inner_text()
+    page.keyboard.press("n")
+    page.wait_for_url("**after=**")
+    assert page.locator("tbody a").first.inner_text() != first
+    page.keyboard.press("/")
+    page.keyboard.type("text 7")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=text**")
+    assert page.locator("mark.hit").count() >= 1
+    page.locator("aside a").first.wait_for()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("?")
+    assert page.locator("dialog[open]").count() == 1
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.wait_for_url(f"{address}/")
+    assert page.wrong == []
+
+
+def test_a_hostile_document_does_nothing(browser: Any, address: str) -> None:
+    """Its script does not run, its image is not asked for, its path is text, its long line wraps."""
+    page = page_of(browser, address, viewport={"width": 400, "height": 800})
+    for path in (
+        f"/documents/{HOSTILE}?q=evil",
+        "/datasets/notes/documents?path=bad",
+        "/find?q=%3Cb%3Ebad%3C/b%3E.txt",
+    ):
+        page.goto(address + path)
+        assert page.title() != "run" and page.locator("main img, main script, main b b").count() == 0
+        assert "<b>bad</b>" in page.inner_text("main")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), path
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(browser: Any, address: str, scheme: str) -> None:
+    """By axe-core's rules, contrast among them, in both themes, wide and on a phone."""
+    axe = importlib.util.find_spec("axe_core_python")
+    if axe is None or axe.origin is None:
+        pytest.skip("axe-core-python is not there")
+    script = Path(axe.origin).with_name("axe.min.js").read_text()
+    for width in (1280, 400):
+        page = page_of(browser, address, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True)
+        for path in (
+            "/",
+            "/datasets/notes/documents?sort=word_count",
+            "/datasets/notes/documents?rule=too_long&sort=distance&q=text",
+            "/datasets/notes/facets",
+            f"/documents/{ROWS[1]['doc_id']}?q=text",
+            f"/documents/{HOSTILE}?q=evil",
+            "/nothing",
+        ):
+            page.goto(address + path)
+            if page.locator("[data-late]").count():
+                page.locator("#late").wait_for()
+            page.evaluate(script)
+            found = page.evaluate("axe.run()")["violations"]
+            assert [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found] == [], path
+
+
+def test_pages_work_without_script(browser: Any, address: str) -> None:
+    """Lists, counts by their link, searches."""
+    page = page_of(browser, address, java_script_enabled=False)
+    page.goto(f"{address}/datasets/notes/documents")
+    page.get_by_text("counts and histograms").click()
+    assert page.locator(".histogram").count() >= 1
+    page.locator(".facet a").first.click()
+    assert page.locator("tbody tr").count() >= 1

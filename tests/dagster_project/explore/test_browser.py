@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.dagster_project.explore.served import TOKEN, Planted, drawn, plant
+from tests.dagster_project.explore.planted import TOKEN, Planted, drawn, plant
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(

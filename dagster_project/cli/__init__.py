@@ -27,6 +27,7 @@ _GROUPS = {
         "doctor": (".doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
         "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
         "explore": (".explore", "explore", "Open pages on this lake: documents, why they go, windows, blends."),
+        "mcp": (".mcp", "mcp", "Answer assistants on this lake, over standard input and output."),
     },
     "Run": {
         "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),

@@ -46,6 +46,7 @@ EXAMPLES = {
     "doctor": "",
     "ui": "--port 3000",
     "explore": "--port 4141",
+    "mcp": "",
     "completion": "bash",
     "plan": "notes main",
     "run": "notes main",

@@ -40,15 +40,12 @@ def serve_pages(
     is_local = host in ("127.0.0.1", "localhost", "::1")
     if not is_local and tokens is None:
         raise CommandError(f"explore: --host {host} is open to others; give --tokens FILE, a name and its token a line")
-    loaded = load_settings()
-    catalogue = open_catalogue(loaded)
-    access = Access(catalogue, tokens, rules)
+    explorer, access = open_explorer(tokens, rules)
     first = ""
     if tokens is None:
         first, holder = one_token(getpass.getuser())
     else:
         holder = access.holder
-    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader, report=declared_report)
     hosts = frozenset({*LOCAL_HOSTS, *(name.lower() for name in (host, *allowed_hosts))})
     app = make_app(explorer, hosts, holder)
     with _listening(host, port) as listener, contextlib.ExitStack() as noted:
@@ -60,6 +57,15 @@ def serve_pages(
         warming.start()
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, **settings)
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Access]:
+    """The lake of this project, with who may read what of it."""
+    loaded = load_settings()
+    catalogue = open_catalogue(loaded)
+    access = Access(catalogue, tokens, rules)
+    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader, report=declared_report)
+    return explorer, access
 
 
 def _listening(host: str, port: int) -> socket.socket:

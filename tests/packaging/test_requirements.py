@@ -21,6 +21,7 @@ OPTIONAL = (
     "bench",  # datasketch, for `corpus evaluate --against`
     "generate",
     "harness",
+    "mcp",
     "transformers",
 )
 NOT_IMPORTED = {

@@ -119,8 +119,8 @@ def preview(
     from spark_jobs.exceptions import did_you_mean
 
     catalogue = open_catalogue(load_settings())
-    chosen = _usable(catalogue, reference, dataset, changed)
-    second = None if other is None else _usable(catalogue, other, dataset)
+    chosen = usable_policy(catalogue, reference, dataset, changed)
+    second = None if other is None else usable_policy(catalogue, other, dataset)
     note_read(catalogue, [dataset])
     if second is not None:
         if shown:
@@ -169,8 +169,8 @@ def declared_columns(dataset: str) -> Columns:
     return {table.name: {column.name: column.type for column in table.columns} for table in tables}
 
 
-def _usable(catalogue: Catalog, reference: str, dataset: str, changed: tuple[str, ...] = ()) -> Policy:
-    """The same, refused where a run would refuse to judge by it.
+def usable_policy(catalogue: Catalog, reference: str, dataset: str, changed: tuple[str, ...] = ()) -> Policy:
+    """The policy of a reference with changes, refused where a run would refuse to judge by it.
 
     Raises:
         CommandError: a setting is no RULE=VALUE.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dagster_project.exceptions import CommandError
-from tests.dagster_project.explore.served import Planted, drawn, plant
+from tests.dagster_project.explore.planted import Planted, drawn, plant
 
 pytest.importorskip("mcp")
 ROWS = drawn(60, seed=8)

@@ -20,6 +20,7 @@ OPTIONAL = (
     "explore",
     "generate",
     "harness",
+    "mcp",
     "transformers",
 )
 NOT_IMPORTED = {

@@ -249,10 +249,11 @@ class RowIndex:
         """
         wheres, values, joins = self._conditions(wanted)
         if name == "rule":
-            joins = joins if wanted.rule else f"{joins} JOIN failed f ON f.n = r.n"
+            of = f"{joins} JOIN failed f ON f.n = r.n" if wheres else "failed f"
+            joins = joins if wanted.rule else of
             column = "f.rule"
         elif name == "verdict":
-            column = "CASE r.kept WHEN 1 THEN 'kept' WHEN 0 THEN 'rejected' END"
+            column = "r.kept"  # as its index has it
         else:
             column = f"r.{self._known(name, FACETS)}"
         counted = self._ask(
@@ -262,7 +263,8 @@ class RowIndex:
         )
         if len(counted) == _MOST_DISTINCT:
             raise CommandError(f"{name} has more than {_MOST_DISTINCT - 1:,} values; they are not counted")
-        first = [(str(row["value"]), int(row["n"])) for row in counted[:_MOST_VALUES] if row["value"] is not None]
+        said = {1: "kept", 0: "rejected"}.get if name == "verdict" else str
+        first = [(str(said(row["value"])), int(row["n"])) for row in counted[:_MOST_VALUES] if row["value"] is not None]
         return first, sum(int(row["n"]) for row in counted[_MOST_VALUES:])
 
     def histogram(self, name: str, wanted: Wanted, bins: int = 40) -> tuple[list[float], list[int], list[int]]:

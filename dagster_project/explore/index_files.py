@@ -103,14 +103,15 @@ def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
             made.execute(f"CREATE INDEX {quoted(f'by_{name}')} ON rows ({quoted(name)})")
         made.execute("CREATE INDEX by_rule ON failed (rule, distance, n)")
         made.execute("CREATE INDEX failed_of ON failed (n)")
-        made.execute("CREATE TABLE bounds (name TEXT, low REAL, high REAL)")
+        made.execute("CREATE TABLE bounds (name TEXT, low REAL, high REAL, there INT)")
         for name in ("byte_count", *scores):
             of = f"FROM rows WHERE {quoted(name)} {_FINITE}"
             (there,) = made.execute(f"SELECT count(*) {of}").fetchone()
             query = f"SELECT {quoted(name)} {of} ORDER BY 1 LIMIT 1 OFFSET ?"
             at = [int(share * (there - 1)) for share in (0.005, 0.995)] if there else []
             ends = [made.execute(query, [offset]).fetchone()[0] for offset in at]
-            made.executemany("INSERT INTO bounds VALUES (?, ?, ?)", [(name, *ends)] if ends else [])
+            (known,) = made.execute(f"SELECT count({quoted(name)}) FROM rows").fetchone()
+            made.executemany("INSERT INTO bounds VALUES (?, ?, ?, ?)", [(name, *ends, known)] if ends else [])
         made.commit()
         made.execute("DETACH unsorted")
 

@@ -37,6 +37,7 @@ _MOST_DISTINCT: Final = 1001
 _FORMAT: Final = 3
 _KEPT_FILES: Final = 6  # of a dataset; those that were not opened for longest go
 _STEPS: Final = 20_000  # of SQLite's machine, after which the clock is looked at
+_COMMON: Final = 20_000  # rows that are sorted in no time
 _LAST: Final = (1 << 63) - 1
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}  # as SQLite's lower() has it
 
@@ -156,6 +157,10 @@ class RowIndex:
         """
         wheres, values, joins = self._conditions(wanted)
         key = self._key(wanted)
+        if wanted.sort and not wanted.rule:  # what many rows meet is looked at in the sorted order; few are sorted
+            valued = zip(wheres, values, strict=False)  # the conditions of one value come first
+            common = {one for one, value in valued if one.endswith(" = ?") and self._is_common(one, value)}
+            wheres = [f"+{one}" if one in common else one for one in wheres]
         shown = "r.*, f.rule, f.value, f.threshold, f.distance" if wanted.rule else "r.*"
         shown += ", g.level, g.witness, g.similarity" if wanted.removed else ""
         found: list[dict[str, Any]] = []
@@ -268,10 +273,11 @@ class RowIndex:
         """
         wheres, values, joins = self._conditions(wanted)
         if name == "rule":
-            joins = joins if wanted.rule else f"{joins} JOIN failed f ON f.n = r.n"
+            of = f"{joins} JOIN failed f ON f.n = r.n" if wheres else "failed f"
+            joins = joins if wanted.rule else of
             column = "f.rule"
         elif name == "verdict":
-            column = "CASE r.kept WHEN 1 THEN 'kept' WHEN 0 THEN 'rejected' END"
+            column = "r.kept"  # as its index has it
         else:
             column = f"r.{self._known(name, FACETS)}"
         counted = self._ask(
@@ -282,7 +288,8 @@ class RowIndex:
         )
         if len(counted) == _MOST_DISTINCT:
             raise CommandError(f"{name} has more than {_MOST_DISTINCT - 1:,} values; they are not counted")
-        first = [(str(row["value"]), int(row["n"])) for row in counted[:_MOST_VALUES] if row["value"] is not None]
+        said = {1: "kept", 0: "rejected"}.get if name == "verdict" else str
+        first = [(str(said(row["value"])), int(row["n"])) for row in counted[:_MOST_VALUES] if row["value"] is not None]
         return first, sum(int(row["n"]) for row in counted[_MOST_VALUES:])
 
     def histogram(self, name: str, wanted: Wanted, bins: int = 40) -> tuple[list[float], list[int], list[int]]:
@@ -316,9 +323,12 @@ class RowIndex:
     def quantile(self, name: str, share: float) -> float | None:
         """The value below which so much of a numeric column lies."""
         column = quoted(self._known(name, self.numeric))
-        total = self._ask(f"SELECT count({column}) AS n FROM rows", [])[0]["n"]
-        query = f"SELECT {column} AS v FROM rows WHERE {column} IS NOT NULL ORDER BY {column} LIMIT 1 OFFSET ?"
-        found = self._ask(query, [min(max(int(share * total), 0), max(total - 1, 0))])
+        known = self._ask("SELECT there FROM bounds WHERE name = ?", [name])
+        last = known[0]["there"] - 1 if known else 0
+        at = min(max(int(share * (last + 1)), 0), last)
+        way, offset = ("", at) if 2 * at < last else (" DESC", last - at)  # from the nearer end
+        query = f"SELECT {column} AS v FROM rows WHERE {column} IS NOT NULL ORDER BY {column}{way} LIMIT 1 OFFSET ?"
+        found = self._ask(query, [offset])
         return found[0]["v"] if found else None
 
     def _bounds(self, name: str) -> tuple[float, float]:
@@ -394,6 +404,10 @@ class RowIndex:
         sign, way, end = (">=", "", _LAST) if descending else ("<=", " DESC", 0)
         found = self._ask(f"SELECT n FROM rows WHERE doc_id {sign} ? ORDER BY doc_id{way} LIMIT 1", [doc_id])
         return int(found[0]["n"]) if found else end
+
+    def _is_common(self, condition: str, value: Any) -> bool:
+        query = f"SELECT count(*) AS n FROM (SELECT 1 FROM rows r WHERE {condition} LIMIT {_COMMON})"
+        return bool(self._ask(query, [value])[0]["n"] == _COMMON)
 
     def _known(self, name: str, names: Sequence[str]) -> str:
         if name not in names:

@@ -115,6 +115,16 @@ def test_pages_by_key_are_the_sorted_list(
     assert index.count(wanted) == len(expected)
 
 
+def test_a_filter_that_many_rows_meet_changes_no_row(index: RowIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the index of the filter or that of the order is walked, the list is the same."""
+    wanted = Wanted(
+        equal={"kind": "code", "verdict": "kept"}, sort="mean_word_length", ranges={"byte_count": (1, None)}
+    )
+    for common in (1, 10**9):
+        monkeypatch.setattr("dagster_project.explore.row_index._COMMON", common)
+        assert paged(index, wanted, 7) == [row["doc_id"] for row in chosen(wanted)]
+
+
 def test_filters_of_path_and_ids(index: RowIndex) -> None:
     """A part of a path in any case of ASCII letters, others as they are; named documents alone."""
     for wanted in (Wanted(path="SRC/1"), Wanted(path="Ä/"), Wanted(ids=(ROWS[3]["doc_id"], "0" * 32)), Wanted(ids=())):

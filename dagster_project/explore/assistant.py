@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import getpass
-import json
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict
@@ -26,9 +25,9 @@ from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.row_index import Wanted
 from dagster_project.explore.serving import open_explorer
 from dagster_project.explore.text_search import Words, search_texts
-from dagster_project.inspect.documents.document_lookup import FoundDocument, read_text
-from dagster_project.inspect.documents.document_story import corpora_of, tell_story
-from dagster_project.inspect.documents.document_windows import decoded_window, windows_of
+from dagster_project.inspect.documents.document_lookup import read_text
+from dagster_project.inspect.documents.document_story import tell_story
+from dagster_project.inspect.documents.document_windows import decoded_window
 from dagster_project.inspect.documents.neighbours import find_neighbours
 from dagster_project.inspect.lake.run_history import past_runs
 from spark_jobs.exceptions import SparkJobsError
@@ -79,7 +78,7 @@ class Assistant:
     def why(self, document: str) -> str:
         """Say what every step found about a document: verdict, value, threshold, duplicates, where it went."""
         found = self._explorer.document(self._principal, document)
-        story = tell_story(self._explorer.catalogue, found, self._corpora(found))
+        story = tell_story(self._explorer.catalogue, found, self._explorer.corpora_of(self._principal, found))
         findings = [asdict(one) for one in story.findings]
         return fenced(as_json({"findings": findings, "witnesses": [asdict(one) for one in story.witnesses]}))
 
@@ -87,7 +86,7 @@ class Assistant:
         """List the documents that share bytes, letters or most words with one, by corpus, and which were removed."""
         found = self._explorer.document(self._principal, document)
         shown = {}
-        for corpus in self._corpora(found):
+        for corpus in self._explorer.corpora_of(self._principal, found):
             near = find_neighbours(self._explorer.catalogue, corpus, found.doc_id, None)
             readable = [one for one in near if self._explorer.may_read(self._principal, one.dataset)]
             shown[corpus.name] = [asdict(one) for one in readable[:_MOST]]
@@ -112,20 +111,14 @@ class Assistant:
     def windows(self, document: str) -> str:
         """List the packed tables and windows that hold a document."""
         found = self._explorer.document(self._principal, document)
-        held = windows_of(self._explorer.catalogue, found)
-        readable = [one for one in held if self._explorer.may_read(self._principal, one.table.split(".")[0])]
-        return as_json([asdict(one) for one in readable[:_MOST]])
+        held = self._explorer.windows_of(self._principal, found)
+        return as_json([asdict(one) for one in held[:_MOST]])
 
     def window(self, table: str, ordinal: int) -> str:
         """Read a window of a packed table: its documents in order, each with its part of the text."""
-        self._explorer.reads(self._principal, table)
-        parts = [asdict(one) for one in decoded_window(self._explorer.catalogue, table, ordinal)]
-        for dataset in {
-            found.dataset for one in parts for found in self._explorer.named(self._principal, one["doc_id"])
-        }:
-            if hidden := self._explorer.hides_text(dataset):
-                raise CommandError(hidden)
-        return fenced(json.dumps(parts, indent=1))
+        if hidden := self._explorer.reads_packed(self._principal, table)[table]:
+            raise CommandError(hidden)
+        return fenced(as_json([asdict(one) for one in decoded_window(self._explorer.catalogue, table, ordinal)]))
 
     def runs(self, limit: int = 20) -> str:
         """List the newest runs: when, what, by whom, and the tables that each computed."""
@@ -139,10 +132,6 @@ class Assistant:
             if computed:
                 shown.append({**asdict(run), "computed": [row["table"] for row in computed]})
         return as_json(shown)
-
-    def _corpora(self, found: FoundDocument) -> list[Any]:
-        there = corpora_of(self._explorer.catalogue, found, None)
-        return [one for one in there if self._explorer.may_read(self._principal, one.name)]
 
 
 def fenced(*parts: str) -> str:

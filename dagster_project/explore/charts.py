@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 220, 48
+RECT = Markup('<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>')
 
 
 def histogram(
@@ -40,7 +41,7 @@ def histogram(
         lower = tall * rejected[at] / counts[at] if counts[at] else 0.0
         said = f"{low:,.4g} to {high:,.4g}: {counts[at]:,} documents, {rejected[at]:,} rejected"
         rects = (("hit", 0.0, height), ("all", height - tall, tall - lower), ("rejected", height - lower, lower))
-        bar = Markup("").join(_rect(kind, at * step, y, max(step - 1, 1), part) for kind, y, part in rects)
+        bar = Markup("").join(RECT.format(kind, at * step, y, max(step - 1, 1), part) for kind, y, part in rects)
         there = link(low if at else None, high if at < len(counts) - 1 else None)
         bars.append(Markup('<a href="{}" aria-label="{}"><title>{}</title>{}</a>').format(there, said, said, bar))
     drawn = Markup("")
@@ -56,19 +57,11 @@ def histogram(
     )  # fmt: skip
 
 
-def _rect(kind: str, x: float, y: float, width: float, height: float) -> Markup:
-    return Markup('<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>').format(
-        kind, x, y, width, height
-    )
-
-
 def share_bar(parts: Sequence[tuple[str, float]], name: str) -> Markup:
     """A bar of shares, such as of a blend's sources: (class, share) from the left."""
     out, at = [], 0.0
     for kind, share in parts:
-        out.append(
-            Markup('<rect class="{}" x="{:.3f}" y="0" width="{:.3f}" height="8"/>').format(kind, 100 * at, 100 * share)
-        )
+        out.append(RECT.format(kind, 100 * at, 0, 100 * share, 8))
         at += share
     return Markup(
         '<svg class="shares" viewBox="0 0 100 8" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>'

@@ -25,11 +25,14 @@ from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
 from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named
+from dagster_project.inspect.documents.document_story import corpora_of
+from dagster_project.inspect.documents.document_windows import HeldIn, windows_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
+from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import is_quarantine
-from spark_jobs.lake.files.lookups import EVERYTHING, read_batches
+from spark_jobs.lake.files.lookups import EVERYTHING
 
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
@@ -154,8 +157,8 @@ class Explorer:
             found += documents_named(self.catalogue, given, [dataset], where)
         return found
 
-    def document(self, principal: str, doc_id: str) -> FoundDocument:
-        """A document that is about to be shown.
+    def found(self, principal: str, doc_id: str) -> FoundDocument:
+        """One document, of a dataset whose rows somebody reads already.
 
         Raises:
             CommandError: there is none for this reader.
@@ -163,8 +166,26 @@ class Explorer:
         found = self.named(principal, doc_id)
         if len(found) != 1:
             raise CommandError(f"document {doc_id} is not here" if not found else f"{doc_id} is several documents")
-        self.reads(principal, found[0].dataset)
         return found[0]
+
+    def document(self, principal: str, doc_id: str) -> FoundDocument:
+        """A document that is about to be shown, as `reads` has it.
+
+        Raises:
+            CommandError: there is none for this reader.
+        """
+        found = self.found(principal, doc_id)
+        self.reads(principal, found.dataset)
+        return found
+
+    def corpora_of(self, principal: str, document: FoundDocument) -> list[CorpusFacts]:
+        """The corpora of a document that somebody may read."""
+        return [one for one in corpora_of(self.catalogue, document, None) if self.may_read(principal, one.name)]
+
+    def windows_of(self, principal: str, document: FoundDocument) -> list[HeldIn]:
+        """The windows that hold a document, of packed tables that somebody may read."""
+        held = windows_of(self.catalogue, document)
+        return [one for one in held if self.may_read(principal, one.table.partition(".")[0])]
 
     def hides_text(self, dataset: str) -> str:
         """Why the texts of a dataset are not shown, as its declaration said seconds ago; empty where they are."""
@@ -281,6 +302,7 @@ class Explorer:
 
 
 def _count_kept(catalogue: Catalog, dataset: str, snapshot: int) -> int:
-    """Documents that are kept; the snapshot is the head when this is asked."""
-    batches = read_batches(catalogue, f"{dataset}.verdicts", ("kept",))
+    """Documents that are kept at a snapshot of the verdicts."""
+    table = require_table(catalogue, f"{dataset}.verdicts")
+    batches = table.scan(selected_fields=("kept",), snapshot_id=snapshot).to_arrow_batch_reader()
     return sum(int(pc.sum(batch.column("kept")).as_py() or 0) for batch in batches)

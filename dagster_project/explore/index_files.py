@@ -75,7 +75,7 @@ def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
     """Write the rows of a dataset; `progress` is told the share that was read."""
     scores, total, done = scores_of(dataset), dataset.summed("documents"), 0
     names = ", ".join(map(quoted, _OWN[1:] + tuple(scores)))
-    with _written(file) as (made, unsorted):
+    with written(file) as (made, unsorted):
         made.execute("ATTACH ? AS unsorted", [str(unsorted)])
         made.executescript("PRAGMA unsorted.journal_mode = OFF; PRAGMA unsorted.synchronous = OFF")
         kinds = ", ".join(f"{quoted(name)} {_affinity(name)}" for name in (*_OWN[1:], *scores))
@@ -119,7 +119,7 @@ def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
 def build_texts(dataset: DatasetAt, rows: Path, file: Path, progress: Progress) -> None:
     """Write where the texts of rows are, their first words, and from 1 GB of text on an index of all words."""
     total, at, numbers = dataset.summed("texts"), 0, dict[str, int]()
-    with _written(file) as (made, _):
+    with written(file) as (made, _):
         made.execute("ATTACH ? AS of", [f"file:{rows}?mode=ro&immutable=1"])
         made.execute("CREATE TABLE files (file INTEGER PRIMARY KEY, path TEXT)")
         made.execute("CREATE TABLE texts (t INTEGER PRIMARY KEY, n INT, file INT, row INT, preview TEXT)")
@@ -155,7 +155,7 @@ def _words(contents: pa.Array, first: int) -> Iterator[tuple[int, str]]:
 
 
 @contextlib.contextmanager
-def _written(file: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
+def written(file: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
     """A database that gets its name when the block ends without an error, and the name of one for the way there."""
     file.parent.mkdir(parents=True, exist_ok=True)
     for left in file.parent.glob("*.tmp"):

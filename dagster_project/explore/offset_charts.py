@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from dagster_project.explore.charts import RECT
+
 WIDE, TALL = 900, 180
 COLOURS = 8  # classes c0, c1, .. of the style sheet
 _STRIPS, _MARGIN = 60, 5
 _CURVE = Markup('<polyline class="curve {}" points="{}"><title>{}</title></polyline>')
 _AT = Markup('<line class="threshold" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}"><title>{2}</title></line>')
 _POINT = Markup('<a href="{}" aria-label="{}"><title>{}</title><circle cx="{:.1f}" cy="{:.1f}" r="4"/></a>')
-_RECT = Markup('<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>')
 _LINK = Markup('<a href="{}"><title>{}</title>{}</a>')
 
 
@@ -68,7 +69,7 @@ def plot(
     parts = []
     for at in range(_STRIPS):
         there = first + (last - first) * at / _STRIPS
-        strip = _RECT.format("hit", at * WIDE / _STRIPS, 0, WIDE / _STRIPS, TALL)
+        strip = RECT.format("hit", at * WIDE / _STRIPS, 0, WIDE / _STRIPS, TALL)
         parts.append(_LINK.format(link(there), f"at {there:,.0f}", strip))
     for one in series:
         placed = " ".join(f"{x:.1f},{y:.1f}" for x, y in place(one.x, one.y) if np.isfinite(y))
@@ -103,7 +104,7 @@ def columns(
         for source, (own, due) in enumerate(zip(names, np.cumsum(expected[at]).tolist(), strict=True)):
             said.append(f"{own} {shares[at][source]:.1%}, by its weight {expected[at][source]:.1%}")
             height = TALL * shares[at][source]
-            rects.append(_RECT.format(f"c{source % COLOURS}", left, TALL * tops[source], right - left, height))
+            rects.append(RECT.format(f"c{source % COLOURS}", left, TALL * tops[source], right - left, height))
             steps[source] += [f"{left:.1f},{TALL * due:.1f}", f"{right:.1f},{TALL * due:.1f}"]
         parts.append(_LINK.format(link(low), "\n".join(said), Markup("").join(rects)))
     parts += [Markup('<polyline class="threshold" points="{}"/>').format(" ".join(one)) for one in steps[:-1]]

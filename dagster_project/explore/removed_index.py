@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In
 
+from dagster_project.explore.index_files import written
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus
 from spark_jobs.lake.files.lookups import read_columns
 
@@ -30,11 +28,7 @@ def removed_index(catalogue: Catalog, name: str, at: object, folder: Path) -> Pa
     file = folder / f"{name}.{hashlib.sha256(repr(at).encode()).hexdigest()[:16]}.removed.sqlite"
     if file.exists():
         return file
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(f".{os.getpid()}.tmp")
-    unfinished.unlink(missing_ok=True)
-    with contextlib.closing(sqlite3.connect(unfinished)) as made:
-        made.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+    with written(file) as (made, _):
         made.execute("CREATE TABLE removed (doc_id BLOB PRIMARY KEY, level TEXT, witness TEXT, similarity REAL)")
         for rows in _removed(catalogue, find_corpus(catalogue, name)):
             ids = (bytes.fromhex(one) for one in rows["doc_id"].to_pylist())
@@ -42,7 +36,6 @@ def removed_index(catalogue: Catalog, name: str, at: object, folder: Path) -> Pa
             made.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?, ?, ?)", zip(ids, *others, strict=True))
         made.execute("CREATE INDEX by_similarity ON removed (similarity, doc_id)")
         made.commit()
-    unfinished.replace(file)
     return file
 
 

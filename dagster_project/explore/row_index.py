@@ -24,6 +24,7 @@ from pyiceberg.expressions import And, EqualTo, In
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
+from dagster_project.inspect.bins import bin_edges, is_spread
 from dagster_project.inspect.documents.document_lookup import is_prefix
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
@@ -31,7 +32,6 @@ from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_va
 BUDGET_SECONDS: Final = 5.0
 PAGE: Final = 50
 FACETS: Final = ("verdict", "rule", "kind", "language", "licence", "repository", "increment")
-_WIDE: Final = 50
 _MOST_VALUES: Final = 20
 _MOST_DISTINCT: Final = 1001
 _FORMAT: Final = 3
@@ -300,11 +300,10 @@ class RowIndex:
             documents; (bins) of these that were rejected.
         """
         column = f"r.{quoted(self._known(name, self.numeric))}"
-        low, high = self._bounds(name)
-        high = high if high > low else low + 1
-        # Sizes and counts spread over powers of ten: bins of one width would hold all of them in the first.
-        is_wide = low >= 0 and high > _WIDE * (low + 1)
-        if is_wide:
+        bounds = self._bounds(name)
+        edges = bin_edges(*bounds, bins).tolist()
+        low, high = edges[0], edges[-1]
+        if is_spread(*bounds):
             low, high, column = math.log1p(low), math.log1p(high), f"ln(1 + max({column}, 0))"
         wheres, values, joins = self._conditions(wanted)
         place = f"max(0, min({bins - 1}, CAST(({column} - ?) * ? AS INT)))"
@@ -317,8 +316,7 @@ class RowIndex:
         all_of, rejected = [0] * bins, [0] * bins
         for row in counted:
             all_of[row["bin"]], rejected[row["bin"]] = row["n"], row["rejected"] or 0
-        edges = [low + (high - low) * at / bins for at in range(bins + 1)]
-        return [math.expm1(edge) if is_wide else edge for edge in edges], all_of, rejected
+        return edges, all_of, rejected
 
     def quantile(self, name: str, share: float) -> float | None:
         """The value below which so much of a numeric column lies."""

@@ -20,7 +20,7 @@ from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Comparison
 from dagster_project.inspect.corpora.rule_curve import judged_policy
 from dagster_project.inspect.corpora.snapshot_diff import Diff, LakeState, find_state, state_diff
-from dagster_project.inspect.documents.document_lookup import find_document, other_revisions, read_text
+from dagster_project.inspect.documents.document_lookup import other_revisions, read_text
 from dagster_project.inspect.documents.side_by_side import compare as side_by_side
 from spark_jobs.filters.policy import Policy, is_file, resolve, shipped
 from spark_jobs.filters.registry import entries, policy_finder
@@ -95,7 +95,7 @@ def _states_compared(explorer: Explorer, principal: str, first: str, second: str
     about: dict[str, Any] = {}
     for name in sorted(names):
         about |= explorer.index(name).by_id(ids)
-    changed = [_changed(explorer, doc_id) for doc_id in found.examples.get("changed", ()) if doc_id in about]
+    changed = [_changed(explorer, principal, doc_id) for doc_id in found.examples.get("changed", ()) if doc_id in about]
     return {
         "kind": kind, **{k: v for k, v in asdict(found).items() if k != "examples"},
         "examples": {name: _rows(some, about) for name, some in found.examples.items()},
@@ -109,9 +109,9 @@ def _difference(catalogue: Catalog, *states: tuple[str, str, Snapshots]) -> tupl
     return state_diff(catalogue, first, second)
 
 
-def _changed(explorer: Explorer, doc_id: str) -> dict[str, Any] | None:
+def _changed(explorer: Explorer, principal: str, doc_id: str) -> dict[str, Any] | None:
     """How a document differs from the one that was at its path before; None where that is not known."""
-    new = find_document(explorer.catalogue, doc_id)
+    new = explorer.found(principal, doc_id)
     before = [one for one in other_revisions(explorer.catalogue, new) if one.increment <= new.increment]
     if not before or explorer.hides_text(new.dataset):
         return None

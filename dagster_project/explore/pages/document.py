@@ -13,9 +13,9 @@ from starlette.responses import Response
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.texts import WINDOW, Mark, lines
 from dagster_project.inspect.documents.document_lookup import read_text
-from dagster_project.inspect.documents.document_story import corpora_of, tell_story
-from dagster_project.inspect.documents.document_windows import windows_of
+from dagster_project.inspect.documents.document_story import tell_story
 from dagster_project.inspect.documents.search import spans_of
+from dagster_project.inspect.documents.shown_text import placed_edits
 from spark_jobs.lake.files.lookups import read_rows
 
 _MOST_MARKS = 20_000
@@ -27,13 +27,12 @@ def document(request: Request) -> Response:
     """The page of a document; `from` is the first character shown, `q` words to mark."""
     explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
     found = explorer.document(principal, request.path_params["doc_id"])
-    readable = [one for one in corpora_of(explorer.catalogue, found, None) if explorer.may_read(principal, one.name)]
-    story = tell_story(explorer.catalogue, found, readable)
+    story = tell_story(explorer.catalogue, found, explorer.corpora_of(principal, found))
     hidden = explorer.hides_text(found.dataset)
     text = None if hidden else read_text(explorer.catalogue, found)
-    marks = [] if text is None else [*_edits(explorer.catalogue, found, text)]
+    marks = [] if text is None else list(_edits(explorer.catalogue, found, text))
     hits = spans_of(text or "", query.get("q", ""), _MOST_HITS)
-    windows = windows_of(explorer.catalogue, found)[:_MOST_WINDOWS]
+    windows = explorer.windows_of(principal, found)[:_MOST_WINDOWS]
     off = set(query.get("off", "").split(",")) - {""}
     kinds = sorted({*(mark.kind for mark in marks), *(["hit"] if hits else [])})
     size, start = len(text or ""), _start(query.get("from", ""))
@@ -46,7 +45,7 @@ def document(request: Request) -> Response:
         "document": found.facts(),
         "findings": [asdict(one) for one in story.findings],
         "witnesses": [asdict(one) for one in story.witnesses],
-        "windows": [asdict(one) for one in windows if explorer.may_read(principal, one.table.split(".")[0])],
+        "windows": [asdict(one) for one in windows],
         "hidden": hidden,
         "characters": size,
         "start": start,
@@ -77,14 +76,11 @@ def _edits(catalogue: Any, found: Any, text: str) -> Iterator[Mark]:
     """What was replaced, where it stands in the text."""
     rows = read_rows(catalogue, f"{found.dataset}.texts", ("edits",), found.row)
     edits: Sequence[Mapping[str, Any]] = rows[0]["edits"] if rows else ()
-    encoded, moved = text.encode(errors="surrogatepass"), 0
-    at_byte = at = 0
-    for edit in edits[:_MOST_MARKS]:
-        start = edit["start"] + moved
-        length = edit["replacement_length"]
-        moved += length - (edit["end"] - edit["start"])
-        if edit["rule"] == "line_ends" or start < at_byte:
+    encoded, at_byte, at = text.encode(errors="surrogatepass"), 0, 0
+    for edit, start in placed_edits(edits[:_MOST_MARKS]):
+        if start < at_byte:
             continue
+        length = edit["replacement_length"]
         at += len(encoded[at_byte:start].decode(errors="replace"))
         width = len(encoded[start : start + length].decode(errors="replace"))
         at_byte = start
@@ -104,13 +100,12 @@ def _start(given: str) -> int:
 
 def _places(path: str, query: Mapping[str, str], places: Sequence[int], start: int) -> dict[str, str | None]:
     """Addresses of the windows before and behind, and of the next one with a hit."""
-    later = next((place for place in places if place >= start + WINDOW), None)
-    earlier = next((place for place in reversed(places) if place < start), None)
+    first, last = (bisect.bisect_left(places, edge) for edge in (start, start + WINDOW))
     return {
         "before": address(path, query, **{"from": max(0, start - WINDOW)}) if start else None,
         "behind": address(path, query, **{"from": start + WINDOW}),
-        "next_hit": address(path, query, **{"from": later}) if later is not None else None,
-        "previous_hit": address(path, query, **{"from": earlier}) if earlier is not None else None,
+        "next_hit": address(path, query, **{"from": places[last]}) if last < len(places) else None,
+        "previous_hit": address(path, query, **{"from": places[first - 1]}) if first else None,
     }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
@@ -84,12 +84,12 @@ def documents(request: Request) -> Response:
 def facets(request: Request) -> Response:
     """Counts and histograms of a selection, a piece of the page that may come late."""
     dataset = request.path_params["dataset"]
-    explorer, query = explorer_of(request), dict(request.query_params)
-    explorer.reads(principal_of(request), dataset)
+    explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
+    explorer.reads(principal, dataset)
     index = explorer.index(dataset, query.get("at"))
     if not index.wait(60.0):
         raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")
-    principal, removed = principal_of(request), query.get("removed", "")
+    removed = query.get("removed", "")
     wanted = wanted_of(query, index, explorer.removed(principal, removed))
     base = f"/datasets/{dataset}/documents"
     found: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
@@ -106,11 +106,14 @@ def facets(request: Request) -> Response:
             continue
         if others:
             values[name].append(("", others))
-    values["removed"] = [
-        (one.name, index.count(replace(wanted, removed=explorer.removed(principal, one.name))))
-        for one in explorer.corpora(principal)
-        if dataset in one.datasets and "survivors" in one.tables and removed in ("", one.name)
-    ]
+    values["removed"] = []
+    for one in explorer.corpora(principal):
+        if dataset in one.datasets and "survivors" in one.tables and removed in ("", one.name):
+            try:
+                gone = replace(wanted, removed=explorer.removed(principal, one.name))
+                values["removed"].append((one.name, index.count(gone)))
+            except CommandError as error:
+                found["late"].append(str(error))
     for name in dict.fromkeys([*(one for one in (query.get("sort"),) if one in index.numeric), *index.numeric[:6]]):
 
         def link(low: float | None, high: float | None, name: str = name) -> str:
@@ -136,8 +139,6 @@ def jump(request: Request) -> Response:
     index = explorer.index(dataset, query.get("at"))
     share = _number(query.pop("quantile", "0.5"), "quantile") or 0.0
     value = index.quantile(query.get("sort", ""), 1 - share if query.get("way") == "down" else share)
-    from starlette.responses import RedirectResponse
-
     edge = "f" * 32 if query.get("way") == "down" else "0" * 32
     after = json.dumps([value, edge]) if value is not None else None
     return RedirectResponse(address(f"/datasets/{dataset}/documents", query, after=after), 303)

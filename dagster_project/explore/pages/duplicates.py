@@ -18,7 +18,7 @@ from dagster_project.explore.explorer import Explorer, Snapshots
 from dagster_project.explore.texts import Mark, inline
 from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.corpora.kept_at_thresholds import kept_at_thresholds, largest_groups
-from dagster_project.inspect.documents.document_lookup import find_document, read_text
+from dagster_project.inspect.documents.document_lookup import read_text
 from dagster_project.inspect.documents.duplicate_group import (
     DuplicateGroup,
     GroupMember,
@@ -56,7 +56,7 @@ def pair(request: Request) -> Response:
     """A document beside the one for which it was removed, or beside another of its group (`beside`)."""
     explorer, principal = explorer_of(request), principal_of(request)
     facts = explorer.corpus(principal, request.path_params["corpus"])
-    doc_id = find_document(explorer.catalogue, request.path_params["doc_id"]).doc_id
+    doc_id = explorer.found(principal, request.path_params["doc_id"]).doc_id
     group = duplicate_group(explorer.catalogue, facts, doc_id)
     explorer.reads(principal, facts.name, *{one.dataset for one in group.members})
     members = {one.doc_id: one for one in group.members}
@@ -80,7 +80,7 @@ def pair(request: Request) -> Response:
     if right is not None:
         better, other = sorted((left, right), key=lambda one: one.rank)
         values["why"] = f"{better.path}: {why_first(better, other, facts)}"
-        values |= _side_by_side(explorer, left, right)
+        values |= _side_by_side(explorer, principal, left, right)
     return answer(request, "duplicates.html", values)
 
 
@@ -93,12 +93,12 @@ def _counted(catalogue: Catalog, name: str, *at: Snapshots) -> dict[str, Any]:
     }
 
 
-def _side_by_side(explorer: Explorer, left: GroupMember, right: GroupMember) -> dict[str, Any]:
+def _side_by_side(explorer: Explorer, principal: str, left: GroupMember, right: GroupMember) -> dict[str, Any]:
     """The rows in which two texts differ, where both may be shown."""
     if hidden := explorer.hides_text(left.dataset) or explorer.hides_text(right.dataset):
         return {"hidden": hidden}
     texts = [
-        (read_text(explorer.catalogue, find_document(explorer.catalogue, one.doc_id)) or "")[:_MOST_CHARACTERS]
+        (read_text(explorer.catalogue, explorer.found(principal, one.doc_id)) or "")[:_MOST_CHARACTERS]
         for one in (left, right)
     ]
     found = compare(texts[0], texts[1], _COLUMN, most_rows=_MOST_ROWS)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +14,9 @@ from dagster_project.explore.answers import answer, explorer_of, principal_of
 from dagster_project.explore.charts import share_bar
 from dagster_project.explore.offset_charts import COLOURS
 from spark_jobs.exceptions import nearest
+
+if TYPE_CHECKING:
+    from dagster_project.experiments.report import Report
 
 _SHOWN = ("key", "variant", "seed", "learning_rate", "tokens", "document_count", "blend", "scores")
 
@@ -34,7 +36,8 @@ def experiment(request: Request) -> Response:
     """The runs of one, their means, and what each variant was trained on; verdicts come later, by `report`."""
     from dagster_project.experiments.report import mean_rows
 
-    name, rows = _of_one(request)
+    so_far = _runs(request)
+    name, rows = so_far.experiment, so_far.rows
     variants = []
     for row in {row["variant"]: row for row in reversed(rows)}.values():
         sources = {one: about["tokens"] for one, about in json.loads(row["sources"]).items()}
@@ -56,10 +59,10 @@ def experiment(request: Request) -> Response:
 
 def report(request: Request) -> Response:
     """Verdicts with their intervals, and what differs between the data: a piece of the page that may come late."""
-    name, rows = _of_one(request)
-    digest = hashlib.sha256("".join(sorted(row["key"] for row in rows)).encode()).hexdigest()
+    so_far = _runs(request)
+    name = so_far.experiment
     try:
-        found = explorer_of(request).report(name, digest)
+        found = explorer_of(request).report(name, so_far.digest)
     except CommandError as error:
         return answer(request, "experiment_report.html", {"experiment": name, "said": str(error), "verdicts": []})
     shown = {
@@ -71,10 +74,7 @@ def report(request: Request) -> Response:
 
 def picture(request: Request) -> Response:
     """Scores of each variant on each set, every seed a point; a PNG."""
-    from dagster_project.experiments.report import Report
-
-    name, rows = _of_one(request)
-    return Response(Report(name, rows, len(rows), None, ()).plot(), media_type="image/png")
+    return Response(_runs(request).plot(), media_type="image/png")
 
 
 def _rows(request: Request, name: str | None = None) -> list[dict[str, Any]]:
@@ -87,18 +87,20 @@ def _rows(request: Request, name: str | None = None) -> list[dict[str, Any]]:
     ]
 
 
-def _of_one(request: Request) -> tuple[str, list[dict[str, Any]]]:
-    """The rows of the experiment of an address; each run once, as it was measured last.
+def _runs(request: Request) -> Report:
+    """The runs of the experiment of an address, not compared; each once, as it was measured last.
 
     Raises:
         CommandError: it has none.
     """
+    from dagster_project.experiments.report import Report
+
     name = request.path_params["experiment"]
     rows = list({(row["key"], row["variant"], row["seed"]): row for row in _rows(request, name)}.values())
     if not rows:
         near = nearest(name, sorted({row["experiment"] for row in _rows(request)}))
         raise CommandError(f"experiment {name} has no run here{near}; run: headrace experiment run {name}")
-    return name, rows
+    return Report(name, rows, len(rows), None, ())
 
 
 PATHS = {

@@ -17,7 +17,7 @@ from dagster_project.explore.pages.documents import wanted_of
 from dagster_project.explore.row_index import PAGE, RowIndex, Wanted
 from dagster_project.explore.texts import WINDOW, lines
 from dagster_project.inspect.corpora.reviews import DECISIONS, UNDONE, Said, precision, together
-from dagster_project.inspect.documents.document_lookup import find_document, read_text
+from dagster_project.inspect.documents.document_lookup import read_text
 
 _OWN = ("doc", "last")  # what of an address says where in the queue somebody is
 _WAIT_SECONDS = 5.0
@@ -111,7 +111,8 @@ def review(request: Request) -> Response:
     }  # fmt: skip
     if row is not None:
         doc_id = row["doc_id"]
-        text = None if hidden else read_text(queue.explorer.catalogue, find_document(queue.explorer.catalogue, doc_id))
+        explorer = queue.explorer
+        text = None if hidden else read_text(explorer.catalogue, explorer.found(queue.person, doc_id))
         own = mine.get(doc_id)
         values |= {
             "text": text and text[:WINDOW], "characters": len(text or ""), "failed": queue.index.failed(doc_id),

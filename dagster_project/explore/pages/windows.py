@@ -14,8 +14,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.offset_charts import COLOURS
 from dagster_project.explore.texts import Mark, lines, visible
-from dagster_project.inspect.documents.document_lookup import find_document, read_text
-from dagster_project.inspect.documents.document_windows import windows_of
+from dagster_project.inspect.documents.document_lookup import read_text
 from dagster_project.inspect.documents.trace import Tracer
 from dagster_project.inspect.documents.window_reads import reads_of
 from dagster_project.inspect.documents.window_tokens import TokenWindow, segment_facts, token_window
@@ -58,13 +57,14 @@ def token(request: Request) -> Response:
     """Where one token comes from: document, byte of its text, byte of its source, the text around it."""
     explorer, given = explorer_of(request), request.path_params
     table, ordinal, position = given["table"], given["ordinal"], given["position"]
-    hidden = explorer.reads_packed(principal_of(request), table)[table]
+    principal = principal_of(request)
+    hidden = explorer.reads_packed(principal, table)[table]
     traced = Tracer(explorer.catalogue, table).trace(ordinal, position)
     around, document = [], None
     if traced.doc_id is not None:
         document = f"/documents/{traced.doc_id}"
         if traced.text_start is not None and not hidden:
-            found = find_document(explorer.catalogue, traced.doc_id)
+            found = explorer.found(principal, traced.doc_id)
             text = read_text(explorer.catalogue, found) or ""
             encoded = text.encode(errors="surrogatepass")
             start, end = (len(encoded[:at].decode(errors="ignore")) for at in (traced.text_start, traced.text_end))
@@ -78,13 +78,10 @@ def token(request: Request) -> Response:
 def document_reads(request: Request) -> Response:
     """The rows of blends, and the runs, that read a document: a piece of its page that may come late."""
     explorer, principal = explorer_of(request), principal_of(request)
-    document = find_document(explorer.catalogue, request.path_params["doc_id"])
-    explorer.reads(principal, document.dataset)
-    parts = windows_of(explorer.catalogue, document)[:_MOST_WINDOWS]
+    document = explorer.document(principal, request.path_params["doc_id"])
     windows = {
         (one.table, None if one.snapshot == "head" else int(one.snapshot), one.ordinal)
-        for one in parts
-        if explorer.may_read(principal, one.table.split(".")[0])
+        for one in explorer.windows_of(principal, document)[:_MOST_WINDOWS]
     }
     reads = reads_of(explorer.catalogue, explorer.blender(principal), windows)
     shown = {"doc_id": document.doc_id, "path": document.path, "windows": len(windows)}

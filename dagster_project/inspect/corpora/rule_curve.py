@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +19,13 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.bins import bin_edges
 from dagster_project.inspect.corpora.policy_preview import Documents, Size, judged_rules
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.judge import judged
 from spark_jobs.filters.policy import Policy, Rule
 from spark_jobs.filters.registry import entries
 from spark_jobs.lake.ledger.ledger import Ledger
-
-_SPREAD: Final = 50  # a range so many times its beginning is cut into bins that grow with the value
 
 
 @dataclass(frozen=True)
@@ -82,11 +80,7 @@ class RuleCurve:
         last = len(self.values) - 1
         low, high = (float(self.values[int(share * last)]) for share in (0.005, 0.995)) if last >= 0 else (0.0, 1.0)
         own = self.rule.threshold or 0.0
-        low, high = min(low, own), max(high, own)
-        high = high if high > low else low + 1
-        if low >= 0 and high > _SPREAD * (low + 1):
-            return np.expm1(np.linspace(np.log1p(low), np.log1p(high), bins + 1))
-        return np.linspace(low, high, bins + 1)
+        return bin_edges(min(low, own), max(high, own), bins)
 
     def histogram(self, edges: npt.NDArray[np.float64], threshold: float) -> tuple[list[int], list[int]]:
         """(bins) documents between edges, the first and last with what lies outside; (bins) of these that fail."""

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, In, Or
+from pyiceberg.expressions import And, EqualTo, In, Or
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.documents.neighbours import applied_removals, removed_of, representative_of
+from dagster_project.inspect.documents.neighbours import (
+    applied_removals,
+    pairs_reaching,
+    removed_of,
+    representative_of,
+)
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
-from spark_jobs.dedup.graph.threshold_pairs import exact
 from spark_jobs.dedup.membership.keep_priority import HASH_BITS
 from spark_jobs.lake.files.lookups import read_rows
 
-_ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights follows
 _SEMANTIC = "semantic_removals"
 _COLUMNS = ("doc_id", "dataset", "repository", "path", "kind", "byte_count", "increment", "place")
 
@@ -177,11 +180,8 @@ def _meant(catalogue: Catalog, corpus: CorpusFacts, chosen: set[str], most: int)
 
 def _pairs(catalogue: Catalog, corpus: CorpusFacts, chosen: set[str], threshold: float) -> Sequence[Link]:
     """Verified pairs between some documents."""
-    columns = ("better_doc_id", "doc_id", "shared_weight", "united_weight")
-    condition = And(In("doc_id", chosen), GreaterThanOrEqual("similarity", threshold - _ROUNDING))
-    least = exact(threshold)
     return [
         Link(row["better_doc_id"], row["doc_id"], "near", row["shared_weight"], row["united_weight"])
-        for row in read_rows(catalogue, corpus.own("pairs"), columns, condition)
-        if row["better_doc_id"] in chosen and row["shared_weight"] >= least * row["united_weight"]
+        for row in pairs_reaching(catalogue, corpus, In("doc_id", chosen), threshold)
+        if row["better_doc_id"] in chosen
     ]

@@ -186,12 +186,21 @@ def _exact(catalogue: Catalog, corpus: CorpusFacts, representative: str, doc_id:
 
 def _near(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, threshold: float | None) -> dict[str, _Match]:
     """Verified pairs of a document."""
-    either = Or(EqualTo("doc_id", doc_id), EqualTo("better_doc_id", doc_id))
-    condition = either if threshold is None else And(either, GreaterThanOrEqual("similarity", threshold - _ROUNDING))
-    least = exact(threshold) if threshold is not None else 0
     found: dict[str, _Match] = {}
-    for row in read_rows(catalogue, corpus.own("pairs"), _PAIR, condition):
+    for row in pairs_reaching(
+        catalogue, corpus, Or(EqualTo("doc_id", doc_id), EqualTo("better_doc_id", doc_id)), threshold
+    ):
         other = row["better_doc_id"] if row["doc_id"] == doc_id else row["doc_id"]
-        if row["shared_weight"] >= least * row["united_weight"]:
-            found[other] = ("near", row["shared_weight"], row["united_weight"])
+        found[other] = ("near", row["shared_weight"], row["united_weight"])
     return found
+
+
+def pairs_reaching(
+    catalogue: Catalog, corpus: CorpusFacts, condition: BooleanExpression, threshold: float | None
+) -> list[dict[str, Any]]:
+    """Verified pairs that meet a condition and a threshold, by exact arithmetic; None for all that are stored."""
+    if threshold is None:
+        return read_rows(catalogue, corpus.own("pairs"), _PAIR, condition)
+    about = And(condition, GreaterThanOrEqual("similarity", threshold - _ROUNDING))
+    least, rows = exact(threshold), read_rows(catalogue, corpus.own("pairs"), _PAIR, about)
+    return [row for row in rows if row["shared_weight"] >= least * row["united_weight"]]

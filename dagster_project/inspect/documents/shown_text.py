@@ -13,7 +13,7 @@ Line ends that were made `\n` are counted above and mark no line, since they are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +77,7 @@ def shown_text(catalogue: Catalog, story: Story, with_text: bool) -> ShownText:
 def edited_lines(text: str, edits: Sequence[Mapping[str, Any]]) -> frozenset[int]:
     r"""Numbers of the lines of a text that hold something that was replaced.
 
-    An edit says where it was in the source; in the text it stands that far behind, plus what edits before it added. Of
-    "a\nMAIL\nb" with an edit of the bytes 2 to 9 (`x@y.org`) to 4 bytes, line 1 is marked.
+    Of "a\nMAIL\nb" with an edit of the bytes 2 to 9 (`x@y.org`) to 4 bytes, line 1 is marked.
 
     Args:
         text: after the edits.
@@ -86,12 +85,20 @@ def edited_lines(text: str, edits: Sequence[Mapping[str, Any]]) -> frozenset[int
     """
     ends = np.flatnonzero(np.frombuffer(text.encode(), np.uint8) == ord("\n"))
     marked: set[int] = set()
+    for edit, start in placed_edits(edits):
+        first, last = np.searchsorted(ends, (start, start + max(edit["replacement_length"] - 1, 0))).tolist()
+        marked.update(range(first, last + 1))
+    return frozenset(marked)
+
+
+def placed_edits(edits: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """Edits with the byte of the text at which each begins, but for line ends, which are on every line.
+
+    An edit says where it was in the source; in the text it stands that far behind, plus what edits before it added.
+    """
     moved = 0
     for edit in edits:
         start = edit["start"] + moved
-        length = edit["replacement_length"]
-        moved += length - (edit["end"] - edit["start"])
+        moved += edit["replacement_length"] - (edit["end"] - edit["start"])
         if edit["rule"] != _ON_EVERY_LINE:
-            first, last = np.searchsorted(ends, (start, start + max(length - 1, 0))).tolist()
-            marked.update(range(first, last + 1))
-    return frozenset(marked)
+            yield edit, start

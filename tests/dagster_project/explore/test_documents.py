@@ -191,6 +191,7 @@ def test_a_dataset_of_others_is_not_there(lake: Planted) -> None:
         f"/documents/{other}",
         f"/documents/{other[:8]}",
         f"/documents/{other}/text",
+        f"/documents/{other}/reads",
         f"/find?q={other}",
         "/find?q=their.txt",
     ):

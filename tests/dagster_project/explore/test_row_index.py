@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -339,3 +340,17 @@ def test_previews_and_places_are_of_their_rows(index: RowIndex) -> None:
     places = index._ask(f"SELECT n, file, row FROM texts WHERE n IN ({marks})", [r["n"] for r in rows], index._texts)
     found = index.texts_of([(one["n"], one["file"], one["row"]) for one in places])
     assert found == {row["n"]: texts[row["doc_id"]] for row in rows}
+
+
+def test_files_that_are_written_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+    """What a killed process left goes, what a living one writes stays; neither file is there before it is whole."""
+    left = tmp_path / "notes.a.rows.999999999.1.tmp"
+    left.touch()
+    first, second = tmp_path / "notes.a.rows", tmp_path / "main.b.removed.sqlite"
+    with index_files.written(first) as (made, _):
+        made.execute("CREATE TABLE one (n)")
+        with index_files.written(second) as (other, _):
+            other.execute("CREATE TABLE two (n)")
+            assert not first.exists() and not second.exists() and not left.exists()
+        assert second.exists()
+    assert first.exists() and {one.name for one in tmp_path.iterdir()} == {first.name, second.name}

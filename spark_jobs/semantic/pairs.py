@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -26,9 +27,10 @@ from spark_jobs.arrays import Int16Array, Int64Array
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.graph.threshold_pairs import exact
+from spark_jobs.dedup.near.pairs import PAIRS
 from spark_jobs.dedup.pictures import draw_pair_similarities
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.lake.declare.tables import Column, ddl_names
 from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.semantic.compared import families, vectors_of, with_families
 from spark_jobs.semantic.cosine import Queries
@@ -56,27 +58,15 @@ class SemanticPairsConfig(ConfigModel):
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
 
 
-SEMANTIC_PAIRS = Table(
+SEMANTIC_PAIRS = replace(
+    PAIRS,
     name="semantic_pairs",
     comment="One row per two documents whose vectors were compared and have at least the cosine of the threshold.",
     columns=(
-        Column("dataset!", "string", "dataset of the document"),
-        Column("doc_id!", "string", "the document that comes later in the order (increment, place, doc_id)"),
-        Column("place!", "long", "its place, as in members"),
-        Column("better_dataset!", "string", "dataset of the other document"),
-        Column("better_doc_id!", "string", "the document that comes first"),
-        Column("better_place!", "long", "its place"),
-        Column("better_increment!", "int", "increment that brought it"),
+        *PAIRS.columns[1:-3],  # the two documents
         Column("shared_weight!", "long", "product of the two vectors: the numerator of the cosine"),
         Column("united_weight!", "long", "product of their lengths, rounded down: the denominator"),
         Column("similarity!", "double", "the cosine, rounded to a double"),
-    ),
-    key=("doc_id", "better_doc_id"),
-    partition=("increment",),
-    checks=(
-        Check("two_documents", "doc_id <> better_doc_id", "no document is a pair with itself"),
-        Check("fraction", "shared_weight between 1 and united_weight", "a cosine that is stored is above 0, at most 1"),
-        Check("better_is_no_later", "better_increment <= increment", "the better one came in this increment or before"),
     ),
 )
 

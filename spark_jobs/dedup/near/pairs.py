@@ -65,7 +65,7 @@ PAIRS = Table(
     partition=("increment",),
     checks=(
         Check("two_documents", "doc_id <> better_doc_id", "no document is a pair with itself"),
-        Check("fraction", "shared_weight between 1 and united_weight", "J is a fraction above 0 and at most 1"),
+        Check("fraction", "shared_weight between 1 and united_weight", "it is a fraction above 0 and at most 1"),
         Check("better_is_no_later", "better_increment <= increment", "the better one came in this increment or before"),
     ),
 )

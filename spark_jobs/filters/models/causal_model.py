@@ -216,28 +216,55 @@ def read_causal_model(data: bytes, name: str, device: str | None = None) -> Caus
         return _read_folder(folder, name, sha256, place)
 
 
-def _read_folder(folder: str, name: str, sha256: str, device: str) -> CausalModel:
-    """The model of an unpacked folder."""
+def read_network(auto: str, folder: str, name: str, what: str, unused: str = "") -> Any:
+    """A network in the layout of Hugging Face, read offline; no code in its folder is run.
+
+    Args:
+        auto: the class of transformers that reads it, such as `AutoModel`.
+        folder: where its files are.
+        name: how errors call it.
+        what: it is, for errors.
+        unused: how the names of weights begin that may be missing; empty for none.
+
+    Raises:
+        InputError: transformers cannot read it, or weights are missing.
+        SetupError: transformers is not installed.
+    """
     try:
-        from transformers import AutoModelForCausalLM
+        import transformers
         from transformers.utils import logging
     except ImportError as error:
         raise SetupError(f"{name}: needs transformers; pip install 'headrace[torch,transformers]'") from error
-    from tokenizers import Tokenizer
-
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     settings = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "dtype": torch.float32}
-    try:
-        network, loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
-        tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-    except Exception as error:  # both libraries raise what they like
-        reason = " ".join(str(error).split())[:200].replace(folder, "the folder")
-        raise InputError(f"{name}: no causal model that transformers can read ({reason}); save it again") from error
-    if lost := sorted({str(key) for kind in ("missing_keys", "mismatched_keys") for key in loaded[kind]}):
+    with _readable(folder, name, what):
+        network, loaded = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True, **settings)
+    lost = sorted({str(key) for kind in ("missing_keys", "mismatched_keys") for key in loaded[kind]})
+    if lost := [one for one in lost if not unused or not one.startswith(unused)]:
         raise InputError(
             f"{name}: {len(lost)} weights are missing or of another shape, such as {lost[0]}; copy it again"
         )
+    return network
+
+
+@contextlib.contextmanager
+def _readable(folder: str, name: str, what: str) -> Iterator[None]:
+    """Say in one line that a file of a folder cannot be read."""
+    try:
+        yield
+    except Exception as error:  # transformers and tokenizers raise what they like
+        reason = " ".join(str(error).split())[:200].replace(folder, "the folder")
+        raise InputError(f"{name}: no {what} that transformers can read ({reason}); save it again") from error
+
+
+def _read_folder(folder: str, name: str, sha256: str, device: str) -> CausalModel:
+    """The model of an unpacked folder."""
+    from tokenizers import Tokenizer
+
+    network = read_network("AutoModelForCausalLM", folder, name, "causal model")
+    with _readable(folder, name, "causal model"):
+        tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
     vocabulary = network.get_input_embeddings().num_embeddings
     if tokenizer.get_vocab_size() > vocabulary:
         raise InputError(

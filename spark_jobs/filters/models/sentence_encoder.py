@@ -20,8 +20,8 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from spark_jobs.arrays import Int16Array
-from spark_jobs.exceptions import InputError, SetupError
-from spark_jobs.filters.models.causal_model import one_thread
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.models.causal_model import one_thread, read_network
 from spark_jobs.filters.models.encoder import MOST_DIMENSIONS, POOLING, read_tokenizer, scaled
 
 _WINDOW_TOKENS: Final = 512
@@ -68,28 +68,11 @@ def read_transformer(files: dict[str, bytes], name: str) -> SentenceEncoder:
         InputError: transformers cannot read it, or it pools in another way.
         SetupError: transformers is not installed.
     """
-    try:
-        from transformers import AutoModel
-        from transformers.utils import logging
-    except ImportError as error:
-        raise SetupError(f"{name}: needs transformers; pip install 'headrace[torch,transformers]'") from error
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    settings = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "dtype": torch.float32}
     with tempfile.TemporaryDirectory() as folder:
         for found, data in files.items():
             if "/" not in found:
                 (Path(folder) / found).write_bytes(data)
-        try:
-            network, loaded = AutoModel.from_pretrained(folder, output_loading_info=True, **settings)
-        except Exception as error:  # the library raises what it likes
-            reason = " ".join(str(error).split())[:200].replace(folder, "the folder")
-            raise InputError(f"{name}: no model that transformers can read ({reason}); save it again") from error
-    lost = sorted({str(key) for kind in ("missing_keys", "mismatched_keys") for key in loaded[kind]})
-    if lost := [one for one in lost if not one.startswith("pooler.")]:  # which is not used
-        raise InputError(
-            f"{name}: {len(lost)} weights are missing or of another shape, such as {lost[0]}; copy it again"
-        )
+        network = read_network("AutoModel", folder, name, "model", unused="pooler.")
     dimensions = int(network.config.hidden_size)
     if dimensions > MOST_DIMENSIONS:
         raise InputError(f"{name}: has {dimensions} dimensions, at most {MOST_DIMENSIONS} are read; take a smaller one")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchNamespaceError,
@@ -117,10 +117,14 @@ def _write_ahead(database: Path) -> None:
 
 
 def _load(settings: LakeSettings) -> Catalog:
-    try:
-        return load_catalog(CATALOGUE, **settings.properties)
-    except SQLAlchemyError:  # another process made the catalogue's tables at the same moment: now they exist
-        return load_catalog(CATALOGUE, **settings.properties)
+    """Open it; each of the catalogue's tables may be made by another process at this moment, which costs one try."""
+    for _ in SqlCatalogBaseTable.metadata.tables:
+        try:
+            return load_catalog(CATALOGUE, **settings.properties)
+        except SQLAlchemyError as error:
+            if "already exists" not in str(error):  # as SQLite says it, and Postgres
+                raise
+    return load_catalog(CATALOGUE, **settings.properties)
 
 
 def _connect_again(dialect: Any, record: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -200,15 +200,16 @@ def test_of_many_threads_one_is_inside_at_a_time(catalogue: SqlCatalog, monkeypa
     assert leases(catalogue) == []
 
 
-def test_two_processes_may_make_the_lake_at_once(tmp_path: Path) -> None:
+def test_processes_may_make_the_lake_at_once(tmp_path: Path) -> None:
     """The catalogue's tables and that of leases come into being once; nobody fails for being second."""
     processes = [
         subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path), "0"], stdout=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
-    for process in processes:
-        output, _ = process.communicate(timeout=60)
-        assert (process.returncode, output) == (0, "held\n")
+    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    assert [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)] == [
+        (0, "held\n")
+    ] * len(processes)
 
 
 def branches() -> dict[str, bool]:

@@ -73,7 +73,11 @@ class Steps(IterableDataset[Batch]):
     wait_seconds: float
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give a worker's steps; what is left below n steps at the end of the blend goes to the first workers."""
+        """Give the steps of one of n workers: every n-th. The last of a blend, fewer than n, go to the first workers.
+
+        For example, with 3 workers and 8 steps, worker 0 gives steps 0, 3 and 6, worker 1 gives 1, 4 and 7, worker 2
+        gives 2 and 5.
+        """
         info = get_worker_info()
         assert info is not None
         step_rows, ranks, end = self.part.step_rows, self.part.world_size, self.blend.end

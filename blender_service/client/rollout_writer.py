@@ -136,8 +136,8 @@ class RolloutWriter:
         Raises:
             MalformedRolloutError: one contradicts itself or the table, and was not taken; the others were.
             SlowDownError: the trainer has not read on for `slow_down_seconds`; those rollouts were not taken.
-            ServerUnavailableError: the server did not answer for `retry_seconds`; append again, what was taken is
-                refused as `double`.
+            ServerUnavailableError: the server did not answer for `retry_seconds`. Append the same again: a rollout
+                that was committed meanwhile is refused as `double`.
             BlenderError: the caller may not append, or another error that a later try does not mend.
         """
         entries = [_Entry(_message(rollout)) for rollout in rollouts]

@@ -3,7 +3,7 @@
 levels: [exact]                     the same bytes or the same letters
 levels: [exact, near]               and documents whose weighted tokens are as similar as a threshold
 levels: [exact, near, repository]   and whole repositories made of the same files
-levels: [.., semantic]              and, of what is left of chosen datasets, documents whose vectors are nearly the same
+levels: [.., semantic]              and, in chosen datasets, survivors of those levels whose vectors are nearly the same
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from blender_service.exceptions import BlenderError
 from dagster_project.exceptions import CommandError, DagsterProjectError
 from dagster_project.explore.answers import as_json
 from dagster_project.explore.explorer import Explorer
-from dagster_project.explore.row_index import Wanted
+from dagster_project.explore.row_query import Wanted
 from dagster_project.explore.serving import open_explorer
 from dagster_project.explore.text_search import Words, search_texts
 from dagster_project.inspect.documents.document_lookup import read_text

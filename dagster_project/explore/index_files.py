@@ -1,4 +1,4 @@
-"""Write the two SQLite files of an index: rows with what is known of them, and where their texts are, with words.
+"""Write the two SQLite files of an index: documents with their verdicts and signals, and the places of their texts.
 
 Each is written beside its place and moved there when it is whole, so one that can be opened is whole; what a killed
 build left is removed by the next.
@@ -183,7 +183,7 @@ def _chunks(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _part(dataset: DatasetAt, scores: Sequence[str], condition: BooleanExpression) -> pa.Table:
-    """Some documents with what is known of them, by doc_id."""
+    """Some documents, each with its signals, verdict and failed rules; nulls where a document has none."""
     there = dataset.columns("documents")
     documents = dataset.read("documents", ("doc_id", *(name for name in NARROW if name in there)), condition)
     if documents is None:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import math
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,52 +22,20 @@ from pyiceberg.expressions import And, EqualTo, In
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
+from dagster_project.explore.row_query import FACETS, Columns, Wanted, match_all, stretches, where
 from dagster_project.inspect.bins import bin_edges, is_spread
 from dagster_project.inspect.documents.document_lookup import is_prefix
-from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
 
 BUDGET_SECONDS: Final = 5.0
 PAGE: Final = 50
-FACETS: Final = ("verdict", "rule", "kind", "language", "licence", "repository", "increment")
 _MOST_VALUES: Final = 20
 _MOST_DISTINCT: Final = 1001
 _FORMAT: Final = 3
 _KEPT_FILES: Final = 6  # of a dataset; those that were not opened for longest go
 _STEPS: Final = 20_000  # of SQLite's machine, after which the clock is looked at
-_COMMON: Final = 20_000  # rows that are sorted in no time
 _LAST: Final = (1 << 63) - 1
-_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}  # as SQLite's lower() has it
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which documents of a list, in which order.
-
-    Attributes:
-        equal: value of a column by its name: kind, language, licence, repository, increment, verdict (kept, rejected).
-        rule: documents that failed it; empty for all.
-        ranges: least and greatest value of a numeric column, either None.
-        path: what the path contains.
-        ids: these documents alone; None for all.
-        removed: file of what deduplication removed from a corpus (`removed_index`): these documents alone.
-        sort: numeric column, `path`, or `distance` (to the threshold of the rule; of removed ones their similarity);
-            empty for a fixed order by doc_id.
-        descending: the greatest first.
-        after: (sort value, doc_id) of the row before the page.
-        seed: a random sample instead of an order; empty for none.
-    """
-
-    equal: Mapping[str, str] = field(default_factory=dict)
-    rule: str = ""
-    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    path: str = ""
-    ids: tuple[str, ...] | None = None
-    removed: Path | None = None
-    sort: str = ""
-    descending: bool = False
-    after: tuple[Any, str] | None = None
-    seed: str = ""
+_COMMON: Final = 20_000  # rows that are sorted in no time
 
 
 class RowIndex:
@@ -90,6 +56,7 @@ class RowIndex:
         self._rows, self._texts = (file_of(folder, at.name, at.version, kind) for kind in ("rows", "texts"))
         self._with_text = with_text
         self.scores = scores_of(at)
+        self._columns = Columns(at.name, ("byte_count", *self.scores))
         self.total, self.texts_total = at.summed("documents"), at.summed("texts")
         self.failure = ""
         self._listed, self._searchable = threading.Event(), threading.Event()
@@ -107,7 +74,7 @@ class RowIndex:
     @property
     def numeric(self) -> list[str]:
         """Columns that can be sorted and ranged by."""
-        return ["byte_count", *self.scores]
+        return [*self._columns.numeric]
 
     @property
     def is_usable(self) -> bool:
@@ -155,8 +122,8 @@ class RowIndex:
         Raises:
             CommandError: a column or rule is not known, or the query took longer than its budget.
         """
-        wheres, values, joins = self._conditions(wanted)
-        key = self._key(wanted)
+        wheres, values, joins = self._columns.conditions(wanted)
+        key = self._columns.key(wanted)
         if wanted.sort and not wanted.rule:  # what many rows meet is looked at in the sorted order; few are sorted
             valued = zip(wheres, values, strict=False)  # the conditions of one value come first
             common = {one for one, value in valued if one.endswith(" = ?") and self._is_common(one, value)}
@@ -164,10 +131,10 @@ class RowIndex:
         shown = "r.*, f.rule, f.value, f.threshold, f.distance" if wanted.rule else "r.*"
         shown += ", g.level, g.witness, g.similarity" if wanted.removed else ""
         found: list[dict[str, Any]] = []
-        for more, given, order in self._stretches(wanted, key):
+        for more, given, order in stretches(wanted, key, self._place):
             if len(found) < count:
                 query = (
-                    f"SELECT {shown}, {key} AS sort_key FROM {joins}{_where([*wheres, *more])} ORDER BY {order} LIMIT ?"
+                    f"SELECT {shown}, {key} AS sort_key FROM {joins}{where([*wheres, *more])} ORDER BY {order} LIMIT ?"
                 )
                 found += self._ask(query, [*values, *given, count - len(found)], gone=wanted.removed)
         return found
@@ -221,16 +188,16 @@ class RowIndex:
         Raises:
             CommandError: the query took longer than its budget.
         """
-        wheres, values, joins = self._conditions(wanted)
+        wheres, values, joins = self._columns.conditions(wanted)
         of = ["words MATCH ?", "w.rowid >= ?", "x.t = w.rowid", "r.n = x.n", *wheres]
-        query = f"SELECT x.t, x.file, x.row, r.doc_id FROM words w CROSS JOIN texts x CROSS JOIN {joins}{_where(of)}"
-        given = [_match(terms), start, *values, count]
+        query = f"SELECT x.t, x.file, x.row, r.doc_id FROM words w CROSS JOIN texts x CROSS JOIN {joins}{where(of)}"
+        given = [match_all(terms), start, *values, count]
         return self._ask(f"{query} ORDER BY w.rowid LIMIT ?", given, self._texts, wanted.removed)
 
     def count_with_words(self, terms: Sequence[str]) -> int:
         """How many texts have all terms."""
         query = "SELECT count(*) AS n FROM words WHERE words MATCH ?"
-        return int(self._ask(query, [_match(terms)], self._texts)[0]["n"])
+        return int(self._ask(query, [match_all(terms)], self._texts)[0]["n"])
 
     def first_rows(self, wanted: Wanted, count: int = PAGE) -> list[dict[str, Any]]:
         """Rows of the table itself while the index is being built, in no order; none where the selection needs it."""
@@ -261,8 +228,8 @@ class RowIndex:
 
     def count(self, wanted: Wanted) -> int:
         """How many documents there are."""
-        wheres, values, joins = self._conditions(wanted)
-        query = f"SELECT count(*) AS n FROM {joins}{_where(wheres)}"
+        wheres, values, joins = self._columns.conditions(wanted)
+        query = f"SELECT count(*) AS n FROM {joins}{where(wheres)}"
         return int(self._ask(query, values, gone=wanted.removed)[0]["n"])
 
     def facet(self, name: str, wanted: Wanted) -> tuple[list[tuple[str, int]], int]:
@@ -271,7 +238,7 @@ class RowIndex:
         Raises:
             CommandError: there is no such column, or the query took longer than its budget.
         """
-        wheres, values, joins = self._conditions(wanted)
+        wheres, values, joins = self._columns.conditions(wanted)
         if name == "rule":
             of = f"{joins} JOIN failed f ON f.n = r.n" if wheres else "failed f"
             joins = joins if wanted.rule else of
@@ -279,9 +246,9 @@ class RowIndex:
         elif name == "verdict":
             column = "r.kept"  # as its index has it
         else:
-            column = f"r.{self._known(name, FACETS)}"
+            column = f"r.{self._columns.known(name, FACETS)}"
         counted = self._ask(
-            f"SELECT {column} AS value, count(*) AS n FROM {joins}{_where(wheres)} GROUP BY 1 ORDER BY 2 DESC "
+            f"SELECT {column} AS value, count(*) AS n FROM {joins}{where(wheres)} GROUP BY 1 ORDER BY 2 DESC "
             f"LIMIT {_MOST_DISTINCT}",
             values,
             gone=wanted.removed,
@@ -299,17 +266,17 @@ class RowIndex:
             (bins + 1) edges between the .5% and 99.5% quantile, the first and last bin with what lies outside; (bins)
             documents; (bins) of these that were rejected.
         """
-        column = f"r.{quoted(self._known(name, self.numeric))}"
+        column = f"r.{quoted(self._columns.known(name, self.numeric))}"
         bounds = self._bounds(name)
         edges = bin_edges(*bounds, bins).tolist()
         low, high = edges[0], edges[-1]
         if is_spread(*bounds):
             low, high, column = math.log1p(low), math.log1p(high), f"ln(1 + max({column}, 0))"
-        wheres, values, joins = self._conditions(wanted)
+        wheres, values, joins = self._columns.conditions(wanted)
         place = f"max(0, min({bins - 1}, CAST(({column} - ?) * ? AS INT)))"
         counted = self._ask(
             f"SELECT {place} AS bin, count(*) AS n, sum(r.kept = 0) AS rejected FROM {joins}"
-            f"{_where([*wheres, f'r.{quoted(name)} IS NOT NULL'])} GROUP BY 1",
+            f"{where([*wheres, f'r.{quoted(name)} IS NOT NULL'])} GROUP BY 1",
             [low, bins / (high - low), *values],
             gone=wanted.removed,
         )
@@ -320,7 +287,7 @@ class RowIndex:
 
     def quantile(self, name: str, share: float) -> float | None:
         """The value below which so much of a numeric column lies."""
-        column = quoted(self._known(name, self.numeric))
+        column = quoted(self._columns.known(name, self.numeric))
         known = self._ask("SELECT there FROM bounds WHERE name = ?", [name])
         last = known[0]["there"] - 1 if known else 0
         at = min(max(int(share * (last + 1)), 0), last)
@@ -333,70 +300,6 @@ class RowIndex:
         found = self._ask("SELECT low, high FROM bounds WHERE name = ?", [name])
         return (found[0]["low"], found[0]["high"]) if found else (0.0, 1.0)
 
-    def _conditions(self, wanted: Wanted) -> tuple[list[str], list[Any], str]:
-        """Conditions, their values, and the tables that they are of."""
-        wheres: list[str] = []
-        values: list[Any] = []
-        joins = "rows r"
-        if wanted.rule:
-            joins = "failed f JOIN rows r ON r.n = f.n"
-            wheres.append("f.rule = ?")
-            values.append(wanted.rule)
-        if wanted.removed:
-            joins += " JOIN gone.removed g ON g.doc_id = r.doc_id"
-        for name, value in wanted.equal.items():
-            self._known(name, FACETS)
-            if name == "verdict":
-                wheres.append("r.kept = ?")
-                values.append({"kept": 1, "rejected": 0}.get(value, -1))
-            else:
-                wheres.append(f"r.{name} = ?")
-                values.append(value)
-        for name, (low, high) in wanted.ranges.items():
-            column = f"r.{quoted(self._known(name, self.numeric))}"
-            wheres += [f"{column} {sign} ?" for sign, bound in ((">=", low), ("<=", high)) if bound is not None]
-            values += [bound for bound in (low, high) if bound is not None]
-        if wanted.path:
-            wheres.append("instr(lower(r.path), ?) > 0")
-            values.append(wanted.path.translate(_LOWER))
-        if wanted.ids is not None:
-            wheres.append(f"r.doc_id IN ({', '.join('?' * len(wanted.ids))})")
-            values += [bytes.fromhex(one) for one in wanted.ids]
-        return wheres, values, joins
-
-    def _key(self, wanted: Wanted) -> str:
-        """What rows are ordered by; rows of one value are in the order of `n`."""
-        if wanted.seed or not wanted.sort:
-            return "r.n"
-        if wanted.sort == "distance":
-            if not wanted.rule:
-                if wanted.removed:
-                    return "g.similarity"
-                raise CommandError("sort=distance needs a rule, to whose threshold it is the distance; choose one")
-            return "f.distance"
-        return f"r.{quoted(self._known(wanted.sort, ('path', *self.numeric)))}"
-
-    def _stretches(self, wanted: Wanted, key: str) -> list[tuple[list[str], list[Any], str]]:
-        """The parts of an order one behind the other: conditions, their values, the order in the part."""
-        row = "f.n" if wanted.rule else "r.n"
-        if wanted.seed:  # a doc_id is a hash, so documents from any point on are a random sample
-            point = hashlib.sha256(wanted.seed.encode(errors="replace")).digest()[:16]
-            first = self._place(point, False)
-            return [([f"{row} > ?"], [first], row), ([f"{row} <= ?"], [first], row)]
-        way, sign = (" DESC", "<") if wanted.descending else ("", ">")
-        value, doc_id = wanted.after or (None, "")
-        place = self._place(bytes.fromhex(doc_id), wanted.descending) if wanted.after is not None else None
-        behind: tuple[list[str], list[Any]] = ([f"{row} {sign} ?"], [place]) if place is not None else ([], [])
-        if key == "r.n":
-            return [(*behind, f"{row}{way}")]
-        empty = [f"{key} IS NULL"]
-        if place is not None and value is None:
-            return [([*empty, *behind[0]], behind[1], f"{row}{way}")]
-        within = (
-            ([f"({key}, {row}) {sign} (?, ?)"], [value, place]) if place is not None else ([f"{key} IS NOT NULL"], [])
-        )
-        return [(*within, f"{key}{way}, {row}{way}"), (empty, [], f"{row}{way}")]
-
     def _place(self, doc_id: bytes, descending: bool) -> int:
         """The row of a doc_id, or of the next one before it; where one goes down, of the next one behind it."""
         sign, way, end = (">=", "", _LAST) if descending else ("<=", " DESC", 0)
@@ -406,11 +309,6 @@ class RowIndex:
     def _is_common(self, condition: str, value: Any) -> bool:
         query = f"SELECT count(*) AS n FROM (SELECT 1 FROM rows r WHERE {condition} LIMIT {_COMMON})"
         return bool(self._ask(query, [value])[0]["n"] == _COMMON)
-
-    def _known(self, name: str, names: Sequence[str]) -> str:
-        if name not in names:
-            raise CommandError(f"{self.dataset} has no column {name}{did_you_mean(name, names)}")
-        return name
 
     def _ask(
         self, query: str, values: Sequence[Any], file: Path | None = None, gone: Path | None = None
@@ -475,12 +373,3 @@ class RowIndex:
 def file_of(folder: Path, dataset: str, version: Version, kind: str) -> Path:
     """The file of an index, of `rows` or of `texts`."""
     return folder / f"{dataset}.{version}.{kind}.{_FORMAT}"
-
-
-def _match(terms: Sequence[str]) -> str:
-    """All of some terms, for FTS5: each is one string to it, whatever it is made of."""
-    return " ".join(quoted(term) for term in terms)
-
-
-def _where(conditions: Sequence[str]) -> str:
-    return f" WHERE {' AND '.join(conditions)}" if conditions else ""

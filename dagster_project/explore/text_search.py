@@ -20,7 +20,8 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.index_files import TOKENIZER, apart, is_close
-from dagster_project.explore.row_index import PAGE, RowIndex, Wanted
+from dagster_project.explore.row_index import PAGE, RowIndex
+from dagster_project.explore.row_query import Wanted
 from dagster_project.explore.texts import Mark, inline
 from dagster_project.inspect.documents.search import Scan, around, pattern_of
 

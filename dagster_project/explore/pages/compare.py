@@ -124,7 +124,7 @@ def _changed(explorer: Explorer, principal: str, doc_id: str) -> dict[str, Any] 
 
 
 def _rows(doc_ids: Iterable[str], about: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Documents with what is known of them; those that are gone have an id alone."""
+    """Documents with path, first words and verdict; of a document that is gone, the id alone."""
     gone = {"path": None, "preview": None, "kept": None}
     return [{"doc_id": one, **about.get(one, gone)} for one in doc_ids]
 

@@ -15,7 +15,8 @@ from starlette.responses import RedirectResponse, Response
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.charts import histogram
-from dagster_project.explore.row_index import FACETS, PAGE, RowIndex, Wanted
+from dagster_project.explore.row_index import PAGE, RowIndex
+from dagster_project.explore.row_query import FACETS, Wanted
 from dagster_project.explore.text_search import Found, Words, search_texts
 from dagster_project.explore.texts import inline
 

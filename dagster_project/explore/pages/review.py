@@ -14,7 +14,8 @@ from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, on_form, principal_of
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.pages.documents import wanted_of
-from dagster_project.explore.row_index import PAGE, RowIndex, Wanted
+from dagster_project.explore.row_index import PAGE, RowIndex
+from dagster_project.explore.row_query import Wanted
 from dagster_project.explore.texts import WINDOW, lines
 from dagster_project.inspect.corpora.reviews import DECISIONS, UNDONE, Said, precision, together
 from dagster_project.inspect.documents.document_lookup import read_text

@@ -173,7 +173,7 @@ def test_hidden_texts_are_nowhere(lake: Planted) -> None:
 
 
 def _all():
-    from dagster_project.explore.row_index import Wanted
+    from dagster_project.explore.row_query import Wanted
 
     return Wanted()
 

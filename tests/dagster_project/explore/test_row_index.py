@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from dagster_project.exceptions import CommandError
 from dagster_project.explore import index_files
 from dagster_project.explore.dataset_at import DatasetAt, Version
-from dagster_project.explore.row_index import RowIndex, Wanted
+from dagster_project.explore.row_index import RowIndex
+from dagster_project.explore.row_query import Wanted
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.explore.planted import ODD, Planted, drawn, plant
 

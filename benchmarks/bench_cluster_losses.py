@@ -22,8 +22,8 @@ from cpu_time import megabytes
 from spark_jobs.clusters.cluster_losses import ClusterLossesConfig
 from spark_jobs.clusters.proxy_model import ProxyModelConfig, trained
 from spark_jobs.clusters.proxy_training import learnt
-from spark_jobs.filters.models.causal_model import one_thread, read_causal_model
-from spark_jobs.filters.models.model_file import pack_folder
+from spark_jobs.models.causal_model import one_thread, read_causal_model
+from spark_jobs.models.model_file import pack_folder
 
 WORDS = (
     "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et dolore magna"

@@ -30,7 +30,7 @@ from spark_jobs.filters.languages.languages import (
     score,
     score_programming,
 )
-from spark_jobs.filters.models.classifier_training import train
+from spark_jobs.models.classifier_training import train
 from spark_jobs.sources.languages import language_of
 
 

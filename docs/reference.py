@@ -163,7 +163,7 @@ def _tables() -> str:
     ]
     shown = {table.name: table for step in _all_steps() for table in step.tables}
     lake = pkgutil.walk_packages(importlib.import_module("spark_jobs.lake").__path__, "spark_jobs.lake.")
-    for module in (*(one.name for one in lake), "spark_jobs.filters.registry"):
+    for module in (*(one.name for one in lake), "spark_jobs.filters.policy_registry"):
         found = vars(importlib.import_module(module)).values()
         shown |= {table.name: table for table in found if isinstance(table, Table) and table.name not in shown}
     for table in shown.values():

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from spark_jobs.filters.contamination.eval_set import read_eval_set
     from spark_jobs.filters.contamination.findings import score as find_evals
     from spark_jobs.filters.contamination.index import index_of as index_evals
-    from spark_jobs.filters.models.classifier import read_classifier
-    from spark_jobs.filters.models.classifier_training import TrainingConfig as ClassifierConfig
-    from spark_jobs.filters.models.classifier_training import train as train_classifier
-    from spark_jobs.filters.models.fasttext_model import read_fasttext
-    from spark_jobs.filters.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
-    from spark_jobs.filters.models.ngram_training import train as train_ngram_model
     from spark_jobs.filters.scorer import check_scorer, scorer
     from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
     from spark_jobs.lake.declare.tables import Check, Column, Notice, Proof, Table
+    from spark_jobs.models.classifier import read_classifier
+    from spark_jobs.models.classifier_training import TrainingConfig as ClassifierConfig
+    from spark_jobs.models.classifier_training import train as train_classifier
+    from spark_jobs.models.fasttext_model import read_fasttext
+    from spark_jobs.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
+    from spark_jobs.models.ngram_training import train as train_ngram_model
     from spark_jobs.sources.api import Page
     from spark_jobs.sources.config.file_source import FileSource as Source
     from spark_jobs.sources.config.reader import Document, reader
@@ -51,11 +51,11 @@ _NAMES = {
     "spark_jobs.filters.contamination.eval_set": "read_eval_set",
     "spark_jobs.filters.contamination.findings": "find_evals",
     "spark_jobs.filters.contamination.index": "index_evals",
-    "spark_jobs.filters.models.classifier": "read_classifier",
-    "spark_jobs.filters.models.classifier_training": "ClassifierConfig train_classifier",
-    "spark_jobs.filters.models.fasttext_model": "read_fasttext",
-    "spark_jobs.filters.models.ngram_model": "NgramConfig read_arpa read_ngram_model",
-    "spark_jobs.filters.models.ngram_training": "train_ngram_model",
+    "spark_jobs.models.classifier": "read_classifier",
+    "spark_jobs.models.classifier_training": "ClassifierConfig train_classifier",
+    "spark_jobs.models.fasttext_model": "read_fasttext",
+    "spark_jobs.models.ngram_model": "NgramConfig read_arpa read_ngram_model",
+    "spark_jobs.models.ngram_training": "train_ngram_model",
     "spark_jobs.filters.scorer": "check_scorer scorer",
     "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
     "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",

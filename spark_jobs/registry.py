@@ -19,9 +19,9 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
     "languages": "spark_jobs.filters.languages.languages",
     "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.decontaminated",
-    "model_scores": "spark_jobs.filters.models.model_scores",
+    "model_scores": "spark_jobs.filters.model_scores",
     "profanity": "spark_jobs.filters.profanity.profanity",
-    "vectors": "spark_jobs.filters.models.vectors",
+    "vectors": "spark_jobs.filters.vectors",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
@@ -39,8 +39,8 @@ _STEPS: Mapping[str, str] = {
     "sampled": "spark_jobs.filters.labels.sampled",
     "judged": "spark_jobs.filters.labels.judged",
     "agreement": "spark_jobs.filters.labels.agreement",
-    "classifier": "spark_jobs.filters.models.classifier_step",
-    "ngrams": "spark_jobs.filters.models.ngram_step",
+    "classifier": "spark_jobs.models.classifier_step",
+    "ngrams": "spark_jobs.models.ngram_step",
     "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.run.increments",

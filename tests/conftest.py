@@ -17,8 +17,7 @@ from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.class_archive import java_options
-from spark_jobs.lake.session.jars import CORE
+from spark_jobs.lake.session.jars import CORE, archive_options
 from spark_jobs.lake.session.settings import settings_at
 from tests.tiers import is_nightly, use_default_tier
 
@@ -69,7 +68,7 @@ _FASTER = {
 def spark_settings() -> dict[str, str]:
     """Spark settings of the tier; the JVM maps the archive of classes that the set-up made, as in production."""
     settings = _FAST if is_nightly() else _FASTER
-    options = f"{settings[_JAVA_OPTIONS]} {java_options(CORE)}"
+    options = f"{settings[_JAVA_OPTIONS]} {archive_options(CORE)}"
     return {**settings, _JAVA_OPTIONS: options.rstrip()}
 
 

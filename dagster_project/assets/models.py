@@ -18,11 +18,11 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
-from spark_jobs.filters.models.classifier_step import classifier
-from spark_jobs.filters.models.ngram_step import ngrams
-from spark_jobs.filters.models.registered import is_unrecorded, record_trained
 from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.models.classifier_step import classifier
+from spark_jobs.models.ngram_step import ngrams
+from spark_jobs.models.registered import is_unrecorded, record_trained
 
 _FORM = (
     "write {reference: [DATASET, ..], raw: [DATASET, ..]}, {table: NAMESPACE.TABLE, label_column: ..} or "

@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.run import execute, require_done
+from dagster_project.cli.execution import execute, require_done
 from dagster_project.cli.step_lines import StepLine, print_left, print_line
 from dagster_project.exceptions import CommandError, RunFailedError
 from spark_jobs.lake.session.settings import load_settings

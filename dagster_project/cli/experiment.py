@@ -95,7 +95,7 @@ def fit(name: str) -> None:
 
 def _execute(name: str) -> None:
     """Run the assets of an experiment."""
-    from dagster_project.cli.run import execute, require_done
+    from dagster_project.cli.execution import execute, require_done
     from dagster_project.cli.step_lines import print_left, print_line
 
     _declared(name)

@@ -7,6 +7,7 @@ its last checkpoint, and weights that are there are not trained again.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -29,7 +30,7 @@ from spark_jobs.experiments.training import network_of, next_offset, train
 from spark_jobs.experiments.training_run import TrainingRun, shape_of
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
-from spark_jobs.progress import tell
+from spark_jobs.progress import PROGRESS, tell
 
 _STEP_TOKENS: Final = {"proxy_1m": 4096, "proxy_15m": 32_768, "proxy_125m": 131_072}
 _CURVE_POINTS: Final = 500
@@ -169,7 +170,6 @@ def _encoder(catalogue: Catalog, table: str, window: WindowFacts) -> Callable[[s
 
 
 if __name__ == "__main__":
-    from dagster_project.cli.output import progress_shown
-
-    with progress_shown(True):
-        sys.exit(main(sys.argv[1]))
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger(PROGRESS).setLevel(logging.INFO)
+    sys.exit(main(sys.argv[1]))

@@ -24,17 +24,17 @@ from spark_jobs.clusters.pictures import draw_losses
 from spark_jobs.clusters.proxy_model import TrainingConfig, require_torch
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.models.model_file import DIGEST_BYTES
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped, persist
 from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.models.model_file import DIGEST_BYTES
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from spark_jobs.filters.models.causal_model import CausalModel
-    from spark_jobs.filters.models.registered import ModelFile
     from spark_jobs.lake.files.objects import ObjectFolder
+    from spark_jobs.models.causal_model import CausalModel
+    from spark_jobs.models.registered import ModelFile
 
 _CODE: Final = "1"  # of the results that are kept; changed with the version of the step
 _KEYS: Final = ["dataset", "shard", "doc_id"]
@@ -152,9 +152,9 @@ def _registered(model: str) -> ModelFile:
     Raises:
         InputError: the registry has no such causal model.
     """
-    from spark_jobs.filters.models.registered import find_models
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
+    from spark_jobs.models.registered import find_models
 
     [(facts, file)] = find_models(open_catalogue(load_settings()), [model])
     if facts.format != "causal":
@@ -179,7 +179,7 @@ def _losses(
     texts: list[str], model: bytes | ModelFile, config: ClusterLossesConfig, objects: ObjectFolder
 ) -> dict[str, Any]:
     """The numbers of a cluster: those that an earlier run kept, or new ones, which are kept."""
-    from spark_jobs.filters.models.causal_model import cut
+    from spark_jobs.models.causal_model import cut
 
     sha256 = model[-DIGEST_BYTES:].hex() if isinstance(model, bytes) else model.sha256
     read = [hashlib.sha256(cut(text, config.document_bytes).encode()).hexdigest() for text in texts]
@@ -202,7 +202,7 @@ def _losses(
 @functools.lru_cache(maxsize=1)
 def _loaded(model: bytes | ModelFile) -> CausalModel:
     """The model, read once per process."""
-    from spark_jobs.filters.models.registered import load_model, read_model
+    from spark_jobs.models.registered import load_model, read_model
 
     found = read_model(model, "the proxy model") if isinstance(model, bytes) else load_model(model)
     return cast("CausalModel", found)

@@ -21,8 +21,8 @@ from pydantic import Field
 
 from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array
-from spark_jobs.filters.models.classifier import FeaturesConfig, kernel_arguments
 from spark_jobs.lake.declare.step import ConfigModel
+from spark_jobs.models.classifier import FeaturesConfig, kernel_arguments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +74,7 @@ def embed(content: pa.Array, weights: UInt8Array, config: EmbeddingConfig) -> In
         (D, V) of length SCALE; 0 where no feature of a text has a weight.
     """
     from spark_jobs.clusters.embedding_kernel import project
-    from spark_jobs.filters.models.classifier_kernel import count_texts
+    from spark_jobs.models.classifier_kernel import count_texts
 
     vectors = np.empty((len(content), config.dimensions), np.int16)
     counted = count_texts(*kernel_arguments(content, config.features))
@@ -84,7 +84,7 @@ def embed(content: pa.Array, weights: UInt8Array, config: EmbeddingConfig) -> In
 
 def document_counts(content: pa.Array, config: EmbeddingConfig) -> Int64Array:
     """(2^BITS,) how many of the texts have each bucket."""
-    from spark_jobs.filters.models.classifier_kernel import count_texts
+    from spark_jobs.models.classifier_kernel import count_texts
 
     _, buckets, _ = count_texts(*kernel_arguments(content, config.features))
     return np.bincount(buckets, minlength=1 << BITS)

@@ -45,8 +45,8 @@ def label_words(texts: Sequence[str], weights: UInt8Array, config: EmbeddingConf
 
 def _weights(words: Sequence[str], weights: UInt8Array, config: EmbeddingConfig) -> list[int]:
     """The weight of each word's bucket; 0 for what the kernel does not take as one word."""
-    from spark_jobs.filters.models.classifier import kernel_arguments
-    from spark_jobs.filters.models.classifier_kernel import count_texts
+    from spark_jobs.models.classifier import kernel_arguments
+    from spark_jobs.models.classifier_kernel import count_texts
 
     features = config.model_copy(update={"character_ngrams": 0}).features
     starts, buckets, _ = count_texts(*kernel_arguments(pa.array(words, pa.large_string()), features))

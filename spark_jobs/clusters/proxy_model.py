@@ -16,10 +16,10 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped
+from spark_jobs.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 
@@ -68,7 +68,7 @@ PROXY_MODEL = Table(
         Column(
             "loss", "double", "nats a byte on documents of the sample that were held out; null where there are none"
         ),
-        Column("file!", "binary", "the file, which `spark_jobs.filters.models.causal_model` reads"),
+        Column("file!", "binary", "the file, which `spark_jobs.models.causal_model` reads"),
     ),
     key=("sha256",),
     partition=("increment",),
@@ -117,7 +117,7 @@ def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Itera
 def trained(documents: list[str], config: ProxyModelConfig) -> dict[str, pa.Array]:
     """The columns of `proxy_model`: a model trained on documents, in an order that says nothing of them."""
     from spark_jobs.clusters.proxy_training import pieces, total_loss, train
-    from spark_jobs.filters.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes, seeded
+    from spark_jobs.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes, seeded
 
     network = seeded(ByteNetwork(config.width, config.layers, config.heads, config.piece_tokens), config.seed)
     model = CausalModel(network, encode_bytes, config.piece_tokens, "")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from spark_jobs.filters.models.causal_model import CausalModel, cut, one_thread, padded
+from spark_jobs.models.causal_model import CausalModel, cut, one_thread, padded
 
 if TYPE_CHECKING:
     from spark_jobs.clusters.proxy_model import TrainingConfig

@@ -7,11 +7,11 @@ from functools import partial
 from pydantic import Field, field_validator
 
 from spark_jobs.code.order.policy import Policy
-from spark_jobs.filters.languages.codes import require_codes
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.spark_sql import DataFrame, F
+from spark_jobs.text.language_codes import require_codes
 
 _OF_SURVIVORS = frozenset({"shard", "language"})
 _OF_EDGES = frozenset({"needed_doc_id", "needed_path", "kind"})

@@ -31,11 +31,11 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean, nearest
-from spark_jobs.filters.languages.codes import require_codes
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.config.file_reading import KINDS, Kind
 from spark_jobs.sources.documents import DOCUMENTS
+from spark_jobs.text.language_codes import require_codes
 from spark_jobs.text.signals import SIGNALS
 
 SHIPPED: Final = Path(__file__).with_name("policies")

@@ -1,6 +1,6 @@
 """Cosines of vectors of integers, exactly, and the better neighbours of documents among others that come in order.
 
-Vectors are of a length of about 2030 (`filters.models.encoder`), so their product is below 2^23 and a matrix product in
+Vectors are of a length of about 2030 (`models.encoder`), so their product is below 2^23 and a matrix product in
 float32 gives it exactly, in any order of sums. A cosine is a fraction of integers, as the similarity of bags is:
 
     product of two vectors / square root, rounded down, of the product of their squared lengths

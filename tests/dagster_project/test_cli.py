@@ -18,8 +18,8 @@ import dagster as dg
 import pytest
 
 from dagster_project.cli import run_command
+from dagster_project.cli.execution import _execute_once, require_done
 from dagster_project.cli.output import original_streams, print_styled, progress_shown
-from dagster_project.cli.run import _execute_once, require_done
 from dagster_project.cli.step_lines import StepLine
 from dagster_project.cli.ui import run_until_stopped
 from dagster_project.exceptions import CheckFailedError, RunFailedError

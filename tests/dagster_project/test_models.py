@@ -18,19 +18,19 @@ from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.inspect.corpora.fitted_weights import fit_weights
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.models.classifier import Classifier, read_classifier
-from spark_jobs.filters.models.classifier_training import TrainingConfig, train
-from spark_jobs.filters.models.fasttext_model import read_fasttext
-from spark_jobs.filters.models.model_scores import ModelScoresConfig, located, with_columns
-from spark_jobs.filters.models.ngram_model import NgramModel
-from spark_jobs.filters.models.registered import find_models, is_unrecorded, load_model
-from spark_jobs.filters.registry import entries
+from spark_jobs.filters.model_scores import ModelScoresConfig, located, with_columns
 from spark_jobs.filters.scorer import check_scorer
+from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.models.classifier import Classifier, read_classifier
+from spark_jobs.models.classifier_training import TrainingConfig, train
+from spark_jobs.models.fasttext_model import read_fasttext
+from spark_jobs.models.ngram_model import NgramModel
+from spark_jobs.models.registered import find_models, is_unrecorded, load_model
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.project import Project, failures, key, lake_settings
-from tests.spark_jobs.filters.models.fasttext_files import fasttext_bytes
+from tests.spark_jobs.models.fasttext_files import fasttext_bytes
 
 pytest.importorskip("sklearn", reason="scikit-learn is in the extra filters")
 WORDS = {"wiki": "river stone bridge harbour granite century", "crawl": "buy cheap now click offer free"}

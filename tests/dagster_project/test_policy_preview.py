@@ -22,10 +22,10 @@ from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.corpora import policy_preview, reviews
 from dagster_project.inspect.corpora.policy_preview import compare, preview, read_documents
 from spark_jobs.filters.policy import resolve
-from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.tables import Column
 from spark_jobs.lake.files.lookups import parts
+from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.project import Project, lake_settings

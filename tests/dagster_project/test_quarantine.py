@@ -19,14 +19,13 @@ from blender_service.tables.packed_table import load_table as load_packed
 from dagster_project.assets import quarantine
 from dagster_project.assets.quarantine import apply_rules, passing
 from dagster_project.cli import run_command
+from dagster_project.cli.execution import _fetch
 from dagster_project.cli.project import load_definitions, select
-from dagster_project.cli.run import _fetch
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from dagster_project.restrictions import note_read, record_visibility, refuse_forbidden_reads
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.exceptions import InputError, LeaseError
-from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scans.release_rules import ReleaseRules
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
@@ -44,6 +43,7 @@ from spark_jobs.lake.run.decisions import (
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.plan import tasks
 from spark_jobs.lake.run.reads import reads_of, refuse_quarantined_path
+from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.config.source_config import DocumentsConfig

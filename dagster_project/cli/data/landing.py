@@ -58,7 +58,7 @@ def follow_dataset(name: str, once: bool) -> None:
     Each sealed increment runs the dataset's steps, as `headrace run NAME` does. What was kept and not sealed is sealed
     by the next run or the next follow.
     """
-    from dagster_project.cli.run import execute, require_done
+    from dagster_project.cli.execution import execute, require_done
     from dagster_project.cli.step_lines import print_left, print_line
     from dagster_project.lake_asset import declared_source
     from spark_jobs.lake.files.objects import ObjectFolder

@@ -33,7 +33,7 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     """Enter the items of a benchmark's FILE into the registry as NAME."""
     from dagster_project.inspect.lake.quarantined_files import quarantine_of_file
     from spark_jobs.filters.contamination.eval_set import encode, read_eval_set
-    from spark_jobs.filters.registry import record
+    from spark_jobs.lake.run.registry import record
 
     catalogue = open_catalogue(load_settings())
     if held := quarantine_of_file(catalogue, file):
@@ -56,7 +56,7 @@ def list_evals(as_json: bool) -> None:
     """List the benchmarks of the registry."""
     from spark_jobs.filters.contamination.decontaminated import present_evals
     from spark_jobs.filters.contamination.eval_set import decode
-    from spark_jobs.filters.registry import entries
+    from spark_jobs.lake.run.registry import entries
 
     catalogue = open_catalogue(load_settings())
     present = present_evals(catalogue)

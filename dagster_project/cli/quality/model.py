@@ -44,9 +44,9 @@ def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
     With --encoder it makes vectors of texts: tokenizer.json beside one table of vectors (model2vec, StaticEmbedding;
     safetensors or embeddings.npy), or a transformer as above, pooled by mean or by `1_Pooling/config.json`.
     """
-    from spark_jobs.filters.models.encoder import pack_encoder
-    from spark_jobs.filters.models.model_file import pack_folder
-    from spark_jobs.filters.models.registered import ModelFacts, add_model
+    from spark_jobs.models.encoder import pack_encoder
+    from spark_jobs.models.model_file import pack_folder
+    from spark_jobs.models.registered import ModelFacts, add_model
 
     if encoder and not file.is_dir():
         raise CommandError(f"--encoder: {file} is no folder; give the one with tokenizer.json and the weights")
@@ -62,9 +62,9 @@ def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def list_models(as_json: bool) -> None:
     """List the models of the registry: those that score texts, then those that find names and the like."""
-    from spark_jobs.filters.models.registered import ModelFacts
     from spark_jobs.filters.personal_data.tagger import load
-    from spark_jobs.filters.registry import entries
+    from spark_jobs.lake.run.registry import entries
+    from spark_jobs.models.registered import ModelFacts
 
     catalogue, rows = open_catalogue(load_settings()), []
     for one in entries(catalogue, "model"):
@@ -100,8 +100,8 @@ def list_models(as_json: bool) -> None:
 def show(reference: str, as_json: bool) -> None:
     """Show a model, given as NAME (then the newest) or NAME@VERSION: its labels, and how well it was seen to do."""
     from spark_jobs.exceptions import nearest
-    from spark_jobs.filters.models.registered import ModelFacts
-    from spark_jobs.filters.registry import entries
+    from spark_jobs.lake.run.registry import entries
+    from spark_jobs.models.registered import ModelFacts
 
     there = entries(open_catalogue(load_settings()), "model")
     found = [one for one in there if reference in (one.name, one.label)]
@@ -140,8 +140,8 @@ def show(reference: str, as_json: bool) -> None:
 
 
 def _next(label: str, labels: tuple[str, ...]) -> str:
-    from spark_jobs.filters.models.classifier_step import HIGH
-    from spark_jobs.filters.models.encoder import StaticVectors
+    from spark_jobs.models.classifier_step import HIGH
+    from spark_jobs.models.static_vectors import StaticVectors
 
     if labels == StaticVectors.labels:
         return f"Next, in a dataset's declaration: `scorers: {{vectors: {{model: {label}}}}}`"

@@ -41,7 +41,7 @@ def policy() -> None:
 def add(file: Path) -> None:
     """Enter the policy of a YAML file into the registry, so that datasets can name it."""
     from spark_jobs.filters.policy import check_signals, resolve, shipped, signal_columns
-    from spark_jobs.filters.registry import record_policy
+    from spark_jobs.filters.policy_registry import record_policy
     from spark_jobs.registry import find_scorer, scorer_names
 
     catalogue = open_catalogue(load_settings())
@@ -66,7 +66,7 @@ def add(file: Path) -> None:
 def list_policies(as_json: bool) -> None:
     """List the policies that headrace brings, and those of the registry."""
     from spark_jobs.filters.policy import resolve, shipped
-    from spark_jobs.filters.registry import entries
+    from spark_jobs.lake.run.registry import entries
 
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for name in shipped():
@@ -177,7 +177,7 @@ def usable_policy(catalogue: Catalog, reference: str, dataset: str, changed: tup
         ConfigError: the policy cannot be used.
         InputError: its name and version stand for other rules.
     """
-    from spark_jobs.filters.registry import refuse_other_policy
+    from spark_jobs.filters.policy_registry import refuse_other_policy
 
     found = _resolved(catalogue, reference, dataset, changed)
     refuse_other_policy(catalogue, found)
@@ -192,7 +192,7 @@ def _resolved(catalogue: Catalog, reference: str, dataset: str = "", changed: tu
         ConfigError: the policy cannot be used.
     """
     from spark_jobs.filters.policy import DEFAULT, located, resolve
-    from spark_jobs.filters.registry import policy_finder
+    from spark_jobs.filters.policy_registry import policy_finder
 
     values: dict[str, Any] = {}
     for setting in changed:

@@ -31,7 +31,7 @@ def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str
     It learns from four fifths of the texts, and is measured on the fifth that it was not shown.
     """
     from spark_jobs.filters.personal_data.registered_tagger import read_labelled, read_list, train_measured
-    from spark_jobs.filters.registry import record
+    from spark_jobs.lake.run.registry import record
 
     table = read_labelled(file)
     model, measured = train_measured(table, seed, dict(map(read_list, lists)))

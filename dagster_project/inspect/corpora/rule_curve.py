@@ -24,8 +24,8 @@ from dagster_project.inspect.corpora.policy_preview import Documents, Size, judg
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.judge import judged
 from spark_jobs.filters.policy import Policy, Rule
-from spark_jobs.filters.registry import entries
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.registry import entries
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,9 @@ from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, ch
 from spark_jobs.lake.engine.embedded import require_sail
 from spark_jobs.lake.ledger.ledger import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_writable
-from spark_jobs.lake.session.class_archive import archive_path
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.lake.session.identity import metadata_locations, require_lake
-from spark_jobs.lake.session.jars import jar_paths, missing_jars
+from spark_jobs.lake.session.jars import archive_path, jar_paths, missing_jars
 from spark_jobs.lake.session.java import java_home, java_version
 from spark_jobs.lake.session.object_store import require_store
 from spark_jobs.lake.session.settings import LakeSettings

@@ -20,13 +20,13 @@ from pydantic import Field
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.filters.contamination.eval_set import encode
 from spark_jobs.filters.contamination.index import ContaminationConfig, Contents
-from spark_jobs.filters.registry import REGISTRY, Entry, entries, record
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.lake.files.side_reads import map_joined
 from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.lake.run.registry import REGISTRY, Entry, entries, record
 from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def registered(references: tuple[str, ...]) -> list[EvalSet]:
         InputError: one is not there; the message names the nearest.
     """
     from spark_jobs.filters.contamination.eval_set import EvalSet, decode
-    from spark_jobs.filters.registry import find_entries
+    from spark_jobs.lake.run.registry import find_entries
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
 

@@ -26,7 +26,7 @@ from spark_jobs.lake.declare.tables import Column
 from spark_jobs.sources.reading.content_types import content_type
 
 if TYPE_CHECKING:
-    from spark_jobs.filters.models.fasttext_model import FastTextModel
+    from spark_jobs.models.fasttext_model import FastTextModel
 
 _ISO: Final = {"als": "gsw"}  # Alemannic is `als` in Wikipedia and in lid.176; ISO 639-3 has Tosk Albanian there
 
@@ -106,7 +106,7 @@ def load_model(path: Path) -> FastTextModel:
     Raises:
         InputError: there is no such file, or it is no whole model.
     """
-    from spark_jobs.filters.models.fasttext_model import read_fasttext
+    from spark_jobs.models.fasttext_model import read_fasttext
 
     try:
         data = path.read_bytes()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.registry import find_entries
+from spark_jobs.lake.run.registry import find_entries
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 

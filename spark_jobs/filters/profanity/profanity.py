@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
-from spark_jobs.filters.languages.codes import code_of
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Column
+from spark_jobs.text.language_codes import code_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

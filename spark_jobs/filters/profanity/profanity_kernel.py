@@ -19,7 +19,9 @@ import pyarrow as pa
 
 from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.filters.models.ngram_kernel import (
+from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, word_tables
+from spark_jobs.lexing.word_characters import WORD as LETTER
+from spark_jobs.models.ngram_kernel import (
     EMPTY,
     END,
     LETTERS,
@@ -31,8 +33,6 @@ from spark_jobs.filters.models.ngram_kernel import (
     next_word,
     ngram_table,
 )
-from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, word_tables
-from spark_jobs.lexing.word_characters import WORD as LETTER
 from spark_jobs.text.text_columns import utf8_arrays
 
 _BEGINS, _WHOLE = 1, 2

@@ -9,7 +9,6 @@ none, and starts as ever.
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 import tempfile
@@ -17,38 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake.session.jars import CORE, jar_directory, jar_paths, locked_jars
-from spark_jobs.lake.session.java import java_home
+from spark_jobs.lake.session.jars import CORE, QUIET, archive_path, jar_directory, jar_paths
+from spark_jobs.lake.session.session import LOCAL_JAVA_OPTIONS, start_session
+from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.spark_sql import F, SparkSession
 
-# An archive that does not fit the JVM after all is left aside without a word.
-_QUIET = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 _EXIT_SECONDS = 120
-
-
-def archive_path(purposes: frozenset[str] = CORE) -> Path:
-    """Where the archive for this machine's Java, the installed Spark and the jars of some purposes lies.
-
-    Raises:
-        SetupError: Java is missing.
-    """
-    import pyspark
-
-    java = java_home()
-    release = java / "release"
-    facts = [str(java.resolve()), release.read_text() if release.is_file() else "", pyspark.__version__]
-    facts += [pyspark.__file__, str(jar_directory()), *(jar.sha256 for jar in locked_jars(purposes))]
-    name = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    return jar_directory() / f"classes-{name}.jsa"
-
-
-def java_options(purposes: frozenset[str]) -> str:
-    """Options of a JVM that uses the archive; empty where there is none.
-
-    The jars must then stand on the JVM's own class path, since only such classes are archived.
-    """
-    path = archive_path(purposes)
-    return " ".join((f"-XX:SharedArchiveFile={path}", *_QUIET)) if path.is_file() else ""
 
 
 def make(purposes: frozenset[str] = CORE) -> Path:
@@ -59,14 +32,11 @@ def make(purposes: frozenset[str] = CORE) -> Path:
     """
     from pyspark.errors import PySparkException
 
-    from spark_jobs.lake.session.session import LOCAL_JAVA_OPTIONS, start_session
-    from spark_jobs.lake.session.settings import settings_at
-
     path = archive_path(purposes)
     try:
         with tempfile.TemporaryDirectory(prefix=".archiving-", dir=jar_directory()) as scratch:
             made = Path(scratch) / path.name
-            options = " ".join((LOCAL_JAVA_OPTIONS, f"-XX:ArchiveClassesAtExit={made}", *_QUIET))
+            options = " ".join((LOCAL_JAVA_OPTIONS, f"-XX:ArchiveClassesAtExit={made}", *QUIET))
             extra = {
                 "spark.driver.extraJavaOptions": options,
                 "spark.driver.extraClassPath": ":".join(map(str, jar_paths(purposes))),

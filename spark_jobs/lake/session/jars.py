@@ -29,6 +29,8 @@ CORE: Final = frozenset({"core"})
 
 _LOCK: Final = Path(__file__).with_name("jars.lock")
 _FETCH_SECONDS: Final = 600
+# An archive that does not fit the JVM after all is left aside without a word.
+QUIET: Final = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,31 @@ def installed_jars(purposes: frozenset[str] = CORE) -> list[Path]:
     """
     fetch(purposes)
     return jar_paths(purposes)
+
+
+def archive_path(purposes: frozenset[str] = CORE) -> Path:
+    """The archive of classes (`class_archive`) for this Java, the installed Spark and the jars of some purposes.
+
+    Raises:
+        SetupError: Java is missing.
+    """
+    import pyspark
+
+    java = java_home()
+    release = java / "release"
+    facts = [str(java.resolve()), release.read_text() if release.is_file() else "", pyspark.__version__]
+    facts += [pyspark.__file__, str(jar_directory()), *(jar.sha256 for jar in locked_jars(purposes))]
+    name = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    return jar_directory() / f"classes-{name}.jsa"
+
+
+def archive_options(purposes: frozenset[str]) -> str:
+    """Options of a JVM that uses the archive of classes; empty where there is none.
+
+    The jars must then stand on the JVM's own class path, since only such classes are archived.
+    """
+    path = archive_path(purposes)
+    return " ".join((f"-XX:SharedArchiveFile={path}", *QUIET)) if path.is_file() else ""
 
 
 def _parse(coordinates: str, sha256: str, purpose: str) -> Jar:

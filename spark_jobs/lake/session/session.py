@@ -31,9 +31,8 @@ from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.engine.choice import SAIL, choose, engine_name
 from spark_jobs.lake.engine.embedded import common_settings, is_embedded, processor_seconds, start_embedded
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
-from spark_jobs.lake.session.jars import installed_jars
+from spark_jobs.lake.session.jars import archive_options, installed_jars
 from spark_jobs.lake.session.java import java_home
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
@@ -90,7 +89,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
             "spark.ui.enabled": "false",
             "spark.driver.extraJavaOptions": LOCAL_JAVA_OPTIONS,
         }
-        archive = "" if submitted else java_options(settings.jar_purposes())
+        archive = "" if submitted else archive_options(settings.jar_purposes())
         if archive:
             values["spark.driver.extraJavaOptions"] += f" {archive}"
             # As in the archive: first on the class path, and not by a class loader of Spark's own.

@@ -16,7 +16,7 @@ from dagster_project.explore.app import make_app
 from dagster_project.explore.explorer import Explorer
 from spark_jobs.filters.judge import failed_of
 from spark_jobs.filters.policy import Policy
-from spark_jobs.filters.registry import record_policy
+from spark_jobs.filters.policy_registry import record_policy
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.signals import SIGNALS

@@ -21,17 +21,17 @@ from spark_jobs.clusters import cluster_losses as module
 from spark_jobs.clusters.cluster_losses import CLUSTER_LOSSES, ClusterLossesConfig, cluster_losses
 from spark_jobs.clusters.proxy_model import PROXY_MODEL, ProxyModelConfig, TrainingConfig, proxy_model, trained
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.models.ngram_model import NgramConfig
-from spark_jobs.filters.models.ngram_training import train
-from spark_jobs.filters.models.registered import add_model
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.models.ngram_model import NgramConfig
+from spark_jobs.models.ngram_training import train
+from spark_jobs.models.registered import add_model
 
 pytest.importorskip("torch", reason="torch is an extra")
 
 from spark_jobs.clusters.proxy_training import learnt, pieces
-from spark_jobs.filters.models.causal_model import read_causal_model
+from spark_jobs.models.causal_model import read_causal_model
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

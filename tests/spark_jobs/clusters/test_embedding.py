@@ -18,8 +18,8 @@ from spark_jobs.clusters.embedding import (
     document_counts,
     embed,
 )
-from spark_jobs.filters.models.classifier import kernel_arguments
 from spark_jobs.filters.scorer import HARD_TEXTS
+from spark_jobs.models.classifier import kernel_arguments
 
 CONFIG = EmbeddingConfig()
 
@@ -42,7 +42,7 @@ def embedded(texts: list[str], config: EmbeddingConfig = CONFIG) -> tuple[Int16A
 
 def test_products_of_vectors_are_about_those_of_the_tf_idf_vectors() -> None:
     """Against tf-idf made of the counts by NumPy, in float64 and without a projection."""
-    from spark_jobs.filters.models.classifier_kernel import count_texts
+    from spark_jobs.models.classifier_kernel import count_texts
 
     texts = made_texts(60)
     vectors, weights = embedded(texts)

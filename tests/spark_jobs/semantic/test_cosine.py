@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spark_jobs.filters.models.encoder import LENGTH, MOST_DIMENSIONS, scaled
+from spark_jobs.models.static_vectors import LENGTH, MOST_DIMENSIONS, scaled
 from spark_jobs.semantic.cosine import Queries, nearest_two
 
 Array = np.ndarray[Any, Any]

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.models.encoder import scaled
 from spark_jobs.lake.declare.step import Output
 from spark_jobs.lake.declare.tables import spark_schema
+from spark_jobs.models.static_vectors import scaled
 from spark_jobs.semantic.cells import (
     SEMANTIC_CELLS,
     SemanticCentroidsConfig,

@@ -16,7 +16,7 @@ from spark_jobs.filters.contamination.decontaminated import (
     retire,
 )
 from spark_jobs.filters.contamination.eval_set import Item, encode, item_id
-from spark_jobs.filters.registry import record
+from spark_jobs.lake.run.registry import record
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.lake.session.class_archive import archive_path, java_options
-from spark_jobs.lake.session.jars import CORE, jar_paths
+from spark_jobs.lake.session.jars import CORE, archive_options, archive_path, jar_paths
 from spark_jobs.lake.session.session import spark_properties
 from spark_jobs.lake.session.settings import settings_at
 
@@ -42,7 +41,7 @@ def test_a_session_uses_the_archive_that_is_there(jars: Path, tmp_path: Path) ->
     """With it the jars are on the JVM's own class path; without, or on a cluster, all is as ever."""
     settings = settings_at(tmp_path)
     before = spark_properties(settings)
-    assert java_options(CORE) == "" and "spark.driver.extraClassPath" not in before
+    assert archive_options(CORE) == "" and "spark.driver.extraClassPath" not in before
     archive_path().touch()
     now = spark_properties(settings)
     assert f"-XX:SharedArchiveFile={archive_path()}" in now["spark.driver.extraJavaOptions"]

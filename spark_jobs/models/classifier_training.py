@@ -18,8 +18,8 @@ from pydantic import Field
 
 from spark_jobs.arrays import BoolArray, Float64Array, Int64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
-from spark_jobs.filters.models.classifier import Classifier, FeaturesConfig, kernel_arguments
 from spark_jobs.lake.declare.step import ConfigModel
+from spark_jobs.models.classifier import Classifier, FeaturesConfig, kernel_arguments
 from spark_jobs.text.text_columns import utf8_buffer
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def count_matrix(content: pa.Array, features: FeaturesConfig) -> csr_matrix:
     """(D, 2^bits) how often each text has each feature, as the scoring kernel counts."""
     from scipy.sparse import csr_matrix
 
-    from spark_jobs.filters.models.classifier_kernel import count_texts
+    from spark_jobs.models.classifier_kernel import count_texts
 
     starts, buckets, counts = count_texts(*kernel_arguments(content, features))
     matrix = csr_matrix((counts.astype(np.float64), buckets, starts), shape=(len(content), 1 << features.bits))

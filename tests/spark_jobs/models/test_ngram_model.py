@@ -16,17 +16,17 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.exceptions import ConfigError, InputError, SetupError
-from spark_jobs.filters.models.ngram_kernel import hash_ngram
-from spark_jobs.filters.models.ngram_model import NgramConfig, NgramModel, read_arpa, read_kenlm, read_ngram_model
-from spark_jobs.filters.models.ngram_training import (
+from spark_jobs.filters.scorer import HARD_TEXTS
+from spark_jobs.lexing.word_characters import FIRST_SCRIPT, word_tables
+from spark_jobs.models.ngram_kernel import hash_ngram
+from spark_jobs.models.ngram_model import NgramConfig, NgramModel, read_arpa, read_kenlm, read_ngram_model
+from spark_jobs.models.ngram_training import (
     count_ngrams,
     estimate,
     merge_counts,
     train,
     train_on_spark,
 )
-from spark_jobs.filters.scorer import HARD_TEXTS
-from spark_jobs.lexing.word_characters import FIRST_SCRIPT, word_tables
 from spark_jobs.text.hash_sample import smallest_hashes
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from pydantic import ValidationError
 
 from spark_jobs.code.ordered import OrderedConfig
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.filters.languages.codes import code_of, require_codes
 from spark_jobs.filters.languages.languages import installed_model_path, load_model
 from spark_jobs.filters.profanity.profanity import LISTS, listed
 from spark_jobs.sources.languages import code_language_names
+from spark_jobs.text.language_codes import code_of, require_codes
 
 
 def test_what_documents_have_is_taken_as_it_is() -> None:

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
-from spark_jobs.filters.models.fasttext_kernel import HIERARCHICAL, ONE_VS_ALL, Tables, score_texts
-from spark_jobs.filters.models.fasttext_tables import fill_slots, find_entries, sum_words
+from spark_jobs.models.fasttext_kernel import HIERARCHICAL, ONE_VS_ALL, Tables, score_texts
+from spark_jobs.models.fasttext_tables import fill_slots, find_entries, sum_words
 from spark_jobs.text.text_columns import utf8_arrays
 
 LABEL_PREFIX: Final = "__label__"

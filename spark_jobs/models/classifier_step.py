@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
-from spark_jobs.filters.models.classifier_training import TrainingConfig
-from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.lake.declare.pictures import new_axes, png
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped, persist
+from spark_jobs.models.classifier_training import TrainingConfig
+from spark_jobs.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
@@ -83,7 +83,7 @@ CLASSIFIER = Table(
         Column("train_count!", "long", "texts that it was trained on"),
         Column("test_count!", "long", "texts, held back by the hash of their content, that it was evaluated on"),
         Column("accuracy!", "double", "share of these whose most probable label is theirs"),
-        Column("file!", "binary", "the file, which `spark_jobs.filters.models.classifier` reads"),
+        Column("file!", "binary", "the file, which `spark_jobs.models.classifier` reads"),
     ),
     key=("sha256",),
     checks=(SHA256_CHECK,),
@@ -229,7 +229,7 @@ def _train(
     """Train on the texts of one task, in their order, of each part until its bytes are used up."""
     import pyarrow as pa
 
-    from spark_jobs.filters.models.classifier_training import train
+    from spark_jobs.models.classifier_training import train
 
     table = _cut(batches, budgets).rename_columns([config.label_column, "content"])
     model, evaluation = train(table, config.model_copy(update={"text_column": "content"}))

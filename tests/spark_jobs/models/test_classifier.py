@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.filters.models.classifier import Classifier, FeaturesConfig, read_classifier
-from spark_jobs.filters.models.classifier_training import TrainingConfig, count_matrix, train, weighted
+from spark_jobs.models.classifier import Classifier, FeaturesConfig, read_classifier
+from spark_jobs.models.classifier_training import TrainingConfig, count_matrix, train, weighted
 
 pytest.importorskip("sklearn", reason="scikit-learn is in the extra filters")
 TEXTS = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from spark_jobs.filters.models.classifier_step import ClassifierConfig, _cut, classifier
+from spark_jobs.models.classifier_step import ClassifierConfig, _cut, classifier
 from spark_jobs.text.hash_sample import smallest_hashes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 from headrace.kernels.compiling import compiled
 from headrace.kernels.hash_tables import slots_for
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
-from spark_jobs.filters.models.fasttext_kernel import (
+from spark_jobs.models.fasttext_kernel import (
     Tables,
     add_rows,
     hash_entry,

@@ -11,8 +11,8 @@ import pytest
 
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.filters.languages.languages import installed_model_path
-from spark_jobs.filters.models.fasttext_model import FastTextModel, read_fasttext
-from tests.spark_jobs.filters.models.fasttext_files import WORDS, fasttext_bytes
+from spark_jobs.models.fasttext_model import FastTextModel, read_fasttext
+from tests.spark_jobs.models.fasttext_files import WORDS, fasttext_bytes
 
 fasttext = pytest.importorskip("fasttext", reason="fasttext-predict is in the extra dev")
 
@@ -139,7 +139,7 @@ def test_a_large_matrix_is_scored_where_it_lies(monkeypatch: pytest.MonkeyPatch)
     for labels in (2, 3, 4, 5):
         data = fasttext_bytes(3, word_ngrams=2, labels=labels)
         copied = read_fasttext(data, "copied").judge(pa.array(TEXTS), [])[1]
-        monkeypatch.setattr("spark_jobs.filters.models.fasttext_model._COPIED_BYTES", 0)
+        monkeypatch.setattr("spark_jobs.models.fasttext_model._COPIED_BYTES", 0)
         in_place = read_fasttext(bytearray(data), "in place")
         assert in_place.tables.rows.base is not None
         assert in_place.judge(pa.array(TEXTS), [])[1].equals(copied)

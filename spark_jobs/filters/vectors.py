@@ -26,7 +26,7 @@ from spark_jobs.lake.declare.tables import Check, Column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_jobs.filters.models.registered import ModelFile
+    from spark_jobs.models.registered import ModelFile
 
 _REFERENCE: Final = re.compile(r"([a-z][a-z0-9_]{0,30})@([A-Za-z0-9._-]+)")
 _COLUMNS: Final = (
@@ -62,9 +62,9 @@ def located(config: VectorsConfig) -> tuple[ModelFile, int]:
     Raises:
         InputError: the registry has no such encoder.
     """
-    from spark_jobs.filters.models.registered import find_models
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
+    from spark_jobs.models.registered import find_models
 
     ((facts, file),) = find_models(open_catalogue(load_settings()), [config.model])
     if facts.format != "encoder":
@@ -77,7 +77,7 @@ def score(content: pa.Array, found: tuple[ModelFile, int]) -> dict[str, pa.Array
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from spark_jobs.filters.models.registered import load_encoder
+    from spark_jobs.models.registered import load_encoder
 
     file, most = found
     encoder = load_encoder(file)

@@ -7,21 +7,19 @@ entered when it runs, so that the hash in an old table can be read years later.
 from __future__ import annotations
 
 import hashlib
-import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import And, EqualTo
 
-from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
-from spark_jobs.filters.policy import Find, Policy, find_in_files, is_file, shipped
+from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
@@ -33,9 +31,6 @@ REGISTRY: Final = "system.registry"
 _TRIES: Final = 5
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,80}")
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,80}")
-_HASH: Final = re.compile(r"[0-9a-f]{8,64}")
-_BY_RULES: Final = re.compile(r"[0-9a-f]{12}|.*\+[0-9a-f]{12}")
-"""Versions that are hashes of rules: of policies that a dataset writes in place, which a bare name does not mean."""
 
 DECLARED = Table(
     name="registry",
@@ -118,7 +113,7 @@ def record(
     with catalogue_errors():
         table = ensure_table(catalogue, REGISTRY, DECLARED, {SCOPE_PROPERTY: "registry"})
         for attempt in range(_TRIES):
-            if there := _known(catalogue, kind, name, version, content, same):
+            if there := known(catalogue, kind, name, version, content, same):
                 return there
             made = Entry(kind, name, version, digest, content, datetime.now(UTC), user_name())
             try:
@@ -131,7 +126,7 @@ def record(
     raise AssertionError("the loop returns or raises")
 
 
-def _known(
+def known(
     catalogue: Catalog, kind: Kind, name: str, version: str, content: bytes, same: Callable[[bytes, bytes], bool]
 ) -> Entry | None:
     """The entry of a name and version; None where there is none.
@@ -146,59 +141,3 @@ def _known(
             f"{there.recorded_at:%Y-%m-%d}, this is {hashlib.sha256(content).hexdigest()[:12]}); give it a new version"
         )
     return there
-
-
-def refuse_other_policy(catalogue: Catalog, policy: Policy) -> None:
-    """Refuse a policy that `record_policy` would refuse.
-
-    Raises:
-        InputError: its name and version stand for other rules.
-    """
-    _known(catalogue, "policy", policy.name, policy.version, policy.content, _same_rules)
-
-
-def record_policy(catalogue: Catalog, policy: Policy) -> Entry:
-    """Enter a policy; the entry that is there stays where only reasons (`why`) were written anew.
-
-    Raises:
-        InputError: its name and version stand for other rules.
-    """
-    return record(catalogue, "policy", policy.name, policy.version, policy.content, _same_rules)
-
-
-def _same_rules(first: bytes, second: bytes) -> bool:
-    """Whether two policies decide alike, whatever their reasons say."""
-    one, other = (Policy.model_validate_json(content).model_dump() for content in (first, second))
-    return one == other
-
-
-def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
-    """What policies say by name, version, hash or path: those that headrace brings, then those of the registry.
-
-    Args:
-        catalogue: opens the lake; called where a name is none of headrace's own.
-    """
-
-    def find(reference: str) -> Mapping[str, Any]:
-        name, _, version = reference.partition("@")
-        try:
-            return find_in_files(reference)
-        except ConfigError:
-            if is_file(reference):
-                raise
-        there = entries(catalogue(), "policy")
-        named = [one for one in there if one.name == name]
-        found = [
-            one for one in named if version == one.version or (not version and not _BY_RULES.fullmatch(one.version))
-        ]
-        if not found and _HASH.fullmatch(reference):
-            found = [one for one in there if one.content_hash.startswith(reference)]
-        if not found:
-            known = [*shipped(), *dict.fromkeys(label for one in there for label in (one.name, one.label))]
-            raise ConfigError(
-                f"policy {reference}: there is none{did_you_mean(reference, known)}; headrace policy add FILE adds one"
-            )
-        content: Mapping[str, Any] = json.loads(found[-1].content)
-        return content
-
-    return find

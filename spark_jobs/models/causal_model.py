@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from spark_jobs.arrays import Float64Array, Int64Array
 from spark_jobs.exceptions import InputError, SetupError
-from spark_jobs.filters.models.model_file import DIGEST_BYTES, MAGIC, byte_model_file, read_model_file, unpack_folder
+from spark_jobs.models.model_file import DIGEST_BYTES, MAGIC, byte_model_file, read_model_file, unpack_folder
 
 READ_BYTES: Final = 1 << 16  # of a text, as of classifiers
 LEFT_OUT: Final = -100  # a target that does not count

@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import pyarrow as pa
 
 from spark_jobs.exceptions import InputError, SetupError
-from spark_jobs.filters.models.model_file import DIGEST_BYTES
-from spark_jobs.filters.registry import Entry, entries, find_entries, record
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.storage import create, open_input
 from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.lake.run.registry import Entry, entries, find_entries, record
+from spark_jobs.models.model_file import DIGEST_BYTES
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from spark_jobs.filters.models.causal_model import CausalModel
-    from spark_jobs.filters.models.classifier import Classifier
-    from spark_jobs.filters.models.encoder import Encoder
-    from spark_jobs.filters.models.fasttext_model import FastTextModel
-    from spark_jobs.filters.models.ngram_model import NgramModel
+    from spark_jobs.models.causal_model import CausalModel
+    from spark_jobs.models.classifier import Classifier
+    from spark_jobs.models.encoder import Encoder
+    from spark_jobs.models.fasttext_model import FastTextModel
+    from spark_jobs.models.ngram_model import NgramModel
 
     Model = CausalModel | Classifier | Encoder | FastTextModel | NgramModel
 
@@ -108,13 +108,13 @@ def read_model(data: Any, name: str) -> Model:
         InputError: the bytes are none, of another version, or damaged.
         SetupError: the model needs torch, which is not installed.
     """
-    from spark_jobs.filters.models import classifier, encoder, model_file, ngram_model
-    from spark_jobs.filters.models.fasttext_model import read_fasttext
+    from spark_jobs.models import classifier, encoder, model_file, ngram_model
+    from spark_jobs.models.fasttext_model import read_fasttext
 
     begins = bytes(memoryview(data)[:64])
     if begins.startswith(model_file.MAGIC):
         try:
-            from spark_jobs.filters.models.causal_model import read_causal_model
+            from spark_jobs.models.causal_model import read_causal_model
         except ImportError as error:
             raise SetupError(f"{name}: needs torch; pip install 'headrace[torch,transformers]'") from error
         return read_causal_model(bytes(data), name)
@@ -129,7 +129,7 @@ def read_model(data: Any, name: str) -> Model:
 
 def _as_kept(data: bytes, name: str) -> bytes:
     """A model's file as it is kept: ARPA's text, packed or not, becomes a model of headrace's own format."""
-    from spark_jobs.filters.models.ngram_model import read_arpa
+    from spark_jobs.models.ngram_model import read_arpa
 
     try:
         plain = gzip.decompress(data) if data.startswith(_GZIP) else data
@@ -241,7 +241,7 @@ def load_encoder(file: ModelFile) -> Encoder:
 
 def _sha256(model: Model, data: Any) -> str:
     """What a model is known by, of its file, which was checked when it was read: no model is written again for it."""
-    from spark_jobs.filters.models.fasttext_model import FastTextModel
+    from spark_jobs.models.fasttext_model import FastTextModel
 
     return model.sha256 if isinstance(model, FastTextModel) else bytes(memoryview(data)[-DIGEST_BYTES:]).hex()
 

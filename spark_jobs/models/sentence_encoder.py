@@ -21,8 +21,8 @@ from torch import nn
 
 from spark_jobs.arrays import Int16Array
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.models.causal_model import one_thread, read_network
-from spark_jobs.filters.models.encoder import MOST_DIMENSIONS, POOLING, read_tokenizer, scaled
+from spark_jobs.models.causal_model import one_thread, read_network
+from spark_jobs.models.static_vectors import MOST_DIMENSIONS, POOLING, read_tokenizer, scaled
 
 _WINDOW_TOKENS: Final = 512
 _PLACES_BEFORE: Final = 2  # RoBERTa numbers its places from 2 on

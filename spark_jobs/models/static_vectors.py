@@ -1,97 +1,31 @@
-"""Sentence encoders: from a text to a vector of integers, whose direction says what the text is about.
+"""Static vectors (model2vec, StaticEmbedding of sentence-transformers): a tokenizer, and a vector for each token.
 
-    headrace encoder | header: kind, files | the files of a folder | SHA-256
-
-Static vectors (model2vec, StaticEmbedding of sentence-transformers) are a tokenizer and a row for each token; a text is
-the mean of the rows of its tokens, weighted and by way of a mapping where the folder has `weights` and `mapping`. The
-token that stands for what is not known counts for nothing. They need no package. Transformers are read by
-`sentence_encoder`, which needs torch. Either mean is scaled to the length LENGTH and rounded, so that products of two
-vectors are exact in float32.
+A text is the mean of the vectors of its tokens, weighted and by way of a mapping where the folder has `weights` and
+`mapping`. The token that stands for what is not known counts for nothing. They need no package.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from spark_jobs.arrays import Float32Array, Float64Array, Int16Array, Int64Array
-from spark_jobs.exceptions import InputError, SetupError
-from spark_jobs.filters.models.model_file import read_model_file, write_model_file
+from spark_jobs.exceptions import InputError
 
-MAGIC: Final = b"headrace encoder\n"
 LENGTH: Final = 2030
 """Of a vector, as of those of clusters (`clusters.embedding.SCALE`)."""
 MOST_DIMENSIONS: Final = 1024
 """With the rounding of so many coordinates a vector is shorter than 2^11, a squared distance below 2^24."""
-STATIC, TRANSFORMER = "static", "transformer"
-POOLING: Final = "1_Pooling/config.json"
-_WANTED: Final = re.compile(
-    rf"tokenizer\.json|config\.json|sentence_bert_config\.json|{re.escape(POOLING)}|embeddings\.npy|"
-    r"[\w.-]+\.safetensors(\.index\.json)?"
-)
+POOLING: Final = "1_Pooling/config.json"  # of a folder of sentence-transformers
 _TYPES: Final = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "i1"}
 _BATCH_CHARACTERS: Final = 1 << 20  # the tokenizers take about 115 bytes of memory for each
-
-
-class Encoder(Protocol):
-    """What makes vectors of texts."""
-
-    @property
-    def dimensions(self) -> int:
-        """Of a vector."""
-
-    def encode(self, texts: Sequence[str]) -> Int16Array:
-        """(D, V) vectors of length LENGTH of D texts; 0 where a text has no token that the encoder knows."""
-
-
-def pack_encoder(folder: Path, name: str) -> bytes:
-    """The files of a sentence encoder as one; equal folders give equal bytes.
-
-    Raises:
-        InputError: they are not there, or no encoder.
-    """
-    paths = {str(path.relative_to(folder)): path for path in sorted([*folder.iterdir(), folder / POOLING])}
-    files = {found: path.read_bytes() for found, path in paths.items() if _WANTED.fullmatch(found) and path.is_file()}
-    weights = [found for found in files if found.endswith((".safetensors", ".npy"))]
-    if "tokenizer.json" not in files or not weights:
-        lacking = "tokenizer.json" if weights else "weights (model.safetensors or embeddings.npy)"
-        raise InputError(f"{name}: {folder} has no {lacking}; give the folder that holds both; pickles are not read")
-    config = json.loads(files.get("config.json", b"{}"))
-    plain = config.get("model_type", "model2vec") == "model2vec"
-    header = {"kind": STATIC if plain else TRANSFORMER, "files": [(found, len(data)) for found, data in files.items()]}
-    return write_model_file(MAGIC, header, b"".join(files.values()))
-
-
-def read_encoder(data: bytes, name: str) -> Encoder:
-    """Read an encoder from its file.
-
-    Raises:
-        InputError: the bytes are none, of another version, or damaged.
-        SetupError: it needs a package that is not installed.
-    """
-    header, body = read_model_file(MAGIC, data, name, "headrace model add takes a folder with --encoder")
-    files, start = dict[str, bytes](), 0
-    for found, size in header["files"]:
-        if not _WANTED.fullmatch(found):
-            raise InputError(f"{name}: holds a file {found!r}, which no encoder has; add the folder again")
-        files[found] = bytes(body[start : start + size])
-        start += size
-    if header["kind"] == STATIC:
-        return _read_static(files, name)
-    try:
-        from spark_jobs.filters.models.sentence_encoder import read_transformer
-    except ImportError as error:
-        raise SetupError(f"{name}: needs torch; pip install 'headrace[torch,transformers]'") from error
-    return read_transformer(files, name)
 
 
 def read_tokenizer(text: bytes, name: str) -> Tokenizer:
@@ -139,7 +73,7 @@ class StaticVectors:
 
     def encode(self, texts: Sequence[str]) -> Int16Array:
         """(D, V) scaled means of the rows of tokens."""
-        from spark_jobs.filters.models.encoder_kernel import add_rows
+        from spark_jobs.models.encoder_kernel import add_rows
 
         sums = np.zeros((len(texts), self.dimensions), np.float64)
         for start, end in _parts(texts):
@@ -161,7 +95,7 @@ def _parts(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _read_static(files: dict[str, bytes], name: str) -> StaticVectors:
+def read_static(files: dict[str, bytes], name: str) -> StaticVectors:
     """The encoder of a folder of static vectors."""
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     for found, data in files.items():

@@ -28,9 +28,9 @@ import pyarrow as pa
 
 from spark_jobs.arrays import Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
-from spark_jobs.filters.models.ngram_kernel import EMPTY, NgramTable, hash_ngram, list_ngrams, look_up, ngram_table
-from spark_jobs.filters.models.ngram_model import NgramConfig, NgramModel, splitting
 from spark_jobs.lake.engine.arrangement import persist, release
+from spark_jobs.models.ngram_kernel import EMPTY, NgramTable, hash_ngram, list_ngrams, look_up, ngram_table
+from spark_jobs.models.ngram_model import NgramConfig, NgramModel, splitting
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.text_columns import utf8_arrays
 

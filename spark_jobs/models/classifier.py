@@ -22,8 +22,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from spark_jobs.arrays import Float32Array, Float64Array
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.models.model_file import DIGEST_BYTES, read_model_file, write_model_file
 from spark_jobs.lake.declare.step import ConfigModel
+from spark_jobs.models.model_file import DIGEST_BYTES, read_model_file, write_model_file
 
 MAGIC: Final = b"headrace classifier\n"
 Judged = tuple[pa.Array, pa.Array, dict[str, pa.Array]]
@@ -105,7 +105,7 @@ class Classifier:
 
     def _sums(self, content: pa.Array) -> Float64Array:
         """(D, K) what the linear model says before it becomes a probability."""
-        from spark_jobs.filters.models.classifier_kernel import score_texts
+        from spark_jobs.models.classifier_kernel import score_texts
 
         sums = np.empty((len(content), len(self.bias)), np.float64)
         score_texts(*kernel_arguments(content, self.features), self.table, self.bias, sums)
@@ -135,8 +135,8 @@ def read_classifier(data: bytes, name: str) -> Classifier:
 
 def kernel_arguments(content: pa.Array, features: FeaturesConfig) -> tuple[Any, ...]:
     """What both kernels take of a column of texts: settings, tables of characters, bytes and offsets."""
-    from spark_jobs.filters.models.classifier_kernel import FeatureSettings
     from spark_jobs.lexing.word_characters import word_tables
+    from spark_jobs.models.classifier_kernel import FeatureSettings
     from spark_jobs.text.text_columns import utf8_arrays
 
     tables = word_tables()

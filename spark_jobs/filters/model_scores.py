@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field, field_validator
 
 from spark_jobs.exceptions import InputError, did_you_mean
-from spark_jobs.filters.models.registered import PERPLEXITY
 from spark_jobs.filters.scorer import Scorer, scorer
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Column
+from spark_jobs.models.registered import PERPLEXITY
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_jobs.filters.models.registered import ModelFile
+    from spark_jobs.models.registered import ModelFile
 
 _REFERENCE: Final = re.compile(r"([a-z][a-z0-9_]{0,40})@([A-Za-z0-9._-]+)")
 Wanted = tuple[tuple[str, "ModelFile", tuple[str, ...]], ...]
@@ -90,9 +90,9 @@ def located(config: ModelScoresConfig) -> Wanted:
     Raises:
         InputError: a model is not in the registry, or has no such label.
     """
-    from spark_jobs.filters.models.registered import find_models
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
+    from spark_jobs.models.registered import find_models
 
     found = []
     models = find_models(open_catalogue(load_settings()), config.models)
@@ -112,9 +112,9 @@ def located(config: ModelScoresConfig) -> Wanted:
 
 def score(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
     """What models say of texts: the most probable label, its probability, and that of chosen labels."""
-    from spark_jobs.filters.models.classifier import Classifier
-    from spark_jobs.filters.models.fasttext_model import FastTextModel
-    from spark_jobs.filters.models.registered import load_model
+    from spark_jobs.models.classifier import Classifier
+    from spark_jobs.models.fasttext_model import FastTextModel
+    from spark_jobs.models.registered import load_model
 
     found: dict[str, pa.Array] = {}
     for name, file, labels in wanted:

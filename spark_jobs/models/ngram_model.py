@@ -29,11 +29,11 @@ from pydantic import Field, field_validator
 
 from spark_jobs.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import InputError, SetupError
-from spark_jobs.filters.models.model_file import DIGEST_BYTES, read_model_file, write_model_file
 from spark_jobs.lake.declare.step import ConfigModel
+from spark_jobs.models.model_file import DIGEST_BYTES, read_model_file, write_model_file
 
 if TYPE_CHECKING:
-    from spark_jobs.filters.models.ngram_kernel import NgramTable, Words
+    from spark_jobs.models.ngram_kernel import NgramTable, Words
 
 Splitting = Literal["folded", "white_space"]
 
@@ -95,7 +95,7 @@ class NgramModel:
         Returns:
             perplexity: (D,) float64; null in a text without a word. word_count: (D,) int64, line ends left out.
         """
-        from spark_jobs.filters.models.ngram_kernel import score_texts
+        from spark_jobs.models.ngram_kernel import score_texts
         from spark_jobs.text.text_columns import utf8_arrays
 
         return _columns(*score_texts(splitting(self.words), self._table, self.order, *utf8_arrays(content)))
@@ -112,7 +112,7 @@ class NgramModel:
 
     @cached_property
     def _table(self) -> NgramTable:
-        from spark_jobs.filters.models.ngram_kernel import ngram_table
+        from spark_jobs.models.ngram_kernel import ngram_table
 
         pairs = np.column_stack([self.log10_probabilities, self.log10_backoffs])
         return ngram_table(self.hashes, pairs.view(np.uint64)[:, 0])
@@ -142,7 +142,7 @@ def read_arpa(data: bytes, name: str, words: Splitting = "white_space") -> Ngram
     Raises:
         InputError: a line is not as it should be, or the counts in `\data\` are not those of the lines; it is named.
     """
-    from spark_jobs.filters.models.ngram_kernel import hash_ngram
+    from spark_jobs.models.ngram_kernel import hash_ngram
 
     counts: dict[int, int] = {}
     hashes: list[int] = []
@@ -220,8 +220,8 @@ def read_kenlm(path: str) -> KenlmModel:
 
 def splitting(words: Splitting) -> Words:
     """What compiled code needs to split texts."""
-    from spark_jobs.filters.models.ngram_kernel import FOLDED, WHITE_SPACE, Words
     from spark_jobs.lexing.word_characters import word_tables
+    from spark_jobs.models.ngram_kernel import FOLDED, WHITE_SPACE, Words
 
     tables = word_tables()
     return Words(FOLDED if words == "folded" else WHITE_SPACE, tables.classes, tables.lower)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from spark_jobs.filters.models.model_file import DIGEST_BYTES, SHA256_CHECK, SHA256_COLUMN
-from spark_jobs.filters.models.ngram_model import NgramConfig
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.models.model_file import DIGEST_BYTES, SHA256_CHECK, SHA256_COLUMN
+from spark_jobs.models.ngram_model import NgramConfig
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 
@@ -25,7 +25,7 @@ NGRAMS = Table(
         SHA256_COLUMN,
         Column("order!", "int", "most words of an n-gram"),
         Column("ngram_count!", "long", "n-grams kept"),
-        Column("file!", "binary", "the file, which `spark_jobs.filters.models.ngram_model` reads"),
+        Column("file!", "binary", "the file, which `spark_jobs.models.ngram_model` reads"),
     ),
     key=("sha256",),
     checks=(SHA256_CHECK,),
@@ -42,7 +42,7 @@ def ngrams(texts: DataFrame, config: NgramsConfig) -> DataFrame:
     """
     import pyarrow as pa
 
-    from spark_jobs.filters.models.ngram_training import train_on_spark
+    from spark_jobs.models.ngram_training import train_on_spark
 
     rows = texts.select(F.xxhash64("doc_id").alias("hash"), F.col(config.text_column).alias("content"))
     sample = smallest_hashes(rows, config.sample_bytes, "ngrams: there is no text to train on; check the datasets")

@@ -15,14 +15,14 @@ from pyiceberg.catalog import Catalog
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.models.model_file import pack_folder
-from spark_jobs.filters.models.registered import ModelFacts, add_model, find_models
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.models.model_file import pack_folder
+from spark_jobs.models.registered import ModelFacts, add_model, find_models
 
 torch = pytest.importorskip("torch", reason="torch is an extra")
 
-from spark_jobs.filters.models.causal_model import (  # noqa: E402 - it imports torch
+from spark_jobs.models.causal_model import (  # noqa: E402 - it imports torch
     ByteNetwork,
     CausalModel,
     encode_bytes,
@@ -172,7 +172,7 @@ def test_a_folder_of_hugging_face_scores_as_its_own_model_does(tmp_path: Path, k
     entry = add_model(catalogue, "small", pack_folder(tmp_path / "small", "model small"))
     assert ModelFacts.of(entry).format == "causal"
     shutil.rmtree(tmp_path / "small")  # nothing of it is needed any more
-    from spark_jobs.filters.models.model_scores import score
+    from spark_jobs.filters.model_scores import score
 
     [(facts, file)] = find_models(catalogue, [entry.label])
     texts = ["", "a", "the mill grinds", "éé漢 grain."]

@@ -1,0 +1,74 @@
+"""Policies in the registry (`spark_jobs.lake.run.registry`): what a name, a version or a hash means."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.filters.policy import Find, Policy, find_in_files, is_file, shipped
+from spark_jobs.lake.run.registry import Entry, entries, known, record
+
+_HASH: Final = re.compile(r"[0-9a-f]{8,64}")
+_BY_RULES: Final = re.compile(r"[0-9a-f]{12}|.*\+[0-9a-f]{12}")
+"""Versions that are hashes of rules: of policies that a dataset writes in place, which a bare name does not mean."""
+
+
+def refuse_other_policy(catalogue: Catalog, policy: Policy) -> None:
+    """Refuse a policy that `record_policy` would refuse.
+
+    Raises:
+        InputError: its name and version stand for other rules.
+    """
+    known(catalogue, "policy", policy.name, policy.version, policy.content, _same_rules)
+
+
+def record_policy(catalogue: Catalog, policy: Policy) -> Entry:
+    """Enter a policy; the entry that is there stays where only reasons (`why`) were written anew.
+
+    Raises:
+        InputError: its name and version stand for other rules.
+    """
+    return record(catalogue, "policy", policy.name, policy.version, policy.content, _same_rules)
+
+
+def _same_rules(first: bytes, second: bytes) -> bool:
+    """Whether two policies decide alike, whatever their reasons say."""
+    one, other = (Policy.model_validate_json(content).model_dump() for content in (first, second))
+    return one == other
+
+
+def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
+    """What policies say by name, version, hash or path: those that headrace brings, then those of the registry.
+
+    Args:
+        catalogue: opens the lake; called where a name is none of headrace's own.
+    """
+
+    def find(reference: str) -> Mapping[str, Any]:
+        name, _, version = reference.partition("@")
+        try:
+            return find_in_files(reference)
+        except ConfigError:
+            if is_file(reference):
+                raise
+        there = entries(catalogue(), "policy")
+        named = [one for one in there if one.name == name]
+        found = [
+            one for one in named if version == one.version or (not version and not _BY_RULES.fullmatch(one.version))
+        ]
+        if not found and _HASH.fullmatch(reference):
+            found = [one for one in there if one.content_hash.startswith(reference)]
+        if not found:
+            names = [*shipped(), *dict.fromkeys(label for one in there for label in (one.name, one.label))]
+            raise ConfigError(
+                f"policy {reference}: there is none{did_you_mean(reference, names)}; headrace policy add FILE adds one"
+            )
+        content: Mapping[str, Any] = json.loads(found[-1].content)
+        return content
+
+    return find

@@ -1,0 +1,79 @@
+"""Sentence encoders: from a text to a vector of integers, whose direction says what the text is about.
+
+    headrace encoder | header: kind, files | the files of a folder | SHA-256
+
+Static vectors are read by `static_vectors`, transformers by `sentence_encoder`, which needs torch. The vectors of
+either are scaled to one length and rounded, so that products of two of them are exact in float32.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from spark_jobs.arrays import Int16Array
+from spark_jobs.exceptions import InputError, SetupError
+from spark_jobs.models.model_file import read_model_file, write_model_file
+from spark_jobs.models.static_vectors import POOLING, read_static
+
+MAGIC: Final = b"headrace encoder\n"
+STATIC, TRANSFORMER = "static", "transformer"
+_WANTED: Final = re.compile(
+    rf"tokenizer\.json|config\.json|sentence_bert_config\.json|{re.escape(POOLING)}|embeddings\.npy|"
+    r"[\w.-]+\.safetensors(\.index\.json)?"
+)
+
+
+class Encoder(Protocol):
+    """What makes vectors of texts."""
+
+    @property
+    def dimensions(self) -> int:
+        """Of a vector."""
+
+    def encode(self, texts: Sequence[str]) -> Int16Array:
+        """(D, V) vectors of length LENGTH (`static_vectors`) of D texts; 0 for one without a token that it knows."""
+
+
+def pack_encoder(folder: Path, name: str) -> bytes:
+    """The files of a sentence encoder as one; equal folders give equal bytes.
+
+    Raises:
+        InputError: they are not there, or no encoder.
+    """
+    paths = {str(path.relative_to(folder)): path for path in sorted([*folder.iterdir(), folder / POOLING])}
+    files = {found: path.read_bytes() for found, path in paths.items() if _WANTED.fullmatch(found) and path.is_file()}
+    weights = [found for found in files if found.endswith((".safetensors", ".npy"))]
+    if "tokenizer.json" not in files or not weights:
+        lacking = "tokenizer.json" if weights else "weights (model.safetensors or embeddings.npy)"
+        raise InputError(f"{name}: {folder} has no {lacking}; give the folder that holds both; pickles are not read")
+    config = json.loads(files.get("config.json", b"{}"))
+    plain = config.get("model_type", "model2vec") == "model2vec"
+    header = {"kind": STATIC if plain else TRANSFORMER, "files": [(found, len(data)) for found, data in files.items()]}
+    return write_model_file(MAGIC, header, b"".join(files.values()))
+
+
+def read_encoder(data: bytes, name: str) -> Encoder:
+    """Read an encoder from its file.
+
+    Raises:
+        InputError: the bytes are none, of another version, or damaged.
+        SetupError: it needs a package that is not installed.
+    """
+    header, body = read_model_file(MAGIC, data, name, "headrace model add takes a folder with --encoder")
+    files, start = dict[str, bytes](), 0
+    for found, size in header["files"]:
+        if not _WANTED.fullmatch(found):
+            raise InputError(f"{name}: holds a file {found!r}, which no encoder has; add the folder again")
+        files[found] = bytes(body[start : start + size])
+        start += size
+    if header["kind"] == STATIC:
+        return read_static(files, name)
+    try:
+        from spark_jobs.models.sentence_encoder import read_transformer
+    except ImportError as error:
+        raise SetupError(f"{name}: needs torch; pip install 'headrace[torch,transformers]'") from error
+    return read_transformer(files, name)

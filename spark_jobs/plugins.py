@@ -60,7 +60,7 @@ def reference(group: str, name: str, own: Iterable[str]) -> str:
         return name
     known = declared(group)
     if name not in known:
-        near = did_you_mean(name, [*own, *known])
+        near = did_you_mean(name, dict.fromkeys([*own, *known]))
         raise ConfigError(
             f"{group[:-1]} {name!r} is not known{near}; install the package that brings it, or write "
             "package.module:name for one of yours"

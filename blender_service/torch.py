@@ -91,6 +91,7 @@ class BlendDataset(IterableDataset[Batch]):
         uneven: bool = False,
         expected: ExpectedWindow | None = None,
         tensors: Sequence[str] = TENSORS,
+        columns: Sequence[str] = (),
         prefetch_batches: int = 4,
         device: torch.device | str | None = None,
         fetch: bool = True,
@@ -113,6 +114,7 @@ class BlendDataset(IterableDataset[Batch]):
             uneven: allow parts that differ by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
             tensors: names of the tensors that are made; each one costs time.
+            columns: names of columns with a value for each token, such as `trainable`: a tensor each, under its name.
             prefetch_batches: batches held ready.
             device: device of the tensors; None leaves them in memory, new ones for every batch.
             fetch: False for a rank that only counts steps, as its peers do.
@@ -123,8 +125,8 @@ class BlendDataset(IterableDataset[Batch]):
             silence_seconds: longest wait for a message of an open stream, which is then opened anew.
 
         Raises:
-            InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor; an option
-                is for a server alone, or for `lake:` alone.
+            InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor; a column
+                has the name of one; an option is for a server alone, or for `lake:` alone.
             WindowMismatchError: the blend does not have the expected facts.
         """
         super().__init__()
@@ -146,13 +148,16 @@ class BlendDataset(IterableDataset[Batch]):
         unknown = [name for name in tensors if name not in TENSORS]
         if unknown:
             raise InvalidReadError(f"dataset: tensors has {unknown[0]!r}; choose from {', '.join(TENSORS)}")
+        taken = [name for name in columns if name in Batch.__annotations__]
+        if taken:
+            raise InvalidReadError(f"dataset: a batch has a {taken[0]} of its own; read that column by BlenderClient")
         if prefetch_batches < 1:
             raise InvalidReadError(f"dataset: prefetch_batches is {prefetch_batches}; give 1 or more")
         self._connect = functools.partial(
             BlenderClient, address, identity, retry_seconds=retry_seconds, silence_seconds=silence_seconds
         )
         self._expected = expected
-        self._tensors = tuple(tensors)
+        self._tensors, self._columns = tuple(tensors), tuple(columns)
         self._prefetch_batches = prefetch_batches
         with self._connect() as client:
             self.blend: Blend = client.get_blend(blend)
@@ -278,8 +283,9 @@ class BlendDataset(IterableDataset[Batch]):
         ring = Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
         source: AbstractContextManager[Iterator[Batch]]
         steps = Steps(
-            self._connect, self.blend, self._offset, self._part, self._expected, self._tensors, self._wait_seconds
-        )
+            self._connect, self.blend, self._offset, self._part, self._expected, self._tensors, self._columns,
+            self._wait_seconds,
+        )  # fmt: skip
         if self._workers:
             stream = None
             made: Iterator[Batch] = iter(

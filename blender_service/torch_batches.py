@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -35,6 +36,8 @@ class Batch(TypedDict, total=False):
         document_ids: (R, L) int32, number of the document inside its row; -1 in padding.
         cu_seqlens: (S + 1,) int32, bounds of documents and of padding in the rows laid one after the other.
         max_seqlen: tokens of the longest of them.
+
+    Columns that the dataset was asked for are there under their names: (R, L) bool or float32.
     """
 
     offset: int
@@ -54,6 +57,8 @@ def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
         made[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
     if "cu_seqlens" in tensors:
         made["max_seqlen"] = layout.max_seqlen
+    for name, values in batch.columns.items():
+        made[name] = torch.from_numpy(np.require(values, requirements="W"))  # type: ignore[literal-required]
     return made
 
 
@@ -70,6 +75,7 @@ class Steps(IterableDataset[Batch]):
     part: Slice
     expected: ExpectedWindow | None
     tensors: tuple[str, ...]
+    columns: tuple[str, ...]
     wait_seconds: float
 
     def __iter__(self) -> Iterator[Batch]:
@@ -93,8 +99,9 @@ class Steps(IterableDataset[Batch]):
     def open(self, client: BlenderClient, offset: int, part: Slice, rows: int = 0) -> RowStream:
         """Begin to read."""
         return client.read(
-            self.blend.blend_id, offset, rows, part=part, expected=self.expected, wait_seconds=self.wait_seconds
-        )
+            self.blend.blend_id, offset, rows, part=part, expected=self.expected, wait_seconds=self.wait_seconds,
+            columns=self.columns,
+        )  # fmt: skip
 
     def tensors_of(self, stream: Iterator[RowBatch], rows: int) -> Iterator[Batch]:
         """Make tensors of each step, of which `rows` are read."""
@@ -129,17 +136,18 @@ class Ring:
         if copied is not None:
             copied.synchronize()
         filled = Batch(**made)
-        for name in DENSE:
-            if name in made:
-                filled[name] = buffer[name].copy_(made[name])
+        for name in _dense(made):
+            filled[name] = buffer[name].copy_(made[name])  # type: ignore[literal-required]
         return filled
 
     def to_device(self, buffer: Batch) -> Batch:
         """Begin to copy a buffer to the device, and return it to the ring with the event that ends the copy."""
         arrived = Batch(**buffer)
-        for name in TENSORS:
-            if name in buffer:
-                arrived[name] = buffer[name].to(self._device, non_blocking=True, copy=True)
+        for name, values in buffer.items():
+            if isinstance(values, torch.Tensor):
+                arrived[name] = values.to(  # type: ignore[literal-required]
+                    self._device, non_blocking=True, copy=True
+                )
         copied = None
         if self._device.type == "cuda":
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -150,7 +158,11 @@ class Ring:
     def _pinned(self, batch: Batch) -> Batch:
         """Give a batch in page-locked memory where the device is CUDA, which copies from it asynchronously."""
         if self._device.type == "cuda":
-            for name in DENSE:
-                if name in batch:
-                    batch[name] = batch[name].pin_memory()
+            for name in _dense(batch):
+                batch[name] = batch[name].pin_memory()  # type: ignore[literal-required]
         return batch
+
+
+def _dense(batch: Batch) -> list[str]:
+    """Names of the tensors that are of one size in every batch."""
+    return [name for name, values in batch.items() if isinstance(values, torch.Tensor) and name != "cu_seqlens"]

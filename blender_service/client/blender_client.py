@@ -244,6 +244,7 @@ class BlenderClient:
         expected: ExpectedWindow | None = None,
         max_batch_rows: int = 0,
         wait_seconds: float = LIVE_WAIT_SECONDS,
+        columns: Sequence[str] = (),
     ) -> RowStream:
         """Read rows in order, from any offset; the iterator ends after the rows asked for, or with the blend.
 
@@ -258,9 +259,10 @@ class BlenderClient:
             expected: facts that the rows must have.
             max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
+            columns: names of columns with a value for each token, such as `trainable`, that batches shall have.
 
         Raises:
-            InvalidReadError: an argument is impossible.
+            InvalidReadError: an argument is impossible, or a source has no such column.
             OffsetOutOfRangeError: the read starts beyond the end.
             RowNotThereYetError: a live row did not come in time.
             WindowMismatchError: the blend does not have the expected facts.
@@ -277,6 +279,7 @@ class BlenderClient:
                 expected=rows_pb2.ExpectedWindow(**asdict(expected)) if expected is not None else None,
                 max_batch_rows=max_batch_rows,
                 wait_seconds=wait_seconds,
+                columns=columns,
             )
         except ValueError as error:
             raise InvalidReadError(f"read: {error}; give whole numbers from 0 on, offsets below 2**62") from error
@@ -289,19 +292,20 @@ class BlenderClient:
         self._streams.add(stream)
         return stream
 
-    def prewarm(self, blend: str, offset: int, rows: int) -> Iterator[Prewarmed]:
+    def prewarm(self, blend: str, offset: int, rows: int, columns: Sequence[str] = ()) -> Iterator[Prewarmed]:
         """Have the server read rows into its cache, and follow how far it is; of several replicas one does it.
 
         Args:
             blend: id, start of an id, or name.
             offset: first row.
             rows: how many.
+            columns: as of the reads that follow.
 
         Raises:
             BlenderError: as of `read`; nothing is tried again.
         """
         try:
-            request = rows_pb2.PrewarmBlendRequest(blend=blend, offset=offset, rows=rows)
+            request = rows_pb2.PrewarmBlendRequest(blend=blend, offset=offset, rows=rows, columns=columns)
         except ValueError as error:
             raise InvalidReadError(f"prewarm: {error}; give whole numbers from 0 on, below 2**62") from error
         serialize = rows_pb2.PrewarmBlendRequest.SerializeToString

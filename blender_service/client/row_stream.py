@@ -196,6 +196,11 @@ class RowStream(Iterator[RowBatch]):
                 return
             batch = decode(message) if isinstance(message, bytes) else message
             self._backoff.reset()
+            lacking = [name for name in self._request.columns if name not in batch.columns]
+            if batch.rows and lacking:
+                raise MalformedMessageError(
+                    f"server {self._address}: sends no column {lacking[0]}; it is older than this client, update it"
+                )
             if batch.waiting_for:
                 logger.info("%s: waiting for %s", self._address, batch.waiting_for)
             else:

@@ -20,6 +20,7 @@ from blender_service.order.resolve import ResolvedRows
 from blender_service.tables.block import Segments, join_rows, take_rows
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.packed_table import WindowFacts
+from blender_service.tables.token_columns import TokenColumn
 from blender_service.wire.row_batch import RowBatch
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
@@ -53,9 +54,12 @@ class Chunk:
         block_bytes: of all its blocks together, at most.
     """
 
-    def __init__(self, resolved: ResolvedRows, readers: Mapping[int, BlockReader]) -> None:
-        """Find the blocks of rows."""
+    def __init__(
+        self, resolved: ResolvedRows, readers: Mapping[int, BlockReader], columns: tuple[TokenColumn, ...] = ()
+    ) -> None:
+        """Find the blocks of rows, which have these columns."""
         self._readers = readers
+        self._columns = columns
         block, row_in_block = np.empty((2, resolved.source.size), dtype=np.int64)
         for index in np.flatnonzero(np.bincount(resolved.source)).tolist():
             members = np.flatnonzero(resolved.source == index)
@@ -91,7 +95,9 @@ class Chunk:
             ServerUnavailableError: a store does not answer.
         """
         slots, rows_in_block = self._slots[first:last].astype(np.int64), self._rows_in_block[first:last]
-        input_ids = np.empty((last - first, window.window_tokens), dtype=f"<u{window.token_bytes}")
+        shape = (last - first, window.window_tokens)
+        input_ids = np.empty(shape, dtype=f"<u{window.token_bytes}")
+        columns = {column.name: np.empty(shape, dtype=column.dtype) for column in self._columns}
         by_slot = np.argsort(slots, kind="stable")
         wanted, begins = np.unique(slots[by_slot], return_index=True)
         members = dict(zip(self._blocks[wanted].tolist(), np.split(by_slot, begins[1:]), strict=True))
@@ -102,6 +108,8 @@ class Chunk:
                 own = members[number + (index << SOURCE_SHIFT)]
                 rows = rows_in_block[own].astype(np.int64)
                 input_ids[own] = block.input_ids[rows]
+                for values, of_block in zip(columns.values(), block.columns, strict=True):
+                    values[own] = of_block[rows]
                 parts.append(take_rows(block.segments, rows))
                 found.append(own)
         segments = take_rows(join_rows(parts), np.argsort(np.concatenate(found)))
@@ -119,6 +127,7 @@ class Chunk:
             document_starts=segments.document_starts,
             segment_token_counts=segments.token_counts,
             window_starts=segments.window_starts,
+            columns=columns,
         )
 
 

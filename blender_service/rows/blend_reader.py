@@ -17,6 +17,8 @@ from blender_service.order.segments import OFFSET_LIMIT
 from blender_service.rows.batch_assembly import BatchMessage, Chunk
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows, Wait
+from blender_service.tables.packed_table import row_bytes_of
+from blender_service.tables.token_columns import TokenColumn
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import MessageCutter, RowBatch, empty_batch
 
@@ -98,6 +100,7 @@ class BlendReader:
         fetcher: BlockFetcher | None = None,
         ahead_bytes: int = 1 << 62,
         new_readers: Callable[[bool], Readers | None] = lambda at_once: None,
+        columns: tuple[TokenColumn, ...] = (),
     ) -> None:
         """Read the rows of `config`.
 
@@ -110,12 +113,14 @@ class BlendReader:
             new_readers: called before each message; gives readers of the files that are served from now on where that
                 changed, as after an excision, else None. With True it asks the catalogue first, else it answers from
                 the last look.
+            columns: that rows have beside their ids, as the tables of the readers have them.
         """
         self.config = config
         self.order = order
         self._fetcher = fetcher
         self._ahead_bytes = ahead_bytes
         self._new_readers = new_readers
+        self._columns = columns
         self._version = 0
         self._take(readers)
 
@@ -192,7 +197,7 @@ class BlendReader:
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
 
-        row_bytes = self.config.window.window_tokens * self.config.window.token_bytes
+        row_bytes = row_bytes_of(self.config.window, self._columns)
 
         def most_rows() -> int:
             return max(1, min(message_bytes() // row_bytes, max_batch_rows or CHUNK_ROWS))
@@ -374,7 +379,7 @@ class BlendReader:
         rows = int(counts.sum())
         offsets = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(rows, dtype=np.int64)
         version = self._version
-        return _Planned(version, Chunk(self.order.resolve(offsets), self._readers()), tuple(spans), rows)
+        return _Planned(version, Chunk(self.order.resolve(offsets), self._readers(), self._columns), tuple(spans), rows)
 
     def _request(self, chunk: Chunk) -> None:
         """Request the blocks of a later chunk from the fetcher."""

@@ -48,6 +48,7 @@ from blender_service.tables.parquet_to_block import has_page_checksums
 from blender_service.tables.table_watch import TableWatch
 from blender_service.tables.text_packing import TextRule
 from blender_service.tables.text_table import Documents, TextRows, text_files
+from blender_service.tables.token_columns import TokenColumn, require_same, token_columns
 
 DEFAULT_PAGE_SIZE: Final = 100
 EXCISIONS: Final = "system.excisions"  # documents that are out of one table, or of all
@@ -240,11 +241,17 @@ class Blender:
         """List the names of one blend."""
         return self._store.names_of(blend_id)
 
-    def open(self, blend_id: str, offset: int = 0) -> BlendReader:
+    def open(self, blend_id: str, offset: int = 0, columns: Sequence[str] = ()) -> BlendReader:
         """Open a blend for reading; every source needed from `offset` on must still be as the blend pinned it.
+
+        Args:
+            blend_id: of the blend.
+            offset: first row.
+            columns: names of columns with a value for each token, which rows shall have (`token_columns`).
 
         Raises:
             BlendNotFoundError: there is no such blend.
+            InvalidReadError: a source has no such column.
             SourceChangedError: a table is not as the blend pinned it.
         """
         if not self._store.has(blend_id):  # it may have been deleted since it was resolved
@@ -254,24 +261,33 @@ class Blender:
         ahead = [segment for segment in head.segments if segment.end is None or segment.end > offset]
         needed = {part.name for segment in ahead for part in segment.parts}
         sources = {index: (name, pins[name]) for index, name in enumerate(order.names) if name in needed}
-        readers, changed = self._follow(config, sources)
-        return BlendReader(config, order, readers, self._shared.fetcher, self.cache.max_bytes // 2, changed)
+        readers, changed, found = self._follow(config, sources, tuple(dict.fromkeys(columns)))
+        return BlendReader(config, order, readers, self._shared.fetcher, self.cache.max_bytes // 2, changed, found)
 
-    def prewarm(self, blend_id: str, offset: int, rows: int) -> Iterator[tuple[int, bool]]:
+    def prewarm(self, blend_id: str, offset: int, rows: int, columns: Sequence[str] = ()) -> Iterator[tuple[int, bool]]:
         """Build the blocks of some rows, so that reading them waits for nothing; see `BlendReader.prewarm`."""
-        reader = self.open(blend_id, offset)
+        reader = self.open(blend_id, offset, columns)
         return reader.prewarm(offset, rows, self.cache.max_bytes)
 
     def _follow(
-        self, config: BlendConfig, sources: Mapping[int, tuple[str, Pin]]
-    ) -> tuple[Readers, Callable[[bool], Readers | None]]:
+        self, config: BlendConfig, sources: Mapping[int, tuple[str, Pin]], wanted: tuple[str, ...]
+    ) -> tuple[Readers, Callable[[bool], Readers | None], tuple[TokenColumn, ...]]:
         """Open the sources of a reader, and give what tells it of new readers; see `BlendReader`."""
         watch = self._shared.watch
         generation = watch.generation
         tables = {pin.table: load_table(self._catalogue, pin.table) for _, pin in sources.values()}
         if config.texts is not None:
             tables[EXCISIONS] = load_table(self._shared.catalogue, EXCISIONS)
-        readers = {index: self._reader(name, pin, config, tables[pin.table]) for index, (name, pin) in sources.items()}
+        columns = {
+            name: token_columns(table, name, wanted, config.texts is not None)
+            for name, pin in sources.values()
+            if (table := tables[pin.table]) is not None
+        }
+        require_same(columns)
+        readers = {
+            index: self._reader(name, pin, config, tables[pin.table], columns.get(name, ()))
+            for index, (name, pin) in sources.items()
+        }
         follower = watch.follow({name: table for name, table in tables.items() if table is not None})
 
         def changed(at_once: bool) -> Readers | None:
@@ -286,18 +302,20 @@ class Blender:
             for index, (name, pin) in sources.items():
                 table = watch.table(pin.table)
                 if excised or table is not tables[pin.table]:
-                    reader = self._reader(name, pin, config, table)
+                    reader = self._reader(name, pin, config, table, columns.get(name, ()))
                     if _runs_of(reader) != _runs_of(readers[index]):
                         found[index] = reader
             tables.update({name: watch.table(name) for name in tables})
             readers.update(found)
             return dict(readers) if found else None
 
-        return dict(readers), changed
+        return dict(readers), changed, next(iter(columns.values()), ())
 
-    def _reader(self, name: str, pin: Pin, config: BlendConfig, table: Table | None) -> BlockReader | LiveRows:
+    def _reader(
+        self, name: str, pin: Pin, config: BlendConfig, table: Table | None, columns: tuple[TokenColumn, ...]
+    ) -> BlockReader | LiveRows:
         """Open one source, whose table is given."""
-        found = self._packed_rows(name, pin, config, table)
+        found = self._packed_rows(name, pin, config, table, columns)
         if pin.rows is None:
             return LiveRows(name, found)
         rows = found.table.rows if found is not None else 0
@@ -308,10 +326,12 @@ class Blender:
             )
         return found
 
-    def _packed_rows(self, name: str, pin: Pin, config: BlendConfig, table: Table | None) -> BlockReader | None:
+    def _packed_rows(
+        self, name: str, pin: Pin, config: BlendConfig, table: Table | None, columns: tuple[TokenColumn, ...] = ()
+    ) -> BlockReader | None:
         """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
         if config.texts is not None:
-            return self._text_rows(name, pin, config, config.texts, table)
+            return self._text_rows(name, pin, config, config.texts, table, columns)
         snapshot = served_snapshot(table, name, pin, config.window)
         if snapshot is None or table is None:
             return None
@@ -325,7 +345,7 @@ class Blender:
                 self.cache.forget({run.path for run in before} - {run.path for run in runs})
         if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
             runs = tuple(run for run in runs if run.start < pin.rows)
-        packed = PackedTable(pin.table, config.window, runs, table.io, pin.rows, self._shared.mirrors)
+        packed = PackedTable(pin.table, config.window, runs, table.io, pin.rows, self._shared.mirrors, columns=columns)
         if is_new and not all(has_page_checksums(packed, run) for run in {*runs[:1], *runs[-1:]}):
             logger.warning(
                 "source %s: %s has files whose Parquet pages have no checksums, so a bit that flips in the store is "
@@ -335,7 +355,13 @@ class Blender:
         return BlockReader(packed, config.block_rows, self.cache, self._team)
 
     def _text_rows(
-        self, name: str, pin: Pin, config: BlendConfig, rule: TextRule, table: Table | None
+        self,
+        name: str,
+        pin: Pin,
+        config: BlendConfig,
+        rule: TextRule,
+        table: Table | None,
+        columns: tuple[TokenColumn, ...],
     ) -> BlockReader | None:
         """Open a table of text at the pinned snapshot."""
         snapshot = served_snapshot(table, name, pin, None)
@@ -353,7 +379,7 @@ class Blender:
         listed = load_table(self._shared.catalogue, EXCISIONS)  # whatever the caller may read
         chosen = Or(IsNull("table"), EqualTo("table", pin.table))
         excised = [] if listed is None else listed.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
-        return BlockReader(rows.table(table.io, excised), config.block_rows, self.cache, self._team)
+        return BlockReader(rows.table(table.io, excised, columns), config.block_rows, self.cache, self._team)
 
     def _index_sources(self, config: BlendConfig) -> None:
         """Open the tables of a new blend, so that warnings about them come when it is created."""

@@ -132,7 +132,7 @@ class RowServicer:
         blender, call = seen_by(context, self._blender), call_of(context)
         call.blend_id = blender.resolve(request.blend)
         logger.info("prewarm %s from %d: %d rows", call.blend_id, request.offset, request.rows)
-        for row, stopped in blender.prewarm(call.blend_id, request.offset, request.rows):
+        for row, stopped in blender.prewarm(call.blend_id, request.offset, request.rows, request.columns):
             if self._stopping.is_set():
                 raise ServerUnavailableError("server is stopping; prewarm another replica")
             if not context.is_active():
@@ -176,7 +176,7 @@ def read_request(
     ExpectedWindow(
         expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
     ).check(blend_id, blender.config(blend_id).window)
-    reader = blender.open(blend_id, request.offset)
+    reader = blender.open(blend_id, request.offset, request.columns)
     call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
     part = None
     if request.HasField("slice"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
+from blender_service.tables.token_columns import TokenColumn
 from headrace.kernels.compiling import compiled
 
 
@@ -24,6 +25,7 @@ class BlockKey(NamedTuple):
         window_tokens: length L of a row.
         token_bytes: width of a token id, 2 or 4.
         vocabulary_size: every id of the block is below it.
+        columns: that it has beside the ids.
     """
 
     path: str
@@ -32,6 +34,7 @@ class BlockKey(NamedTuple):
     window_tokens: int
     token_bytes: int
     vocabulary_size: int
+    columns: tuple[TokenColumn, ...] = ()
 
 
 class Segments(NamedTuple):
@@ -69,11 +72,13 @@ class Block:
         start: first ordinal.
         input_ids: (R, L) token ids, uint16 or uint32.
         segments: of the rows.
+        columns: (R, L) of each, a value for each position, bool or float32; in the order of the table's `columns`.
     """
 
     start: int
     input_ids: NDArray[np.unsignedinteger]
     segments: Segments
+    columns: tuple[NDArray[Any], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -83,7 +88,7 @@ class Block:
     @functools.cached_property
     def byte_count(self) -> int:
         """Bytes of memory that it takes."""
-        return self.input_ids.nbytes + sum(array.nbytes for array in self.segments)
+        return sum(array.nbytes for array in (self.input_ids, *self.segments, *self.columns))
 
 
 @compiled

@@ -23,7 +23,7 @@ import numpy as np
 from blender_service.arrays import Int64Array
 from blender_service.tables.block import Block, BlockKey
 from blender_service.tables.block_cache import BlockCache
-from blender_service.tables.packed_table import PackedTable
+from blender_service.tables.packed_table import PackedTable, row_bytes_of
 from blender_service.tables.parquet_to_block import decode_blocks
 
 MAX_BLOCK_BYTES: Final = 16 << 20
@@ -38,10 +38,10 @@ class BlockReader:
 
     def __init__(self, table: PackedTable, block_rows: int, cache: BlockCache, team: str = "") -> None:
         """Read `table` in blocks of at most `block_rows`, keeping them in `cache` for a team."""
-        row_bytes = table.window.window_tokens * table.window.token_bytes
         self.table = table
-        self.block_rows = min(block_rows, max(1, MAX_BLOCK_BYTES // row_bytes))
-        self.block_bytes = self.block_rows * row_bytes
+        id_bytes = table.window.window_tokens * table.window.token_bytes
+        self.block_rows = min(block_rows, max(1, MAX_BLOCK_BYTES // id_bytes))
+        self.block_bytes = self.block_rows * row_bytes_of(table.window, table.columns)
         self._cache = cache
         self._team = team
         self._key = functools.lru_cache(KEYS_AT_HAND)(self._build_key)
@@ -128,7 +128,8 @@ class BlockReader:
         run, window = self.table.runs[index], self.table.window
         first = (int(self._first_multiples[index]) + block - int(self._first_blocks[index])) * self.block_rows
         start, end = max(run.start, first), min(run.end, first + self.block_rows)
-        return BlockKey(run.path, start, end, window.window_tokens, window.token_bytes, window.vocabulary_size)
+        of_window = (window.window_tokens, window.token_bytes, window.vocabulary_size)
+        return BlockKey(run.path, start, end, *of_window, self.table.columns)
 
 
 _Wanted = tuple[BlockReader, int]

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
@@ -29,6 +30,7 @@ from blender_service.order.segments import Pin
 from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block import Block
 from blender_service.tables.mirrors import NO_MIRRORS, Mirrors
+from blender_service.tables.token_columns import TokenColumn
 
 PROPERTY_OF_FACT: Final = {
     "window_tokens": "headrace.window-tokens",
@@ -83,6 +85,7 @@ class PackedTable(NamedTuple):
         most_rows: rows that are served; None for all. The last file may have more.
         mirrors: other places of its files.
         decode: makes blocks of ranges of ordinals, where rows do not lie in Parquet as they are served; else None.
+        columns: that are read beside the ids, in the order of the blocks' `columns`.
     """
 
     identifier: str
@@ -92,12 +95,18 @@ class PackedTable(NamedTuple):
     most_rows: int | None = None
     mirrors: Mirrors = NO_MIRRORS
     decode: Callable[[Sequence[tuple[int, int]]], Iterator[Block]] | None = None
+    columns: tuple[TokenColumn, ...] = ()
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         rows = self.runs[-1].end if self.runs else 0
         return rows if self.most_rows is None else min(rows, self.most_rows)
+
+
+def row_bytes_of(window: WindowFacts, columns: Sequence[TokenColumn]) -> int:
+    """Bytes of a row's ids and columns."""
+    return window.window_tokens * sum((window.token_bytes, *(np.dtype(column.dtype).itemsize for column in columns)))
 
 
 def load_table(catalogue: Catalog, identifier: str) -> Table | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from blender_service.arrays import Int64Array
+from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import EXHAUSTED, PackedTableError, ServerExhaustedError, ServerUnavailableError
 from blender_service.tables.block import Block, Segments
 from blender_service.tables.packed_table import OrdinalRun, PackedTable
+from blender_service.tables.token_columns import TRAINABLE, TokenColumn, all_trainable
 
 COLUMNS: Final = ("ordinal", "token_count", "input_ids", "segments")
 READ_ATTEMPTS: Final = 3
@@ -164,16 +165,18 @@ def _decode_once(
                 f"table {table.identifier}: file {run.path} has {file.metadata.num_rows} rows, its manifest says "
                 f"{run.end - run.start}; restore the file"
             )
-        for start, rows in zip(starts, _read_ranges(file, rows_in_file), strict=True):
+        names = [*COLUMNS, *(column.name for column in table.columns if column.is_stored)]
+        for start, rows in zip(starts, _read_ranges(file, rows_in_file, names), strict=True):
             yield decode_block(rows, start, table, run.path)
 
 
-def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]]) -> Iterator[pa.Table]:
+def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], columns: list[str]) -> Iterator[pa.Table]:
     """Read ranges of rows of a Parquet file in one pass over the row groups they touch.
 
     Args:
         file: open.
         ranges: [first, last) of each, ascending, disjoint, all inside the file.
+        columns: to read.
     """
     metadata = file.metadata
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
@@ -187,7 +190,7 @@ def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]]) -> Ite
     for group in groups:
         position = int(ends[group]) - metadata.row_group(group).num_rows
         batch_rows = max(last - first for first, last in ranges)
-        batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=list(COLUMNS), use_threads=False)
+        batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns, use_threads=False)
         for batch in batches:
             while remaining and remaining[0][0] < position + batch.num_rows:
                 first, last = remaining[0]
@@ -207,7 +210,7 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> B
     """Turn Arrow rows into a block, and check all rules of a packed table.
 
     Args:
-        rows: columns ordinal, token_count, input_ids, segments.
+        rows: columns ordinal, token_count, input_ids, segments, and those of the table's `columns` that are stored.
         start: ordinal that the first row must have.
         table: whose rows they are.
         path: the file, for messages.
@@ -224,15 +227,13 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> B
             "ordinal"
         )
     window_tokens, vocabulary_size = table.window.window_tokens, table.window.vocabulary_size
-    input_ids = _combined(rows["input_ids"])
-    ids = input_ids.flatten()
-    lengths_wrong = ids.null_count or not pc.all(pc.equal(pc.list_value_length(input_ids), window_tokens)).as_py()
-    if lengths_wrong or len(ids) != rows.num_rows * window_tokens:
+    row_tokens = rows["token_count"].to_numpy().astype(np.int32)
+    values = _row_values(rows["input_ids"], window_tokens)
+    if values is None:
         raise PackedTableError(
             f"{where}: a row near ordinal {start} does not have {window_tokens} tokens, the table's "
             "headrace.window-tokens; pack the table again"
         )
-    values = ids.to_numpy(zero_copy_only=False)
     if values.size and (values.min() < 0 or values.max() >= vocabulary_size):
         bad = values.max() if values.max() >= vocabulary_size else values.min()
         raise PackedTableError(
@@ -245,9 +246,9 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> B
     doc_ids, doc_id_starts = _texts(pc.cast(flat.field("doc_id"), pa.large_string()))
     return Block(
         start=start,
-        input_ids=values.astype(f"<u{table.window.token_bytes}").reshape(rows.num_rows, window_tokens),
+        input_ids=values.astype(f"<u{table.window.token_bytes}"),
         segments=Segments(
-            row_tokens=rows["token_count"].to_numpy().astype(np.int32),
+            row_tokens=row_tokens,
             starts=np.concatenate([[0], np.cumsum(counts)]),
             doc_ids=doc_ids,
             doc_id_starts=doc_id_starts,
@@ -255,7 +256,39 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> B
             token_counts=flat.field("token_count").to_numpy(zero_copy_only=False).astype(np.int32),
             window_starts=flat.field("window_start").to_numpy(zero_copy_only=False).astype(np.int32),
         ),
+        columns=tuple(_column_values(rows, column, row_tokens, window_tokens, where) for column in table.columns),
     )
+
+
+def _column_values(
+    rows: pa.Table, column: TokenColumn, row_tokens: Int32Array, window_tokens: int, where: str
+) -> NDArray[Any]:
+    """(R, L) values of a column.
+
+    Raises:
+        PackedTableError: a row does not have a value for each position.
+    """
+    is_there = column.name in rows.column_names  # a file may be older than the column
+    if not is_there and column.name == TRAINABLE:
+        return all_trainable(row_tokens, window_tokens)
+    values = _row_values(rows[column.name], window_tokens) if is_there else None
+    if values is None:
+        raise PackedTableError(
+            f"{where}: a row does not have {window_tokens} values of {column.name}, one for each position; write the "
+            "table again, or read without the column"
+        )
+    return values.astype(column.dtype)
+
+
+def _row_values(column: pa.ChunkedArray, window_tokens: int) -> NDArray[Any] | None:
+    """(R, L) values of a column of lists; None where one is missing, or a row has fewer or more."""
+    lists = _combined(column)
+    values = lists.flatten()
+    is_whole = not lists.null_count and pc.all(pc.equal(pc.list_value_length(lists), window_tokens)).as_py()
+    if values.null_count or not is_whole or len(values) != len(lists) * window_tokens:
+        return None
+    found: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(len(lists), window_tokens)
+    return found
 
 
 def _combined(column: pa.ChunkedArray) -> pa.ListArray:

@@ -31,6 +31,7 @@ from blender_service.tables.block import Block, Segments
 from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowFacts
 from blender_service.tables.parquet_to_block import FAULTS, unreadable
 from blender_service.tables.text_packing import Pieces, TextRule, lay_out, pack
+from blender_service.tables.token_columns import TokenColumn, all_trainable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -249,12 +250,13 @@ class TextRows:
         """Number of rows."""
         return int(self._first_rows[-1])
 
-    def table(self, file_io: FileIO, excised: Collection[str]) -> PackedTable:
-        """Give the rows as a packed table of one file."""
+    def table(self, file_io: FileIO, excised: Collection[str], columns: tuple[TokenColumn, ...] = ()) -> PackedTable:
+        """Give the rows as a packed table of one file, with columns of tokens."""
         state = hashlib.sha256("\n".join(sorted(excised)).encode()).hexdigest()[:16]
         run = OrdinalRun(f"{self._place} {self.rule!r} {state}", 0, self.count)
-        decode = functools.partial(self._decode, frozenset(excised))
-        return PackedTable(self.identifier, self.window, (run,) if self.count else (), file_io, decode=decode)
+        decode = functools.partial(self._decode, frozenset(excised), columns)
+        runs = (run,) if self.count else ()
+        return PackedTable(self.identifier, self.window, runs, file_io, decode=decode, columns=columns)
 
     def _measure(self) -> bytes:
         """Encode every document once, and write the lengths."""
@@ -271,10 +273,12 @@ class TextRows:
         )
         return packed
 
-    def _decode(self, excised: frozenset[str], ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
-        return (self._block(excised, start, end) for start, end in ranges)
+    def _decode(
+        self, excised: frozenset[str], columns: tuple[TokenColumn, ...], ranges: Sequence[tuple[int, int]]
+    ) -> Iterator[Block]:
+        return (self._block(excised, columns, start, end) for start, end in ranges)
 
-    def _block(self, excised: frozenset[str], start: int, end: int) -> Block:
+    def _block(self, excised: frozenset[str], columns: tuple[TokenColumn, ...], start: int, end: int) -> Block:
         """Tokenize the documents that the rows [start, end) need."""
         groups = np.searchsorted(self._first_rows, [start, end - 1], side="right") - 1
         base = int(groups[0]) * self.rule.group_documents
@@ -310,4 +314,5 @@ class TextRows:
                 token_counts=pieces.tokens,
                 window_starts=places,
             ),
+            columns=tuple(all_trainable(row_tokens, window.window_tokens) for _ in columns),
         )

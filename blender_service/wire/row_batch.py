@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from headrace.blender.v1 import rows_pb2
 
 MAX_WINDOW_TOKENS: Final = 1 << 31
 _OF_ROWS: Final = ("input_ids", "token_counts", "sources", "epochs", "ordinals", "segment_counts")
+_TYPE_OF: Final = {"b": rows_pb2.TokenColumn.BOOL, "f": rows_pb2.TokenColumn.FLOAT32}  # by NumPy's kind
+_DTYPE_OF: Final = {"b": "?", "f": "<f4"}
 _OF_SEGMENTS: Final = ("doc_id_lengths", "document_starts", "segment_token_counts", "window_starts")
 
 
@@ -39,6 +42,7 @@ class RowBatch:
         window_starts: (S,) first token, in the window, int32.
         end_of_blend: whether no row follows.
         waiting_for: in a batch without rows, the row that a live table does not have yet.
+        columns: (R, L) values of each column that the read named, bool or float32, by name.
     """
 
     offset: int
@@ -56,6 +60,7 @@ class RowBatch:
     window_starts: Int32Array
     end_of_blend: bool = False
     waiting_for: str = ""
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -83,6 +88,7 @@ class RowBatch:
         byte, last_byte = (int(self.doc_id_lengths[:count].sum()) for count in (segment, end))
         kept: dict[str, Any] = {name: getattr(self, name)[first:last] for name in _OF_ROWS}
         kept |= {name: getattr(self, name)[segment:end] for name in _OF_SEGMENTS}
+        kept["columns"] = {name: values[first:last] for name, values in self.columns.items()}
         return replace(self, offset=self.offset + first, doc_id_bytes=self.doc_id_bytes[byte:last_byte], **kept)
 
 
@@ -96,6 +102,10 @@ class MessageCutter:
         self._segments = [0, *np.cumsum(batch.segment_counts).tolist()]
         self._texts = [0, *np.cumsum(batch.doc_id_lengths).tolist()]
         self._row_bytes = batch.input_ids.shape[1] * batch.input_ids.dtype.itemsize
+        self._columns = {
+            name: (_TYPE_OF[values.dtype.kind], values.dtype.itemsize * values.shape[1], _bytes(values))
+            for name, values in batch.columns.items()
+        }
         self._bytes = {name: _bytes(getattr(batch, name)) for name in (*_OF_ROWS[1:], *_OF_SEGMENTS)}
 
     def cut(self, first: int, last: int, offset: int) -> bytes:
@@ -125,6 +135,10 @@ class MessageCutter:
             segments=segments,
             end_of_blend=batch.end_of_blend,
             waiting_for=batch.waiting_for,
+            columns=[
+                rows_pb2.TokenColumn(name=name, type=kind, values=values[width * first : width * last])
+                for name, (kind, width, values) in self._columns.items()
+            ],
         )
         return message.SerializeToString()
 
@@ -179,7 +193,21 @@ def decode(message: bytes) -> RowBatch:
         window_starts=_array("segments.window_starts", segments.window_starts, "<i4", count),
         end_of_blend=given.end_of_blend,
         waiting_for=given.waiting_for,
+        columns={column.name: _values(column, rows, window_tokens) for column in given.columns},
     )
+
+
+def _values(column: rows_pb2.TokenColumn, rows: int, window_tokens: int) -> NDArray[Any]:
+    """View the values of a column as an array.
+
+    Raises:
+        MalformedMessageError: they are of no type that is known, or not as many as there are positions.
+    """
+    dtype = {kind: dtype for dtype, kind in _TYPE_OF.items()}.get(column.type)
+    if dtype is None:
+        raise MalformedMessageError(f"message: column {column.name} is of type {column.type}; update the client")
+    values = _array(f"column {column.name}", column.values, _DTYPE_OF[dtype], rows * window_tokens)
+    return values.reshape(rows, window_tokens)
 
 
 def _array(field: str, content: bytes, dtype: str, count: int) -> NDArray[Any]:
@@ -199,7 +227,8 @@ def concatenate(batches: list[RowBatch]) -> RowBatch:
     names = (*_OF_ROWS, *_OF_SEGMENTS)
     arrays: dict[str, Any] = {name: np.concatenate([getattr(batch, name) for batch in batches]) for name in names}
     doc_id_bytes = b"".join(batch.doc_id_bytes for batch in batches)
-    return replace(batches[-1], offset=batches[0].offset, doc_id_bytes=doc_id_bytes, **arrays)
+    columns = {name: np.concatenate([batch.columns[name] for batch in batches]) for name in batches[0].columns}
+    return replace(batches[-1], offset=batches[0].offset, doc_id_bytes=doc_id_bytes, columns=columns, **arrays)
 
 
 def empty_batch(offset: int, window_tokens: int, token_bytes: int, source_names: tuple[str, ...]) -> RowBatch:

@@ -83,6 +83,7 @@ class PrewarmDeclaration(_Declared):
     )
     offset: int = Field(0, ge=0, description="first row")
     rows: int = Field(1 << 20, ge=1, description="how many at most; a full cache ends it before")
+    columns: tuple[str, ...] = Field((), description="columns per token that the training reads, such as trainable")
 
 
 class TextsDeclaration(_Declared):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -22,7 +22,7 @@ PREWARMED = "prewarmed"  # their group
 _TELL_SECONDS = 5.0
 
 
-def prewarm_server(address: str, blend: str, offset: int, rows: int) -> str:
+def prewarm_server(address: str, blend: str, offset: int, rows: int, columns: Sequence[str] = ()) -> str:
     """Have one server read rows into its cache; says how far it is every few seconds.
 
     Returns:
@@ -36,7 +36,7 @@ def prewarm_server(address: str, blend: str, offset: int, rows: int) -> str:
     done = Prewarmed(offset, stopped=False)
     told = began = time.monotonic()
     with connect(address) as client:
-        for done in client.prewarm(blend, offset, rows):
+        for done in client.prewarm(blend, offset, rows, columns):
             if time.monotonic() - told >= _TELL_SECONDS:
                 told = time.monotonic()
                 tell(f"{address}: rows {offset:,} to {done.row:,} of {blend} are in its cache")
@@ -57,7 +57,8 @@ def prewarmed_asset(declared: BlendDeclaration) -> dg.AssetsDefinition:
 
         try:
             name = latest_name(Blender(context.resources.lake.open(context.run.run_id).catalogue), declared.name)
-            lines = [prewarm_server(server, name, wanted.offset, wanted.rows) for server in wanted.servers]
+            given = (name, wanted.offset, wanted.rows, wanted.columns)
+            lines = [prewarm_server(server, *given) for server in wanted.servers]
         except BlenderError as error:
             raise dg.Failure(f"blend {declared.name}: prewarm: {error}") from error
         yield dg.MaterializeResult(

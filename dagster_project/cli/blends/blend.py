@@ -239,14 +239,15 @@ def show(reference: str, offset: int | None, rows: int, characters: int, as_json
     "--offset", type=click.IntRange(0), default=0, show_default=True, help="first row: of the training's state"
 )
 @click.option("--rows", type=click.IntRange(1), default=1 << 20, show_default=True, help="how many at most")
-def prewarm(reference: str, servers: tuple[str, ...], offset: int, rows: int) -> None:
+@click.option("--column", "columns", multiple=True, help="column per token that the training reads, such as trainable")
+def prewarm(reference: str, servers: tuple[str, ...], offset: int, rows: int, columns: tuple[str, ...]) -> None:
     """Read rows of a blend into the caches of servers before a training begins, as far as they have room."""
     from dagster_project.assets.prewarming import prewarm_server
     from dagster_project.cli.output import progress_shown
 
     with progress_shown(True):
         for server in servers or ("127.0.0.1:7170",):
-            click.echo(prewarm_server(server, reference, offset, rows))
+            click.echo(prewarm_server(server, reference, offset, rows, columns))
 
 
 @blend.command()

@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -7,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReadBlendRequest(_message.Message):
-    __slots__ = ("blend", "offset", "rows", "slice", "expected", "max_batch_rows", "wait_seconds", "read_id")
+    __slots__ = ("blend", "offset", "rows", "slice", "expected", "max_batch_rows", "wait_seconds", "read_id", "columns")
     BLEND_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +17,7 @@ class ReadBlendRequest(_message.Message):
     MAX_BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     READ_ID_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     blend: str
     offset: int
     rows: int
@@ -24,17 +26,20 @@ class ReadBlendRequest(_message.Message):
     max_batch_rows: int
     wait_seconds: float
     read_id: str
-    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., read_id: _Optional[str] = ...) -> None: ...
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., read_id: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PrewarmBlendRequest(_message.Message):
-    __slots__ = ("blend", "offset", "rows")
+    __slots__ = ("blend", "offset", "rows", "columns")
     BLEND_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     blend: str
     offset: int
     rows: int
-    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PrewarmProgress(_message.Message):
     __slots__ = ("row", "stopped")
@@ -83,7 +88,7 @@ class ExpectedWindow(_message.Message):
     def __init__(self, window_tokens: _Optional[int] = ..., tokenizer_sha256: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., token_bytes: _Optional[int] = ...) -> None: ...
 
 class RowBatch(_message.Message):
-    __slots__ = ("offset", "rows", "window_tokens", "token_bytes", "input_ids", "token_counts", "source_names", "sources", "epochs", "ordinals", "segments", "end_of_blend", "waiting_for")
+    __slots__ = ("offset", "rows", "window_tokens", "token_bytes", "input_ids", "token_counts", "source_names", "sources", "epochs", "ordinals", "segments", "end_of_blend", "waiting_for", "columns")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +102,7 @@ class RowBatch(_message.Message):
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     END_OF_BLEND_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     offset: int
     rows: int
     window_tokens: int
@@ -110,7 +116,26 @@ class RowBatch(_message.Message):
     segments: Segments
     end_of_blend: bool
     waiting_for: str
-    def __init__(self, offset: _Optional[int] = ..., rows: _Optional[int] = ..., window_tokens: _Optional[int] = ..., token_bytes: _Optional[int] = ..., input_ids: _Optional[bytes] = ..., token_counts: _Optional[bytes] = ..., source_names: _Optional[_Iterable[str]] = ..., sources: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., ordinals: _Optional[bytes] = ..., segments: _Optional[_Union[Segments, _Mapping]] = ..., end_of_blend: _Optional[bool] = ..., waiting_for: _Optional[str] = ...) -> None: ...
+    columns: _containers.RepeatedCompositeFieldContainer[TokenColumn]
+    def __init__(self, offset: _Optional[int] = ..., rows: _Optional[int] = ..., window_tokens: _Optional[int] = ..., token_bytes: _Optional[int] = ..., input_ids: _Optional[bytes] = ..., token_counts: _Optional[bytes] = ..., source_names: _Optional[_Iterable[str]] = ..., sources: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., ordinals: _Optional[bytes] = ..., segments: _Optional[_Union[Segments, _Mapping]] = ..., end_of_blend: _Optional[bool] = ..., waiting_for: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[TokenColumn, _Mapping]]] = ...) -> None: ...
+
+class TokenColumn(_message.Message):
+    __slots__ = ("name", "type", "values")
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        TYPE_UNSPECIFIED: _ClassVar[TokenColumn.Type]
+        BOOL: _ClassVar[TokenColumn.Type]
+        FLOAT32: _ClassVar[TokenColumn.Type]
+    TYPE_UNSPECIFIED: TokenColumn.Type
+    BOOL: TokenColumn.Type
+    FLOAT32: TokenColumn.Type
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: TokenColumn.Type
+    values: bytes
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TokenColumn.Type, str]] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class Segments(_message.Message):
     __slots__ = ("counts", "doc_ids", "doc_id_lengths", "document_starts", "token_counts", "window_starts")

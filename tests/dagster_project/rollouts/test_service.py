@@ -120,7 +120,8 @@ def test_appended_rows_are_served_by_live_blends(serve: Callable[..., RunningSer
             thread.start()
         blend = client.create_blend([SourceSpec(TABLE, live=True)])
         count = sum(groups.values())
-        batches = list(client.read(blend.blend_id, 0, rows=count, wait_seconds=60))
+        columns = ("trainable", "log_probability", "advantage")
+        batches = list(client.read(blend.blend_id, 0, rows=count, wait_seconds=60, columns=columns))
         for thread in threads:
             thread.join()
     assert outcomes(found) == ["admitted"] * count
@@ -133,6 +134,9 @@ def test_appended_rows_are_served_by_live_blends(serve: Callable[..., RunningSer
     assert [name for at, name in enumerate(names) if at == 0 or names[at - 1] != name].__len__() == len(groups)
     served = np.concatenate([batch.input_ids for batch in batches])
     assert served.tolist() == [row["input_ids"] for row in rows]
+    for column in columns:
+        values = np.concatenate([batch.columns[column] for batch in batches])
+        assert values.tolist() == [row[column] for row in rows]
 
 
 def test_upkeep_changes_no_row_and_stores_tokens_once(

@@ -1,0 +1,88 @@
+"""Columns of packed tables with a value for each token; rows carry those that a read names.
+
+`trainable` (list<boolean>) says on which tokens a loss is taken. A table without it is trained on as a whole, so its
+tokens are true and its padding is false. Any other column, such as `log_probability` (list<float>) of a table of
+rollouts, has to be in the tables of all sources that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pyiceberg.table import Table
+from pyiceberg.types import BooleanType, FloatType, ListType
+
+from blender_service.arrays import Int32Array
+from blender_service.exceptions import InvalidReadError
+
+TRAINABLE: Final = "trainable"
+_DTYPE_OF: Final[Mapping[type[Any], str]] = {BooleanType: "?", FloatType: "<f4"}
+
+
+class TokenColumn(NamedTuple):
+    """A column that a read names.
+
+    Attributes:
+        name: of the column.
+        dtype: NumPy's, `?` or `<f4`.
+        is_stored: whether the table has it; else it is `trainable`, true for each token.
+    """
+
+    name: str
+    dtype: str
+    is_stored: bool
+
+
+def token_columns(table: Table, source: str, wanted: Sequence[str], is_text: bool = False) -> tuple[TokenColumn, ...]:
+    """Find the columns that a read names in the table of a source.
+
+    Args:
+        table: of the source.
+        source: its name, for messages.
+        wanted: names of columns.
+        is_text: whether it is a table of text, whose columns are none of tokens.
+
+    Raises:
+        InvalidReadError: the table has no such column.
+    """
+    there = {} if is_text else _of_tokens(table)
+    missing = [name for name in wanted if name not in there and name != TRAINABLE]
+    if missing:
+        known = ", ".join(dict.fromkeys([*there, TRAINABLE]))
+        raise InvalidReadError(
+            f"read: source {source} has no column {missing[0]} with a value for each token; it has {known}"
+        )
+    return tuple(TokenColumn(name, there.get(name, "?"), name in there) for name in wanted)
+
+
+def _of_tokens(table: Table) -> dict[str, str]:
+    """The columns of lists of bool or float32, with NumPy's name of the type."""
+    lists = {one.name: one.field_type for one in table.schema().fields if isinstance(one.field_type, ListType)}
+    found = {name: _DTYPE_OF.get(type(of.element_type)) for name, of in lists.items()}
+    return {name: dtype for name, dtype in found.items() if dtype is not None}
+
+
+def require_same(columns: Mapping[str, Sequence[TokenColumn]]) -> None:
+    """Refuse sources whose columns of one name are of two types.
+
+    Args:
+        columns: that a read names, in one order, by source.
+
+    Raises:
+        InvalidReadError: names the sources.
+    """
+    for of_sources in zip(*columns.values(), strict=True):
+        by_type = {column.dtype: source for source, column in zip(columns, of_sources, strict=True)}
+        if len(by_type) > 1:
+            raise InvalidReadError(
+                f"read: column {of_sources[0].name} is bool in source {by_type['?']} and float in {by_type['<f4']}; "
+                "read it of one of them"
+            )
+
+
+def all_trainable(row_tokens: Int32Array, window_tokens: int) -> NDArray[np.bool_]:
+    """(R, L) true for each token, false in the padding."""
+    return np.arange(window_tokens) < row_tokens[:, np.newaxis]

@@ -23,6 +23,7 @@ from dagster_project.explore.explorer import Explorer, Snapshots
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount
 from dagster_project.inspect.corpora.rule_curve import RuleCurve, find_rule, judged_policy, reference_of, rule_curve
+from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.filters.judge import judged
 from spark_jobs.filters.policy import Policy, Rule, resolve, shipped
 from spark_jobs.filters.registry import entries, policy_finder, refuse_other_policy
@@ -87,17 +88,21 @@ def document_rules(request: Request) -> Response:
     """What each rule says of a document, the nearest to its threshold first: a piece of its page that may come late."""
     explorer, principal = explorer_of(request), principal_of(request)
     found = explorer.document(principal, request.path_params["doc_id"])
-    policy = judged_policy(explorer.catalogue, found.dataset)
+    values: dict[str, Any] = {"doc_id": found.doc_id, "path": found.path, "dataset": found.dataset, "unknown": ""}
     shown: list[dict[str, Any]] = []
-    for documents in policy_preview.read_documents(explorer.catalogue, found.dataset, [policy], where=found.row):
-        for one in judged(documents.rows, policy.rules):
-            if one.applies.any():
-                (value,), fails = one.values.to_pylist(), bool(one.fails[0])
-                near = _near(value, one.rule.threshold)
-                shown.append({**_facts(policy, one.rule), "has": value, "fails": fails, "near": near})
-    shown.sort(key=lambda one: (not one["fails"], -one["near"]))
-    values = {"doc_id": found.doc_id, "path": found.path, "dataset": found.dataset, "policy": policy.label}
-    return answer(request, "document_rules.html", {**values, "rules": shown})
+    try:
+        policy = judged_policy(explorer.catalogue, found.dataset)
+        values["policy"] = policy.label
+        for documents in policy_preview.read_documents(explorer.catalogue, found.dataset, [policy], where=found.row):
+            for one in judged(documents.rows, policy.rules):
+                if one.applies.any():
+                    (value,), fails = one.values.to_pylist(), bool(one.fails[0])
+                    near = _near(value, one.rule.threshold)
+                    shown.append({**_facts(policy, one.rule), "has": value, "fails": fails, "near": near})
+    except (CommandError, SparkJobsError) as error:  # such as a dataset that nothing has judged yet
+        values["unknown"] = str(error)
+    values["rules"] = sorted(shown, key=lambda one: (not one["fails"], -one["near"]))
+    return answer(request, "document_rules.html", values)
 
 
 def save(request: Request, fields: Mapping[str, str]) -> Response:

@@ -46,8 +46,9 @@ def run(request: Request) -> Response:
     step = found.reads[-1].step_rows if found.reads else 0
 
     def link(offset: float) -> str:
-        at = offsets[max(0, bisect.bisect_right(offsets, offset) - 1)]  # the step that read it
-        return address(f"/blends/{blend}/rows/{at}", rows=min(step, MOST_ROWS) or None)
+        at = max(0, bisect.bisect_right(offsets, offset) - 1)  # the step that read it
+        rows = step or (offsets[at + 1] - offsets[at] if at + 1 < len(offsets) else 0)
+        return address(f"/blends/{blend}/rows/{offsets[at]}", rows=min(rows, MOST_ROWS) or None)
 
     curves = [
         Series("median of the losses before", "quiet", offsets, running_medians(losses).tolist()),

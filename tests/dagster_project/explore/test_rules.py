@@ -107,7 +107,7 @@ def test_a_document_leads_to_its_rules(client: TestClient) -> None:
         assert [one["fails"] for one in said] == sorted((one["fails"] for one in said), reverse=True)
         passed = [one["near"] for one in said if not one["fails"]]
         assert passed == sorted(passed, reverse=True) and all(0 <= one <= 1 for one in passed)
-        place = f"/datasets/notes/rules/{words[0]}?threshold={row['word_count']}"
+        place = f"/datasets/notes/rules/{words[0]}?threshold={float(row['word_count'])}"
         assert f'href="{place}"' in page.text
         assert row["doc_id"] in [one["doc_id"] for one in client.get(place.replace("?", ".json?")).json()["passing"]]
 

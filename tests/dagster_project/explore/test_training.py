@@ -89,7 +89,7 @@ def test_a_spike_leads_to_its_batch(lake: tuple[Catalog, str], client: TestClien
     first = found["spikes"][0]
     assert (first["offset"], first["loss"]) == (80, pytest.approx(3.8))
     assert first["median"] == pytest.approx(statistics.median(3 - at / 100 for at in range(5, 20)))
-    batch = f"/blends/{lake[1]}/rows/80"
+    batch = f"/blends/{lake[1]}/rows/80?rows=4"
     assert f'<a href="{batch}" aria-label=' in client.get(f"/training/{KEY}").text
     assert asked(client, batch)["rows"][0]["offset"] == 80
 

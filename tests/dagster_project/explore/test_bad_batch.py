@@ -39,6 +39,7 @@ def test_from_the_loss_to_the_rule(browser: Any, tmp_path: Path) -> None:  # noq
             type_commands(after, checkout.root, checkout.environment)
             page.goto(address.partition("?")[0] + "datasets/reports/rules")
             page.get_by_role("link", name="documents that were rejected").click()
+            page.wait_for_url("**/documents?verdict=rejected")
             assert page.locator("tbody tr[data-row]").count() == 5
             page.go_back()
             page.get_by_role("link", name="compare with another policy").click()

@@ -5,6 +5,7 @@ A read that names its run (metadata `headrace-run`) leaves two objects, and one 
     blends/runs/<run>/<time>-<id>.began.json     blend, first row, step and world size, code version, notes, caller
     blends/runs/<run>/<time>-<id>.reached.json   the row after the last one that was sent, the one after the last that
                                                  was consumed where the client reports it, and how it ended
+    blends/runs/<run>/<time>-<id>.losses.json    losses that were taken over from the run's own log: [[row, loss], ..]
 
 What was sent may wait in buffers of the client, or never be used: only what was consumed was trained on. What a client
 reports after the last row was sent is written every five seconds.
@@ -38,6 +39,7 @@ LATE_SECONDS: Final = 5.0
 READS_AT_HAND: Final = 4096  # whose clients may report
 READ_ID: Final = re.compile(r"[0-9a-f]{8}")
 RUN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+LOSSES: Final = ".losses.json"
 NAMES: Final = "names"  # the folder that lists the runs, beside a folder for each of them
 READ_OBJECT: Final = re.compile(r"[0-9]{8}T[0-9]{12}-[0-9a-f]{8}\..+\.json")
 
@@ -113,12 +115,33 @@ class RunRegister:
             raise RunNotFoundError(f"run {run!r} is not known; see `headrace runs --training` for those that are")
         reads: dict[str, dict[str, Any]] = {}
         for key in keys:  # ascending, so what a read began with comes first and its last report last
-            content = self._objects.read(f"runs/{run}/{key}")
-            try:
-                reads.setdefault(key.split(".", maxsplit=1)[0], {}).update(json.loads(content or b""))
-            except ValueError as error:
-                raise StoredBlendError(f"run {run}: object {key} of the register is no JSON; restore it") from error
+            if not key.endswith(LOSSES):
+                reads.setdefault(key.split(".", maxsplit=1)[0], {}).update(self._facts(run, key))
         return [_read_of(run, facts) for facts in reads.values() if "blend" in facts]
+
+    def losses(self, run: str) -> dict[int, float]:
+        """The losses of a run by the row that their step began at, ascending; of several of one row the last."""
+        found: dict[int, float] = {}
+        for key in self._objects.list(f"runs/{run}"):
+            if key.endswith(LOSSES):
+                found.update(self._facts(run, key)["losses"])
+        return dict(sorted(found.items()))
+
+    def add_losses(self, run: str, losses: Mapping[int, float], now: datetime.datetime) -> int:
+        """Add losses of a run by row, those that are there already left out; gives how many are new."""
+        there = self.losses(run)
+        new = [(row, loss) for row, loss in losses.items() if there.get(row) != loss]
+        if new:
+            self.write(
+                run, f"{now:%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex[:8]}{LOSSES.removesuffix('.json')}", {"losses": new}
+            )
+        return len(new)
+
+    def _facts(self, run: str, key: str) -> Any:
+        try:
+            return json.loads(self._objects.read(f"runs/{run}/{key}") or b"")
+        except ValueError as error:
+            raise StoredBlendError(f"run {run}: object {key} of the register is no JSON; restore it") from error
 
 
 class RunObserver:

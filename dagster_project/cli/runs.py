@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,14 +25,25 @@ _SHOWN_FAILURES = 3
 @click.command()
 @click.argument("run", default="")
 @click.option("--training", is_flag=True, help="what training runs read of blends, or what RUN did, by its name")
+@click.option(
+    "--losses",
+    "log",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="with --training RUN: take over its losses from this file, lines of JSON with `loss` and `offset` or `step`",
+)
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="most runs shown")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def runs(run: str, training: bool, limit: int, as_json: bool) -> None:
+def runs(run: str, training: bool, log: Path | None, limit: int, as_json: bool) -> None:
     """Show what ran in this lake, the newest first: when, by whom, which tables were computed, and what failed.
 
     With --training: a read goes from `first row` to `sent`; its loop took the rows below `consumed`, the rest waited in
     buffers. A run that went back to a checkpoint has read some rows twice.
     """
+    if log is not None:
+        if not (training and run):
+            raise CommandError("runs --losses: say whose they are: --training RUN")
+        _take_losses(run, log)
+        return
     if training:
         _print_training(run, as_json)
         return
@@ -86,6 +98,14 @@ def _past(limit: int) -> list[PastRun]:
 
     with instance_with_runs() as instance:
         return past_runs(open_catalogue(load_settings()), instance, limit)
+
+
+def _take_losses(run: str, log: Path) -> None:
+    from dagster_project.inspect.lake.training_runs import take_losses
+
+    count, new, left_out = take_losses(open_catalogue(load_settings()), run, log)
+    without = f"; {left_out:,} lines without a finite loss were left out" if left_out else ""
+    click.echo(f"{run}: {count:,} losses in {log}, {new:,} of them new{without}. Look: headrace explore")
 
 
 def _print_training(run: str, as_json: bool) -> None:

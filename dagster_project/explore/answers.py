@@ -125,10 +125,10 @@ def count(value: float | None) -> str:
 
 
 def number(value: Any) -> str:
-    """A measured value, four digits of it."""
+    """A measured value, four digits of it, or all before the point."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    return f"{value:,.0f}" if isinstance(value, int) or 1e4 <= abs(value) < 1e15 else f"{value:,.4g}"
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from blender_service.order.resolved_blend import Head
 
 _PARTS: Final = 48  # of a blend's rows that its charts show
-_ROWS, _MOST_ROWS = 8, 64
+_ROWS, MOST_ROWS = 8, 64
 _FIRST_CHARACTERS: Final = 240
 
 
@@ -95,8 +95,8 @@ def batch(request: Request) -> Response:
     blender = explorer.blender(principal)
     blend_id = blender.resolve(request.path_params["blend"])
     offset, count = request.path_params["offset"], _offset(query.get("rows", str(_ROWS)), "rows")
-    if not 1 <= count <= _MOST_ROWS:
-        raise CommandError(f"rows={count} cannot be shown; give 1 to {_MOST_ROWS}")
+    if not 1 <= count <= MOST_ROWS:
+        raise CommandError(f"rows={count} cannot be shown; give 1 to {MOST_ROWS}")
     head = blender.head(blend_id)
     tables = {pin.table for pin in head.pins().values()}
     hidden = explorer.reads_packed(principal, *tables)

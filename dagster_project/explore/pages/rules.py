@@ -23,6 +23,8 @@ from dagster_project.explore.explorer import Explorer, Snapshots
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount
 from dagster_project.inspect.corpora.rule_curve import RuleCurve, find_rule, judged_policy, reference_of, rule_curve
+from spark_jobs.exceptions import SparkJobsError
+from spark_jobs.filters.judge import judged
 from spark_jobs.filters.policy import Policy, Rule, resolve, shipped
 from spark_jobs.filters.policy_registry import policy_finder, refuse_other_policy
 from spark_jobs.lake.run.registry import entries
@@ -81,6 +83,27 @@ def rule(request: Request) -> Response:
     for side, documents in (("failing", failing), ("passing", passing)):
         values[side] = [{**about.get(one, nothing), "doc_id": one, "value": value} for one, value in documents]
     return answer(request, "rule.html", values)
+
+
+def document_rules(request: Request) -> Response:
+    """What each rule says of a document, the nearest to its threshold first: a piece of its page that may come late."""
+    explorer, principal = explorer_of(request), principal_of(request)
+    found = explorer.document(principal, request.path_params["doc_id"])
+    values: dict[str, Any] = {"doc_id": found.doc_id, "path": found.path, "dataset": found.dataset, "unknown": ""}
+    shown: list[dict[str, Any]] = []
+    try:
+        policy = judged_policy(explorer.catalogue, found.dataset)
+        values["policy"] = policy.label
+        for documents in policy_preview.read_documents(explorer.catalogue, found.dataset, [policy], where=found.row):
+            for one in judged(documents.rows, policy.rules):
+                if one.applies.any():
+                    (value,), fails = one.values.to_pylist(), bool(one.fails[0])
+                    near = _near(value, one.rule.threshold)
+                    shown.append({**_facts(policy, one.rule), "has": value, "fails": fails, "near": near})
+    except (CommandError, SparkJobsError) as error:  # such as a dataset that nothing has judged yet
+        values["unknown"] = str(error)
+    values["rules"] = sorted(shown, key=lambda one: (not one["fails"], -one["near"]))
+    return answer(request, "document_rules.html", values)
 
 
 def save(request: Request, fields: Mapping[str, str]) -> Response:
@@ -161,6 +184,13 @@ def _counted_facts(one: RuleCount) -> dict[str, Any]:
     return {**facts, "condition": one.condition, "value": one.threshold, "why": ""}
 
 
+def _near(value: float | None, threshold: float | None) -> float:
+    """How near two numbers are, of one sign: 1 where they are equal; 0 where one is missing or zero."""
+    if value is None or threshold is None or value * threshold <= 0:
+        return float(value is not None and value == threshold)
+    return min(value / threshold, threshold / value)
+
+
 def _counts(one: RuleCount) -> dict[str, Any]:
     """What a rule does to the documents."""
     return {"judged": one.judged, "drops": one.drops, "alone": one.alone, "found_right": str(one.precision)}
@@ -220,6 +250,7 @@ def _suggested(catalogue: Catalog, dataset: str, policy: Policy) -> tuple[str, s
 
 PATHS = {
     "/datasets/{dataset}/rules": rules,
+    "/documents/{doc_id}/rules": document_rules,
     "/datasets/{dataset}/rules/{rule}": rule,
     "/datasets/{dataset}/rules/{rule}/save": on_form(save),
 }

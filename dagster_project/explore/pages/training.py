@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import asdict
 from typing import Any
 
@@ -9,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagster_project.exceptions import CommandError
-from dagster_project.explore.answers import answer, explorer_of, principal_of
+from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.offset_charts import Series, plot
+from dagster_project.explore.pages.blends import MOST_ROWS
 from dagster_project.inspect.lake.training_runs import (
     TrainingRun,
     running_medians,
@@ -37,13 +39,16 @@ def run(request: Request) -> Response:
         raise CommandError(f"training run {name} is not known{nearest(name, there)}; give the client a run name")
     found = there[name]
     row = found.evaluation or {}
-    offsets = [one["offset"] for one in row.get("losses", ())]
-    losses = [one["loss"] for one in row.get("losses", ())]
-    blend = row.get("blend", "")
+    reported = found.losses or {one["offset"]: one["loss"] for one in row.get("losses", ())}
+    offsets, losses = [*reported], [*reported.values()]
+    blend = found.reads[-1].blend_id if found.reads else row.get("blend", "")  # an update keeps the rows before it
     rises = spikes(offsets, losses)
+    step = found.reads[-1].step_rows if found.reads else 0
 
     def link(offset: float) -> str:
-        return f"/blends/{blend}/rows/{int(offset)}"
+        at = max(0, bisect.bisect_right(offsets, offset) - 1)  # the step that read it
+        rows = step or (offsets[at + 1] - offsets[at] if at + 1 < len(offsets) else 0)
+        return address(f"/blends/{blend}/rows/{offsets[at]}", rows=min(rows, MOST_ROWS) or None)
 
     curves = [
         Series("median of the losses before", "quiet", offsets, running_medians(losses).tolist()),
@@ -53,7 +58,8 @@ def run(request: Request) -> Response:
     about = ("experiment", "variant", "seed", "learning_rate", "model", "tokens", "document_count", "device", "commit")
     shown: dict[str, Any] = {
         **_line(found), "reads": [one._asdict() for one in found.reads],
-        "losses": list(zip(offsets, losses, strict=True)), "spikes": [asdict(one) for one in rises],
+        "losses": list(zip(offsets, losses, strict=True)),
+        "spikes": [{**asdict(one), "batch": link(one.offset)} for one in rises],
         "about": {one: row[one] for one in about if row.get(one) not in (None, "")},
         "scores": row.get("scores", []), "snapshots": row.get("snapshots", []),
         "_plot": plot(curves, "loss over offsets", link, points) if losses else None,

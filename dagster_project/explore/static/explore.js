@@ -9,11 +9,15 @@ for (const place of all("[data-late]")) {
     .then((answer) => answer.text())
     .then((page) => {
       const late = new DOMParser().parseFromString(page, "text/html").querySelector("#late, .error");
+      if (document.getElementById("late")) late?.removeAttribute("id");
       if (late) place.replaceChildren(document.adoptNode(late));
       all(".histogram", place).forEach(brush);
+      reachable();
     })
     .catch(() => {});
 }
+const reachable = () => all(".scroll").forEach((box) => { if (box.scrollWidth > box.clientWidth) box.tabIndex = 0; });
+reachable(); // what is scrolled can be scrolled by keys
 for (const place of all("[data-reload]")) setTimeout(() => location.reload(), 1500);
 
 // Drag over a histogram: the documents between two values.
@@ -77,6 +81,7 @@ for (const form of all("form[data-follow]")) {
   form.addEventListener("input", (event) => {
     const { steps, of } = event.target.dataset;
     if (steps) form.elements[of].value = steps.split(" ")[event.target.value];
+    for (const slider of all(`[data-of="${event.target.name}"]`, form)) slider.value = slider.dataset.steps.split(" ").filter((step) => step < +event.target.value).length;
     follow();
   });
   all("[data-steps]", form).forEach((slider) => (slider.hidden = false));
@@ -98,7 +103,11 @@ const keys = {
   g: () => location.assign("/"), "?": () => document.getElementById("help").showModal(),
   "/": () => { const fields = all('[data-key="/"]'); (fields.at(-1) ?? fields[0])?.focus(); },
 };
+let sent = false; // a key is meant for the page that is seen, so none counts while the next one comes
+addEventListener("submit", () => (sent = true));
+addEventListener("pageshow", () => (sent = false));
 addEventListener("keydown", (event) => {
+  if (sent) return;
   if (event.key === "Escape" && event.target.matches("input")) event.target.blur();
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog[open]")) return;
   const named = document.querySelector(`[data-hotkey="${CSS.escape(event.key)}"]`);

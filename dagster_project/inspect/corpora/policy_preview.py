@@ -160,7 +160,11 @@ class Documents:
 
 
 def read_documents(
-    catalogue: Catalog, dataset: str, policies: Sequence[Policy], declared: Callable[[], Columns] = dict
+    catalogue: Catalog,
+    dataset: str,
+    policies: Sequence[Policy],
+    declared: Callable[[], Columns] = dict,
+    where: BooleanExpression | None = None,
 ) -> Iterator[Documents]:
     """What some policies read of a dataset, in parts that fit into memory (`lookups.parts`); at least one.
 
@@ -170,6 +174,7 @@ def read_documents(
         policies: those that judge.
         declared: gives the columns that the dataset declares, by table; called where a policy reads one that the lake
             does not have.
+        where: the documents that are read, few enough for one part; None for all.
 
     Raises:
         CommandError: the dataset or a table that a policy reads has not been computed, or lacks documents.
@@ -198,7 +203,7 @@ def read_documents(
             wanted.setdefault(LANGUAGES, []).append("language")
     reviewed, left_out = decisions(catalogue, dataset), _leaves_out(catalogue, dataset)
     tokens = _bytes_per_token(catalogue, dataset)
-    for part in parts(catalogue, f"{dataset}.signals"):
+    for part in parts(catalogue, f"{dataset}.signals") if where is None else [where]:
         read_table = partial(_read, catalogue, dataset, part)
         yield Documents(dataset, _rows(read_table, dataset, wanted, left_out), *tokens, reviewed)
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from pyiceberg.catalog import Catalog
 
+from dagster_project.exceptions import CommandError
+
 if TYPE_CHECKING:
-    from blender_service.server.run_register import RunRead
+    from blender_service.server.run_register import RunRead, RunRegister
 
 _BEFORE = 15  # losses that a loss is compared with
 _LEAST = 3
@@ -41,21 +47,60 @@ class TrainingRun:
     Attributes:
         name: in the register; of a run of an experiment the key of its row in `system.evaluations`.
         reads: what it read of blends, of a named run.
+        losses: of a named run (`take_losses`), by the row of the blend that their step began at.
         evaluation: its row there, of a run of an experiment.
     """
 
     name: str
     reads: tuple[RunRead, ...] = ()
+    losses: Mapping[int, float] = field(default_factory=dict)
     evaluation: dict[str, Any] | None = None
+
+
+def open_register(catalogue: Catalog) -> RunRegister:
+    """The register of named runs."""
+    from blender_service.blend.store import open_store
+    from blender_service.server.run_register import RunRegister
+
+    return RunRegister(open_store(catalogue).objects)
 
 
 def named_reads(catalogue: Catalog) -> list[RunRead]:
     """What all runs of the register read, by run."""
-    from blender_service.blend.store import open_store
-    from blender_service.server.run_register import RunRegister
-
-    register = RunRegister(open_store(catalogue).objects)
+    register = open_register(catalogue)
     return [read for run in register.names() for read in register.reads(run)]
+
+
+def take_losses(catalogue: Catalog, run: str, log: Path) -> tuple[int, int, int]:
+    """Take the losses of a run over from its log: lines of JSON with `loss`, and `offset` or `step`.
+
+    An offset is the row of the blend at which a step began; step 0 began where the run began to read.
+
+    Returns:
+        Lines with a loss, those of them that are new, and lines without a finite loss, which are left out.
+
+    Raises:
+        RunNotFoundError: no run has that name.
+        CommandError: a line is no JSON, or does not say where its loss is of.
+    """
+    register = open_register(catalogue)
+    first = register.reads(run)[0]
+    losses: dict[int, float] = {}
+    lines, left_out = log.read_text(encoding="utf-8").splitlines(), 0
+    for number, line in enumerate(lines, 1):
+        try:
+            said = json.loads(line)
+            loss = float(said.get("loss", math.nan))
+            if not math.isfinite(loss):
+                left_out += 1
+            elif "offset" in said or first.step_rows:
+                losses[int(said["offset"] if "offset" in said else first.first + said["step"] * first.step_rows)] = loss
+            else:
+                raise CommandError(f"{log}:{number}: run {run} did not say how many rows a step has; write `offset`")
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            wanted = '{"offset": 4096, "loss": 2.31} or {"step": 64, "loss": 2.31}'
+            raise CommandError(f"{log}:{number}: {line[:80]} is no line as {wanted}") from error
+    return len(lines) - left_out, register.add_losses(run, losses, datetime.now(UTC)), left_out
 
 
 def has_read(read: RunRead, blend_id: str, offset: int) -> bool:
@@ -68,10 +113,8 @@ def training_runs(catalogue: Catalog) -> list[TrainingRun]:
     """All runs: those of the register by name, then those of experiments, the newest first."""
     from dagster_project.experiments.records import known_rows
 
-    by_name: dict[str, list[RunRead]] = {}
-    for read in named_reads(catalogue):
-        by_name.setdefault(read.run, []).append(read)
-    named = [TrainingRun(name, tuple(reads)) for name, reads in by_name.items()]
+    register = open_register(catalogue)
+    named = [TrainingRun(name, tuple(register.reads(name)), register.losses(name)) for name in register.names()]
     return [*named, *(TrainingRun(row["key"], evaluation=row) for row in reversed(known_rows(catalogue)))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
 import socket
@@ -21,23 +22,22 @@ pytestmark = pytest.mark.skipif(
 )
 ROWS = drawn(120, seed=4)
 HOSTILE = "e" * 32
+PEOPLE = {TOKEN: "ada", "another-token": "bea"}
 TEXT = (
     '</mark><script>document.title = "run"</script><img src=x onerror="document.title = 1">\n\u202eevil\n' + "x" * 9000
 )
 
 
-@pytest.fixture
-def address(lake_env: Path, tmp_path: Path) -> Iterator[str]:
-    """A server of a dataset, in a thread."""
+@contextlib.contextmanager
+def served(lake: Planted) -> Iterator[str]:
+    """A server of a lake, in a thread."""
     import uvicorn
 
     from dagster_project.explore.app import make_app
     from dagster_project.explore.guard import LOCAL_HOSTS
 
-    lake: Planted = plant(tmp_path)
-    lake.add("notes", [*ROWS, {"doc_id": HOSTILE, "path": "<b>bad</b>.txt", "content": TEXT}])
     lake.index()
-    app = make_app(lake.explorer(), frozenset(LOCAL_HOSTS), lambda token: "ada" if token == TOKEN else "")
+    app = make_app(lake.explorer(), frozenset(LOCAL_HOSTS), lambda token: PEOPLE.get(token, ""))
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -51,6 +51,15 @@ def address(lake_env: Path, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
+def address(lake_env: Path, tmp_path: Path) -> Iterator[str]:
+    """A server of a dataset of chance, with a hostile document."""
+    lake = plant(tmp_path)
+    lake.add("notes", [*ROWS, {"doc_id": HOSTILE, "path": "<b>bad</b>.txt", "content": TEXT}])
+    with served(lake) as there:
+        yield there
+
+
+@pytest.fixture
 def browser() -> Iterator[Any]:
     """Chromium."""
     from playwright.sync_api import sync_playwright
@@ -61,13 +70,13 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-def page_of(browser: Any, address: str, **options: Any) -> Any:
+def page_of(browser: Any, address: str, token: str = TOKEN, **options: Any) -> Any:
     """A page that is signed in; errors of scripts and refusals of the policy fail the test."""
     page = browser.new_context(**options).new_page()
     page.wrong = []
     page.on("pageerror", lambda error: page.wrong.append(str(error)))
-    page.on("console", lambda said: page.wrong.append(said.text) if said.type == "error" else None)
-    page.goto(f"{address}/?token={TOKEN}")
+    page.on("console", lambda said: page.wrong.append(f"{said.text} {said.location}") if said.type == "error" else None)
+    page.goto(f"{address}/?token={token}")
     assert page.url == f"{address}/"
     return page
 
@@ -149,3 +158,93 @@ def test_pages_work_without_script(browser: Any, address: str) -> None:
     assert page.locator(".histogram").count() >= 1
     page.locator(".facet a").first.click()
     assert page.locator("tbody tr").count() >= 1
+
+
+def judged(count: int) -> list[dict[str, Any]]:
+    """Documents that failed one rule, one farther from its threshold than the other."""
+    return [
+        {
+            "doc_id": f"{number:032x}",
+            "path": f"{number}.txt",
+            "content": f"text {number}",
+            "scores": {"word_count": number},
+            "failed": [{"rule": "too_short", "value": float(number), "threshold": 1000.0}],
+        }
+        for number in range(count)
+    ]
+
+
+def press(page: Any, key: str) -> None:
+    """A key that leads to another page."""
+    with page.expect_navigation():
+        page.keyboard.press(key)
+
+
+QUEUE = "/datasets/notes/review?rule=too_short&sort=distance"
+
+
+def recorded(lake: Planted) -> list[tuple[str, int, str]]:
+    """Who decided what of which document, in the order of time."""
+    rows = lake.catalogue.load_table("notes.reviews").scan().to_arrow().sort_by("reviewed_at").to_pylist()
+    return [(row["person"], int(row["doc_id"], 16), row["decision"]) for row in rows]
+
+
+def test_two_people_review_at_once(browser: Any, lake_env: Path, tmp_path: Path) -> None:
+    """One queue, two browsers: neither sees the other's decisions or figures, each takes back only their own."""
+    lake = plant(tmp_path)
+    lake.add("notes", judged(3))
+    with served(lake) as address:
+        ada, bea = (page_of(browser, address, token) for token in PEOPLE)
+        for page in (ada, bea):
+            page.goto(address + QUEUE)
+            assert page.locator("h1").inner_text() == "2.txt"
+        ada.keyboard.press("r")
+        ada.keyboard.press("w")  # in haste, before the next document is there: it is no decision on either
+        ada.get_by_role("link", name="1.txt").wait_for()
+        bea.reload()
+        assert "0 of 3 decided by bea" in bea.inner_text(".decide") and "nothing decided" in bea.inner_text(".decide")
+        press(bea, "w")
+        press(bea, "u")
+        assert "2 of 3 decided by bea" in bea.inner_text(".decide") and "0.00 (0.00 to 0.79)" in bea.inner_text(
+            ".decide"
+        )
+        press(ada, "r")
+        assert "2 of 3 decided by ada" in ada.inner_text(".decide") and "1.00 (0.34 to 1.00)" in ada.inner_text(
+            ".decide"
+        )
+        press(ada, "z")
+        assert "1 of 3 decided by ada" in ada.inner_text(".decide") and ada.locator("h1").inner_text() == "1.txt"
+        bea.reload()
+        assert "2 of 3 decided by bea" in bea.inner_text(".decide") and "ada" not in bea.inner_text("main")
+        press(ada, "w")
+        for page in (ada, bea):
+            press(page, "r")
+        assert "You disagree on" in bea.inner_text("main") and "ada" in bea.inner_text("main")
+        assert ada.wrong == bea.wrong == []
+    ours = recorded(lake)
+    assert [one[1:] for one in ours if one[0] == "ada"] == [
+        (2, "right"), (1, "right"), (1, "undone"), (1, "wrong"), (0, "right"),
+    ]  # fmt: skip
+    assert [one[1:] for one in ours if one[0] == "bea"] == [(2, "wrong"), (1, "unsure"), (0, "right")]
+
+
+@pytest.mark.nightly
+def test_two_hundred_decisions_by_keys(browser: Any, lake_env: Path, tmp_path: Path) -> None:
+    """Each is there once, with its document, some taken back and decided anew; nobody touches a mouse."""
+    lake = plant(tmp_path)
+    lake.add("notes", judged(200))
+    expected = []
+    with served(lake) as address:
+        page = page_of(browser, address)
+        page.goto(address + QUEUE)
+        for number in reversed(range(200)):
+            assert page.locator("h1").inner_text() == f"{number}.txt"
+            key, said = ("r", "right") if number % 3 else ("w", "wrong")
+            press(page, key)
+            expected.append(("ada", number, said))
+            if number % 20 == 10:
+                press(page, "z")
+                press(page, "u")
+                expected += [("ada", number, "undone"), ("ada", number, "unsure")]
+        assert "200 of 200 decided by ada" in page.inner_text(".decide") and page.wrong == []
+    assert recorded(lake) == expected

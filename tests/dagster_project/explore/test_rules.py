@@ -92,6 +92,26 @@ def test_the_list_of_rules_is_the_preview(catalogue: Catalog, client: TestClient
     assert 'href="/datasets/notes/rules/code.too_few_words"' in page
 
 
+def test_a_document_leads_to_its_rules(client: TestClient) -> None:
+    """Each that holds for it with value and threshold, those that it fails first, then the nearest; all but others."""
+    for row in ROWS[:20]:
+        page = client.get(f"/documents/{row['doc_id']}/rules")
+        said = client.get(f"/documents/{row['doc_id']}/rules.json").json()["rules"]
+        words = {"prose": ("prose.too_few_words", 20), "code": ("code.too_few_words", 5)}[row["kind"]]
+        expected = {
+            words[0]: (row["word_count"], row["word_count"] < words[1]),
+            "too_many_digits": (row["digit_fraction"], (row["digit_fraction"] or 0) > 0.3),
+            "generated": (None, row["generated_marker"] is not None),
+        }
+        assert {one["reference"]: (one["has"], one["fails"]) for one in said} == expected
+        assert [one["fails"] for one in said] == sorted((one["fails"] for one in said), reverse=True)
+        passed = [one["near"] for one in said if not one["fails"]]
+        assert passed == sorted(passed, reverse=True) and all(0 <= one <= 1 for one in passed)
+        place = f"/datasets/notes/rules/{words[0]}?threshold={float(row['word_count'])}"
+        assert f'href="{place}"' in page.text
+        assert row["doc_id"] in [one["doc_id"] for one in client.get(place.replace("?", ".json?")).json()["passing"]]
+
+
 def test_pages_of_rules_show_texts_as_they_are(client: TestClient) -> None:
     """Of a rule with a number, of one without; no text becomes markup."""
     for rule in ("too_many_digits", "generated"):

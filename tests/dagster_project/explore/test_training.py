@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.blend.store import open_store
 from blender_service.server.blender import Blender
 from blender_service.server.run_register import RunRegister
+from dagster_project.exceptions import CommandError
 from dagster_project.experiments.records import record
-from dagster_project.inspect.lake.training_runs import running_medians, spikes
+from dagster_project.inspect.lake.training_runs import running_medians, spikes, take_losses
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.lake.session.catalogue import ensure_table
 from tests.blender_service.packed_tables import create_packed, open_lake
@@ -87,7 +89,7 @@ def test_a_spike_leads_to_its_batch(lake: tuple[Catalog, str], client: TestClien
     first = found["spikes"][0]
     assert (first["offset"], first["loss"]) == (80, pytest.approx(3.8))
     assert first["median"] == pytest.approx(statistics.median(3 - at / 100 for at in range(5, 20)))
-    batch = f"/blends/{lake[1]}/rows/80"
+    batch = f"/blends/{lake[1]}/rows/80?rows=4"
     assert f'<a href="{batch}" aria-label=' in client.get(f"/training/{KEY}").text
     assert asked(client, batch)["rows"][0]["offset"] == 80
 
@@ -97,10 +99,33 @@ def test_a_named_run_leads_to_its_blend_and_back(lake: tuple[Catalog, str], clie
     found = asked(client, "/training/big-run")
     assert [(one["first"], one["end"], one["consumed"]) for one in found["reads"]] == [(0, 64, 56), (48, 120, 112)]
     page = client.get("/training/big-run").text
-    assert "reported no loss" in page
+    assert "No loss of this run is known" in page
     assert "&lt;b&gt;" in page
     for offset, runs in ((111, ["big-run"]), (112, [])):
         assert asked(client, f"/blends/{lake[1]}/rows/{offset}?rows=1")["runs"] == runs
+
+
+def test_losses_of_a_log_are_taken_over(lake: tuple[Catalog, str], tmp_path: Path) -> None:
+    """By offset or by step, each once, the last one told; the page leads from the rise to the rows of that step."""
+    catalogue, blend = lake
+    log, facts = tmp_path / "log.jsonl", {"blend": blend, "principal": "", "world_size": 1, "notes": ""}
+    read = {**facts, "first": 16, "end": 200, "step_rows": 8, "began": "2026-01-03", "code_version": ""}
+    RunRegister(open_store(catalogue).objects).write("logged", "20260103T000000000000-00000003.began", read)
+    lines = [{"step": at, "loss": 3.0 + (at == 6), "lr": 0.1} for at in range(12)]
+    log.write_text("\n".join(map(json.dumps, [*lines, {"eval": 2}, {"step": 12, "loss": float("nan")}])))
+    assert take_losses(catalogue, "logged", log) == (12, 12, 2)
+    log.write_text("\n".join(map(json.dumps, [*lines, {"offset": 16, "loss": 9.0}, {"step": 12, "loss": 3}])))
+    assert take_losses(catalogue, "logged", log) == (14, 2, 0)
+    client = pages(catalogue, tmp_path)
+    found = asked(client, "/training/logged")
+    assert found["losses"] == [[16 + 8 * at, 9.0 if at == 0 else 3.0 + (at == 6)] for at in range(13)]
+    assert [(one["offset"], one["batch"]) for one in found["spikes"]] == [(64, f"/blends/{blend}/rows/64?rows=8")]
+    batch = asked(client, found["spikes"][0]["batch"])
+    assert [one["offset"] for one in batch["rows"]] == list(range(64, 72)) and "logged" in batch["runs"]
+    for line in ("no JSON", "[1]", '{"loss": 1}', '{"step": "x", "loss": 1}'):
+        log.write_text(f'{{"step": 1, "loss": 3}}\n{line}\n')
+        with pytest.raises(CommandError, match=r"log.jsonl:2: .* is no line as"):
+            take_losses(catalogue, "logged", log)
 
 
 def test_runs_of_others_do_not_exist(lake: tuple[Catalog, str], tmp_path: Path) -> None:

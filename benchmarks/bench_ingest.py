@@ -32,9 +32,9 @@ from cpu_time import of_all_processes as cpu_seconds
 from reading import files_config, listed, rows_of
 
 from spark_jobs.sources.config.source_config import FilesSource
-from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.opening.parser_process import stop
+from spark_jobs.sources.reading.built_in import extract
 from spark_jobs.sources.refusals import Refusal
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 from tests.spark_jobs.sources.formats.gold_pages import GoldPage, gold_pages, mean_scores
@@ -95,7 +95,7 @@ def quality_and_speed(pages: list[GoldPage]) -> None:
     for extractor in EXTRACTORS:
         source = FilesSource(path=".", extractor=extractor)  # type: ignore[arg-type]
         rounds = 20 if extractor == "resiliparse" else 1
-        work = lambda: [extract("html", page.html, source) for _ in range(rounds) for page in pages]  # noqa: B023, E731
+        work = lambda: [extract("html", page.html, source=source) for _ in range(rounds) for page in pages]  # noqa: B023, E731
         found, seconds = timed(work)
         texts = ["" if isinstance(one, Refusal) else one.text for one in found[: len(pages)]]
         precision, recall, f1 = mean_scores(texts, pages)

@@ -29,9 +29,9 @@ from corpora import real, sentences
 from PIL import Image
 
 from spark_jobs.sources.config.source_config import FilesSource
-from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.opening import parser_process
+from spark_jobs.sources.reading.built_in import extract
 from spark_jobs.sources.refusals import Refusal
 
 FOLDED = str.maketrans("“”„’‘—–~", '"""\'\'---')
@@ -98,10 +98,10 @@ def judge(folder: Path, engine: str, scale: float, small: bool) -> None:
     for path, gold in smallest(gold_files(folder)) if small else gold_files(folder):
         reader = "pdf" if path.suffix.lower() == ".pdf" else "picture"
         data = path.read_bytes() if scale == 1 or reader == "pdf" else smaller(path.read_bytes(), scale)
-        layer = extract(reader, data, layer_only)
+        layer = extract(reader, data, source=layer_only)
         layer_text = "" if isinstance(layer, Refusal) else layer.text
         start = time.perf_counter()
-        found, seconds = timed(lambda: extract(reader, data, source))  # noqa: B023
+        found, seconds = timed(lambda: extract(reader, data, source=source))  # noqa: B023
         text, told = ("", {}) if isinstance(found, Refusal) else (found.text, found.metadata)
         rate = error_rate(text, gold)
         print(
@@ -122,8 +122,8 @@ def speed(folder: Path, engine: str, small: bool) -> None:
     pages = smallest(gold_files(folder)) if small else gold_files(folder)
     path = max((path for path, _ in pages if path.suffix != ".pdf"), key=lambda path: path.stat().st_size)
     data = path.read_bytes()
-    costs = [timed(lambda: [extract("picture", data, source) for _ in range(count)])[1] for count in (1, 3)]  # noqa: B023
-    extract("picture", data, source)
+    costs = [timed(lambda: [extract("picture", data, source=source) for _ in range(count)])[1] for count in (1, 3)]  # noqa: B023
+    extract("picture", data, source=source)
     for (_, memory), child in parser_process._children.items():
         status = Path(f"/proc/{child.pid}/status").read_text().splitlines()
         held = {line.split(":")[0]: int(line.split()[1]) >> 10 for line in status if line.startswith("Vm")}

@@ -22,8 +22,8 @@ from corpora import sentences as all_sentences
 from cpu_time import megabytes
 from tokenizers import Tokenizer
 
-from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.legacy_encoding import tell_encoding
+from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.text.measures import measure
 from spark_jobs.text.mojibake import mend
 

@@ -68,6 +68,16 @@ def reference(group: str, name: str, own: Iterable[str]) -> str:
     return known[name]
 
 
+def attribute(reference: str) -> Any:
+    """What `package.module:attribute` stands for.
+
+    Raises:
+        Exception: of any kind, where the module cannot be imported or has no such attribute.
+    """
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def load(group: str, name: str, of: type[T], own: Iterable[str] = ()) -> T:
     """What a name or reference stands for.
 
@@ -80,9 +90,9 @@ def load(group: str, name: str, of: type[T], own: Iterable[str] = ()) -> T:
     Raises:
         ConfigError: there is none, its module cannot be imported, or it is something else.
     """
-    module, _, attribute = reference(group, name, own).partition(":")
+    place = reference(group, name, own)
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        found = attribute(place)
     except Exception as error:  # somebody's module may fail in any way when it is imported
         raise ConfigError(f"{group[:-1]} {name!r}: {error}; correct the name, or mend the module") from error
     if not (isinstance(found, of) or (isinstance(found, type) and issubclass(found, of))):

@@ -26,7 +26,7 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "ocr_report": "spark_jobs.sources.ocr_report",
-    "schema_changes": "spark_jobs.sources.schema_changes",
+    "schema_changes": "spark_jobs.sources.api.schema_changes",
     "scans": "spark_jobs.filters.scans.scans",
     "released": "spark_jobs.sources.released",
     "texts": "spark_jobs.text.texts",

@@ -17,6 +17,7 @@ import argparse
 import ast
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ STEPS = step_names()
 # Below every step, with tests of their own; a change there is not a change of one step.
 _FOUNDATION = ("spark_jobs.lake", "spark_jobs.lake.declare.step", "spark_jobs.exceptions", "headrace.kernels.compiling")
 _OWN = ("spark_jobs", "headrace.kernels")
+_REFERENCE = re.compile(r"spark_jobs(\.\w+)+:\w+")  # what is imported when it is asked for
 _DECIDES_NO_ROW = {  # they draw the plots
     "spark_jobs.packing.utilisation",
     "spark_jobs.dedup.pictures",
@@ -92,9 +94,10 @@ def _is_text_alone(node: object) -> bool:
 
 
 def imported_modules(module: str) -> set[str]:
-    """First-party modules that a module imports, at its top or inside functions, directly or through others.
+    """First-party modules that a module imports or refers to (`module:attribute`), at its top or inside functions.
 
-    Imports for annotations alone (`if TYPE_CHECKING`) and the foundation below every step are left out.
+    Directly or through others. Imports for annotations alone (`if TYPE_CHECKING`) and the foundation below every step
+    are left out.
     """
     found: set[str] = set()
     waiting = [module]
@@ -113,6 +116,8 @@ def _imports(node: ast.AST) -> Iterator[str]:
             continue
         if isinstance(child, ast.Import):
             yield from (name.name for name in child.names if name.name.startswith(_OWN))
+        elif isinstance(child, ast.Constant) and _REFERENCE.fullmatch(str(child.value)):
+            yield str(child.value).partition(":")[0]
         elif isinstance(child, ast.ImportFrom) and (child.module or "").startswith(_OWN):
             yield from (_module_of(child.module or "", name.name) for name in child.names)
         yield from _imports(child)

@@ -35,9 +35,9 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.registry import find_scorer
+from spark_jobs.sources.api.schema_changes import schema_changes
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.ocr_report import ocr_report
-from spark_jobs.sources.schema_changes import schema_changes
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 

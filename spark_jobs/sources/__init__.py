@@ -6,13 +6,19 @@ refusals.py        why a file is no document; languages.py, licences.py, identit
 opening/           bytes at a location: trees of files, the web, archives and compression, the child for hostile files
 config/            what users declare: a model for each kind of source, and the interfaces of sources and readers
 encodings/         bytes become text
+records/           what readers and kinds give: texts, records, facts
 formats/           what has to be extracted or taken apart, a leaf for each format
-repositories/      what is known about repositories and packages
-git/  api/         repositories of git; paged APIs, lists of addresses, streams: fetched, then read like files
-reading/           by its reader, a listed file becomes rows
-listing/           which files there are, and which of them are new, changed or gone
+kinds.py           what the steps ask of a kind of source, and where the code of each is
+reading/           by its reader, a listed file becomes rows; built_in.py says where the code of each reader is
+listing/           which of the files that a kind lists are new, changed or gone
+files.py           the kind of all sources of files
+repositories/      those of packages and of Python's distributions
+git/  api/         those of git; of paged APIs, addresses and streams, whose pages are read like files
+generated/  executed/   those of what models write and code gives
 landing/           where from, which revision is the latest, and back from a document to its bytes
 documents.py       the step: tables documents, repositories, arrivals, provenance
 released.py        the step that carries over what was in quarantine
-schema_changes.py, ocr_report.py   steps about fields of an API, and pages of scans
+ocr_report.py      the step about pages of scans
+
+Kinds and formats are found by their names; documents, landing, listing and reading import none of them.
 """

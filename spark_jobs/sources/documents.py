@@ -31,8 +31,9 @@ from spark_jobs.lake.declare.tables import GROUP_BYTES, Check, Column, Notice, T
 from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
-from spark_jobs.sources.config.api_config import PAGE_MARK, PagedSource
-from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource, PackagesSource, Source
+from spark_jobs.sources.config.api_config import PAGE_MARK
+from spark_jobs.sources.config.source_config import DocumentsConfig, Source
+from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.landing.provenance import PROVENANCE, provenance
 from spark_jobs.sources.listing.changes import discover, fetch
 from spark_jobs.sources.listing_rows import without_superseded
@@ -206,6 +207,7 @@ def documents(
     from pyspark.sql import functions as F
 
     from spark_jobs.sources.landing.revisions import history_events, reading_events
+    from spark_jobs.sources.reading.built_in import ONE_DOCUMENT_READERS
     from spark_jobs.sources.reading.files import read_files
     from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
 
@@ -224,15 +226,17 @@ def documents(
     if not is_local(conf.get("spark.master") or ""):
         _require_seen(read, config)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
-    if isinstance(config.source, PagedSource):
+    kind = kind_of(config.source)
+    if kind.on_pages:
         landed = _on_one_page(landed)
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     documents_read = read.where(F.col("location").isNotNull())
     events = None
-    if isinstance(config.source, GitSource | PagedSource):
+    if kind.has_versions:
         events = history_events(files, documents_read, documents, arrivals)
     elif increment > 0:
-        events = reading_events(files, documents_read, documents, arrivals, isinstance(config.source, PackagesSource))
+        one = (ONE_DOCUMENT_READERS, kind.by_repository)
+        events = reading_events(files, documents_read, documents, arrivals, *one)
     seen = _arrivals(files, read)
     return Output(
         frames={
@@ -267,10 +271,8 @@ def _require_seen(read: DataFrame, config: DocumentsConfig) -> None:
 
 def _is_readable(location: str, source: Source) -> bool:
     """Whether this process can open a file of a source and read from it."""
-    from spark_jobs.sources.reading.rows import open_at
-
     try:
-        with open_at(location, source) as file:
+        with kind_of(source).opening() as opens, opens({"location": location}, 1) as file:
             file.read(1)
     except OSError:
         return False

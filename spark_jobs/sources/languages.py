@@ -128,7 +128,7 @@ def language_of(path: str) -> Language | None:
     return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])
 
 
-def language_columns(reader: str, language: Language) -> dict[str, str | None]:
+def language_columns(reader: str | None, language: Language) -> dict[str, str | None]:
     """Columns of the listing that say how a file is read and what its documents are."""
     kind, name, media_type = language
     return {"reader": reader, "kind": kind, "language": name, "media_type": media_type or None}

@@ -20,8 +20,7 @@ LISTING = pa.schema(
         pa.field("kind", pa.string()),
         pa.field("language", pa.string()),
         pa.field("media_type", pa.string()),
-        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS or
-        # EXTRACTING_READERS, or null
+        pa.field("reader", pa.string()),  # one of `reading.built_in.READERS`, one of a package, or null
         pa.field("byte_count", pa.int64()),
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),

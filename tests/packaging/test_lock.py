@@ -116,8 +116,8 @@ def test_torch_is_only_in_its_extra(project: dict[str, object]) -> None:
 
 def test_extras_of_readers_are_parts_of_ingest(project: dict[str, object]) -> None:
     """Whoever installs one for a format gets what `ingest` has for it; each is named by the refusal of a file."""
-    from spark_jobs.sources.formats.extraction import EXTRA_OF
+    from spark_jobs.sources.reading.built_in import PARTS, READERS
 
     extras = project["optional-dependencies"]
-    for extra in {*EXTRA_OF.values(), "encodings"} - {"ocr"}:
+    for extra in {of.extra for of in (*READERS.values(), *PARTS.values())} - {"ocr"}:
         assert set(extras[extra]) <= set(extras["ingest"]), extra

@@ -231,8 +231,8 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     """Check that the first file of records has the columns that options name; metadata columns may be missing."""
     import pyarrow.compute as pc
 
-    from spark_jobs.sources.config.file_reading import COLUMN_READERS
     from spark_jobs.sources.config.file_source import FileSource
+    from spark_jobs.sources.reading.built_in import COLUMN_READERS
     from spark_jobs.sources.reading.record_files import record_columns
 
     if listing is None or not isinstance(source, FileSource):
@@ -242,7 +242,7 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
         return
     first = records[0]
     try:
-        columns = record_columns(first["location"], first["reader"], source)
+        columns = record_columns(first, source)
     except OSError:
         return  # the run records in `arrivals` why the file was rejected
     for field, column in source.role_columns.items():

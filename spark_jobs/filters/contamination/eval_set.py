@@ -20,8 +20,8 @@ from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.filters.contamination.folding import folded_words
 from spark_jobs.sources.formats.csv_records import rows_of
 from spark_jobs.sources.formats.parquet_records import Rows, parquet_columns, parquet_rows
-from spark_jobs.sources.formats.records import Line, Refused, numbered_lines
 from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.records.records import Line, Refused, numbered_lines
 
 FORMAT: Final = "headrace-eval-set-1"
 _ID_DIGITS: Final = 32

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import threading
 from typing import Any
 
 from spark_jobs.exceptions import ConfigError
+from spark_jobs.plugins import attribute
 from spark_jobs.sources.api.paging import Page
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -19,9 +19,8 @@ def imported(reference: str) -> Any:
     Raises:
         ConfigError: it cannot be imported.
     """
-    module, _, name = reference.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        return attribute(reference)
     except Exception as error:  # a user's module may raise anything when it is imported
         raise ConfigError(f"source.pages {reference!r}: {error}; correct the name, or mend the module") from error
 

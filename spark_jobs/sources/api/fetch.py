@@ -7,22 +7,61 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from dataclasses import replace
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.sources.api.addresses import fetch_addresses
+from spark_jobs.sources.api.addresses import fetch_addresses, found_addresses
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.client import ApiClient
 from spark_jobs.sources.api.connectors import imported
 from spark_jobs.sources.api.endpoint import EndpointFetch, Fetched
+from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.api.rate import Pace
 from spark_jobs.sources.config.api_config import ApiSource
-from spark_jobs.sources.config.source_config import FilesSource
+from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
+from spark_jobs.sources.files import FileKind
+from spark_jobs.sources.languages import Language
+from spark_jobs.sources.listing.changes import Earlier, Listed, facts_files
 
+_MAKES_PAGES = re.compile(r"(?i)\.(?:php\d?|aspx?|jspx?|cgi|pl|do|cfm)$")
 _log = logging.getLogger(__name__)
+
+
+class ApiKind(PagedKind[ApiSource]):
+    """Paged APIs, whose pages are asked for before they are listed."""
+
+    def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
+        """Fetch what the endpoints have; see `fetch_source`."""
+        fetch_source(dataset, self.source, catalogue, objects, wait_seconds)
+
+
+class AddressKind(FileKind[FilesSource]):
+    """Web addresses: each is listed once it was asked, with the object that it gave."""
+
+    def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
+        """Ask for each address; see `fetch_source`."""
+        fetch_source(dataset, self.source, catalogue, objects, wait_seconds)
+
+    def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed] | None:
+        """Addresses that were asked, and lines that are none."""
+        store = None if lake is None else Checkpoints(lake, config.dataset)
+        if store is None or not store.all_pages():
+            return None
+        found = (replace(self.listed(file), object=kept) for file, kept in found_addresses(self.source, store))
+        return self.checked(config, (*facts_files(self.source.repositories), *found))
+
+    def told(self, path: str) -> tuple[str | None, Language]:
+        """Told by the name of a file at the end of an address, or by its content."""
+        parts = urlsplit(path)
+        is_named = not parts.query and not _MAKES_PAGES.search(parts.path)
+        reader, language = super().told(parts.path.rpartition("/")[2] if is_named else "")
+        return reader or "detect", language
 
 
 def fetch_source(

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spark_jobs.sources.api.paging import value_at
-from spark_jobs.sources.config.api_config import PagedSource
-from spark_jobs.sources.formats.plain_values import exact_number, value_text
-from spark_jobs.sources.formats.records import JsonFields, Record, Refused, usable_record
+from spark_jobs.sources.config.api_config import PAGE_MARK, PagedSource
+from spark_jobs.sources.languages import PAGE
+from spark_jobs.sources.records.plain_values import exact_number, value_text
+from spark_jobs.sources.records.records import JsonFields, Record, RecordFile, Refused, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _SHOWN_FIELDS = 12
@@ -46,6 +47,15 @@ def _has(answer: Any, path: str) -> bool:
     above, _, last = path.rpartition(".")
     holder = value_at(answer, above)
     return isinstance(holder, dict) and last in holder
+
+
+def read_page(file: RecordFile) -> Iterator[Record | Refused]:
+    """Records of a page that was kept, each with its page and place in the metadata; see `page_records`."""
+    page, endpoint = file.row["location"].rpartition(PAGE_MARK)[2], file.row["path"]
+    path = file.source.records_path(endpoint)
+    for record in page_records(file.raw.read(), path, file.source, endpoint, file.max_bytes):
+        place = {PAGE: f"{page}#item:{record.number}"}
+        yield record._replace(metadata=record.metadata | place) if isinstance(record, Record) else record
 
 
 def page_records(

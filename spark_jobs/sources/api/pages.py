@@ -6,11 +6,12 @@ where a superseded page has it and no page of that reading does; a list without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -19,49 +20,56 @@ from spark_jobs.sources.api.endpoint import WHOLE, request_digest
 from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.config.api_config import PAGE_MARK, ApiSource, PagedSource
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.formats.records import Record
+from spark_jobs.sources.kinds import Kind, Listing
+from spark_jobs.sources.languages import PLAIN_TEXT, language_columns
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
+from spark_jobs.sources.records.records import Record
+
+P = TypeVar("P", bound=PagedSource)
 
 
-def discover_pages(
-    config: DocumentsConfig,
-    source: PagedSource,
-    arrivals: pa.Table,
-    reread: bool,
-    store: Checkpoints | None,
-    objects: ObjectFolder | None,
-) -> pa.Table | None:
-    """List the pages that were fetched and have not arrived; see `listing.discover`.
+class PagedKind(Kind[P]):
+    """Sources whose records are kept page by page; who brings the pages of a stream is the command that follows it."""
 
-    Raises:
-        InputError: no lake is given that could hold pages.
-    """
-    if store is None or objects is None:
-        raise InputError(
-            f"dataset {config.dataset}: pages of an API are kept in a lake; write to a table, not to files"
-        )
-    arrivals = arrivals.take(pc.sort_indices(arrivals["increment"]))
-    last = dict(zip(arrivals["location"].to_pylist(), arrivals["status"].to_pylist(), strict=True))
-    rows = list[dict[str, Any]]()
-    for endpoint, pages in store.all_pages().items():
-        there = _whole_list(source, endpoint, store)
-        superseded = list[tuple[str, StoredPage]]()
-        for page in pages:
-            location = f"{source.address(endpoint)}{PAGE_MARK}{page.sequence}"
-            if page.sequence not in there and last.get(location) == "gone":
-                continue
-            if there and location in last and page.object is not None and page.sequence not in there:
-                superseded.append((location, page))
-            elif reread or last.get(location, "gone") == "gone":
-                rows.append(_row(source, endpoint, location, page))
-        if superseded:
-            rows += _gone(config, source, endpoint, superseded, there.values(), objects)
-    if not rows:
-        return None
-    rows.sort(key=lambda row: row["location"])
-    for rank, row in enumerate(sorted(rows, key=lambda row: -(row["byte_count"] or 0))):
-        row["size_rank"] = rank
-    return pa.Table.from_pylist(rows, LISTING)
+    has_versions = on_pages = True
+
+    def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
+        """List the pages that were fetched and have not arrived.
+
+        Raises:
+            InputError: no lake is given that could hold pages.
+        """
+        if lake is None:
+            raise InputError(
+                f"dataset {config.dataset}: pages of an API are kept in a lake; write to a table, not to files"
+            )
+        store, objects, source = Checkpoints(lake, config.dataset), ObjectFolder.of(lake, config.dataset), self.source
+        arrivals = arrivals.take(pc.sort_indices(arrivals["increment"]))
+        last = dict(zip(arrivals["location"].to_pylist(), arrivals["status"].to_pylist(), strict=True))
+        rows = list[dict[str, Any]]()
+        for endpoint, pages in store.all_pages().items():
+            there = _whole_list(source, endpoint, store)
+            superseded = list[tuple[str, StoredPage]]()
+            for page in pages:
+                location = f"{source.address(endpoint)}{PAGE_MARK}{page.sequence}"
+                if page.sequence not in there and last.get(location) == "gone":
+                    continue
+                if there and location in last and page.object is not None and page.sequence not in there:
+                    superseded.append((location, page))
+                elif reread or last.get(location, "gone") == "gone":
+                    rows.append(_row(source, endpoint, location, page))
+            if superseded:
+                rows += _gone(config, source, endpoint, superseded, there.values(), objects)
+        if not rows:
+            return None
+        rows.sort(key=lambda row: row["location"])
+        for rank, row in enumerate(sorted(rows, key=lambda row: -(row["byte_count"] or 0))):
+            row["size_rank"] = rank
+        return pa.Table.from_pylist(rows, LISTING)
+
+    def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
+        """Any page is read as one."""
+        return language_columns("page", PLAIN_TEXT)
 
 
 def _whole_list(source: PagedSource, endpoint: str, store: Checkpoints) -> dict[int, StoredPage]:

@@ -29,8 +29,8 @@ from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.config.api_config import secret_of
 from spark_jobs.sources.config.stream_config import KafkaTopic, StreamSource
-from spark_jobs.sources.formats.plain_values import exact_number
 from spark_jobs.sources.opening.file_trees import absolute
+from spark_jobs.sources.records.plain_values import exact_number
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -15,20 +15,6 @@ Kind = Literal["code", "prose", "markup", "data"]
 KINDS: tuple[str, ...] = get_args(Kind)
 RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of", "stars", "topics", "dependencies"]
 FACTS_FILE = "repositories.jsonl"
-COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
-"""Readers of files of records with named columns, of which one holds the text."""
-ARCHIVE_READERS = ("archive", "package")
-"""Readers of files that hold files."""
-RECORD_READERS = (*COLUMN_READERS, "warc", "mbox", "xml", "log", "page", *ARCHIVE_READERS, "detect")
-"""Readers of files that hold any number of documents; what `detect` finds out by content may be one of the others."""
-RECODED_READERS = ("jsonl", "csv", "tsv", "log")
-"""Readers of records for which `encoding: detect` finds the encoding of the file from its beginning."""
-PAGED_READERS = ("pdf", "picture")
-"""Readers of files of pages, whose text may be recognised."""
-EXTRACTING_READERS = ("html", "docx", "mail", "notebook", *PAGED_READERS)
-"""Readers of files that are one document, whose text is extracted."""
-ONE_DOCUMENT_READERS = ("text", "docstring", "description", "git", "repositories", *EXTRACTING_READERS)
-"""Readers of files that hold no more than one document; those that packages bring may find any number."""
 
 
 class Described(BaseModel):
@@ -188,6 +174,11 @@ class FileReading(Described):
             if self.format == wanted and getattr(self, field) is None:
                 raise ValueError(f"format is {wanted}, {field} is missing; add it")
         return self
+
+    @property
+    def extractors(self) -> tuple[str, ...]:
+        """Packages that extract the text of a page; pages of web archives are never left as markup."""
+        return ("resiliparse", "trafilatura") if self.extractor in ("both", "none") else (self.extractor,)
 
     @property
     def mapped_columns(self) -> tuple[str, ...]:

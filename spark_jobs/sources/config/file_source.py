@@ -31,6 +31,11 @@ class FileSource(FileReading):
     kind: str = Field("", description="name or package.module:Class by which it was declared")
 
     @property
+    def listed_as(self) -> str:
+        """The kind (`sources.kinds`) whose code lists and opens it."""
+        return "files"
+
+    @property
     def lake_tables(self) -> tuple[str, ...]:
         """Tables of the lake itself that it reads, which bind who may see what is made of them."""
         return ()

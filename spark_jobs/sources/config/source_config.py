@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, WrapValidator, field_validator, model_validator
 
@@ -182,6 +182,11 @@ class FilesSource(FileSource):
             raise ValueError("path is missing; write it, or urls" if not self.path else "name path or urls, not both")
         return self
 
+    @property
+    def listed_as(self) -> str:
+        """Files of a tree, or web addresses."""
+        return "files" if self.urls is None else "addresses"
+
     def entries(self) -> Iterator[FoundFile]:
         """Files below the path whose names match."""
         wanted = None if self.glob is None else glob_pattern(self.glob)
@@ -194,20 +199,9 @@ class FilesSource(FileSource):
         return open_file(location, self.stall_seconds)
 
 
-TreeSource = PythonCodeSource | PythonDocsSource | FileSource
-_OWN = PythonCodeSource | PythonDocsSource | FilesSource | IcebergSource | PackagesSource | GitSource
-_OWN_KINDS = (
-    "python_code",
-    "python_docs",
-    "files",
-    "iceberg",
-    "packages",
-    "git",
-    "api",
-    "stream",
-    "generated",
-    "executed",
-)
+_OfFiles = PythonCodeSource | PythonDocsSource | FilesSource | IcebergSource | PackagesSource | GitSource
+_Own = _OfFiles | ApiSource | StreamSource | GeneratedSource | ExecutedSource
+_OWN_KINDS = tuple(str(model.model_fields["kind"].default) for model in get_args(_Own))
 
 
 def _of_its_kind(value: Any, own: Any) -> Any:
@@ -227,12 +221,7 @@ def _of_its_kind(value: Any, own: Any) -> Any:
     return model.model_validate(value)
 
 
-Source = Annotated[
-    SerializeAsAny[
-        Annotated[_OWN | ApiSource | StreamSource | GeneratedSource | ExecutedSource, Field(discriminator="kind")]
-    ],
-    WrapValidator(_of_its_kind),
-]
+Source = Annotated[SerializeAsAny[Annotated[_Own, Field(discriminator="kind")]], WrapValidator(_of_its_kind)]
 
 
 class Provenance(BaseModel):

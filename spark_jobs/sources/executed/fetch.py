@@ -17,6 +17,7 @@ from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.executed.attacks import require_sandbox
 from spark_jobs.sources.executed.execution import Bundle, execute
@@ -30,6 +31,14 @@ _BUNDLE: Final = 20  # documents of a repository that are executed one after the
 _DONE: Final = ("executed", "no_functions")  # reasons of documents, not of calls
 
 _log = logging.getLogger(__name__)
+
+
+class ExecutedKind(PagedKind[ExecutedSource]):
+    """Executions of code, which is executed before they are listed."""
+
+    def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
+        """Execute what was not yet; see `fetch_executions`."""
+        fetch_executions(dataset, self.source, catalogue, objects, wait_seconds)
 
 
 def fetch_executions(

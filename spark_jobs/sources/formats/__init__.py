@@ -1,7 +1,6 @@
 """Formats whose text has to be extracted or whose records have to be taken apart, a leaf each.
 
-extraction.py      which extractor serves which reader, what it gives, and which packages it needs
-records.py         JSON lines, and what a record is; csv_records.py, parquet_records.py (parquet_batches.py: its child)
+jsonl_records.py, csv_records.py, parquet_records.py (parquet_batches.py: its child)   records with columns
 html.py            a page; main_text.py is its article
 office.py          Word documents and mails; mailboxes.py, notebooks.py, xml_elements.py, log_lines.py
 pages/             files of pages, PDF and scans: their text layer, or what is recognised

@@ -18,19 +18,21 @@ from itertools import chain
 from typing import NamedTuple
 
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.formats.records import (
+from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.records.records import (
     LINE_SLACK_BYTES,
     LONG_BYTES,
     Line,
     Record,
+    RecordFile,
     Refused,
     all_lines,
     names_refusal,
     usable_record,
 )
-from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
 _QUOTED_NAMES = re.compile(r'"[^"]*"(\t"[^"]*")*\r?')
 _HELD_LINES = 100_000  # of a row, to be read on their own where it is none; and no more than LONG_BYTES
 _READ_AGAIN = 4  # times the bytes of the file; one that wants more is no CSV
@@ -41,6 +43,16 @@ class Fields(NamedTuple):
 
     number: int
     fields: list[str]
+
+
+def read_csv(file: RecordFile) -> Iterator[Record | Refused]:
+    """Records of a file; see `csv_records`."""
+    return csv_records(file.plain(), _DELIMITERS[file.row["reader"]], file.source, file.max_bytes)
+
+
+def names_in(file: RecordFile) -> list[str]:
+    """Names in its header."""
+    return csv_columns(file.plain(), _DELIMITERS[file.row["reader"]], file.max_bytes)
 
 
 def csv_records(stream: Stream, delimiter: str, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:

@@ -16,10 +16,9 @@ from resiliparse.parse.html import HTMLTree
 from resiliparse.parse.html.exception import HTMLParserException
 
 from spark_jobs.sources.encodings.page_encoding import decode_page
-from spark_jobs.sources.formats.extracted import Extracted, cleaned_facts
-from spark_jobs.sources.formats.extraction import PACKAGES
 from spark_jobs.sources.formats.main_text import text_by_both, text_by_resiliparse, text_by_trafilatura
 from spark_jobs.sources.languages import EXTRACTED_BY
+from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _FALLBACK = re.compile(r"<no(?:frames|embed)\b", re.IGNORECASE)
@@ -56,6 +55,7 @@ def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: b
         raise MemoryError from error
     markup, shown = _shown(page.text, tree)
     visible_count, link_density = _visible(shown)
+    packages = ("resiliparse", "trafilatura") if extractor == "both" else (extractor,)
     if extractor == "both":
         text = text_by_both(markup, shown, visible_count, link_density)
     else:
@@ -67,7 +67,7 @@ def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: b
         "link_density": f"{link_density:.3f}",
         "source_encoding": page.encoding,
         "source_encoding_by": page.named_by,
-        EXTRACTED_BY: " and ".join(f"{package} {_version(package)}" for package in PACKAGES[extractor]),
+        EXTRACTED_BY: " and ".join(f"{package} {_version(package)}" for package in packages),
     }
     return Extracted(text, facts)
 

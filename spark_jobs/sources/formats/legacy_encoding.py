@@ -24,7 +24,7 @@ from resiliparse.parse.encoding import detect_encoding
 
 from spark_jobs.sources.encodings.page_encoding import DECLARED_BYTES, OF_ONE_FAMILY, SUPERSETS
 from spark_jobs.sources.encodings.prescan import declared_codec
-from spark_jobs.sources.formats.extracted import Extracted
+from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _MAX_STRANGE_FRACTION: Final = 0.001

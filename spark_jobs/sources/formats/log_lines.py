@@ -17,8 +17,8 @@ from typing import Any
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.formats.records import LINE_SLACK_BYTES, Record, Refused, all_lines, usable_record
 from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.records.records import LINE_SLACK_BYTES, Record, RecordFile, Refused, all_lines, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
 
 
@@ -77,6 +77,11 @@ def _groups(source: FileReading) -> list[str]:
     """The groups of the pattern that are used."""
     by_group = () if source.lines_by in ("line", "blank_line") else (source.lines_by,)
     return list(dict.fromkeys((*source.mapped_columns, *by_group)))
+
+
+def read_log(file: RecordFile) -> Iterator[Record | Refused]:
+    """Records of a file; see `log_records`."""
+    return log_records(file.plain(), file.source, file.max_bytes)
 
 
 def log_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:

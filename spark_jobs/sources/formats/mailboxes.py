@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
-from spark_jobs.sources.formats.extracted import Extracted
-from spark_jobs.sources.formats.records import Record, Refused, all_lines
 from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.records.records import Record, RecordFile, Refused, all_lines
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _DATE = rb"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b|\b\d{4}-\d\d-\d\d"
@@ -32,6 +33,12 @@ class _Mail(NamedTuple):
     line: int
     offset: int | None
     data: bytes | Refusal
+
+
+def read_mailbox(file: RecordFile) -> Iterator[Record | Refused]:
+    """Mails of a file; see `mail_records`."""
+    stream = file.plain()
+    return mail_records(stream, partial(file.extract, "mail"), file.max_bytes, is_compressed=stream is not file.raw)
 
 
 def mail_records(

@@ -11,9 +11,9 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from spark_jobs.sources.formats.extracted import Extracted, cleaned_facts
-from spark_jobs.sources.formats.plain_values import value_text
 from spark_jobs.sources.languages import EXTRACTED_BY, language_named
+from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
+from spark_jobs.sources.records.plain_values import value_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _FRONT_MATTER: Final = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(.*?)(?:(?<=\n)|^)\1[ \t]*(?:\r?\n|\Z)", re.S)
@@ -84,11 +84,6 @@ def _kernel(notebook: dict[str, Any]) -> str:
     said = next((name for name in told if name and isinstance(name, str)), "")
     name = re.sub(r"[\d.-]+$", "", said.lower())
     return _KERNELS.get(name, name)
-
-
-def has_front_matter(text: str) -> bool:
-    """Whether a text begins as front matter does; a rule across the page begins so too."""
-    return text.startswith(("---\n", "---\r\n", "--- ", "+++"))
 
 
 def extract_front_matter(data: bytes) -> Extracted | Refusal:

@@ -22,8 +22,8 @@ from importlib.metadata import version
 from typing import Any, Final, NamedTuple, cast
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_declared, decode_page
-from spark_jobs.sources.formats.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.languages import EXTRACTED_BY
+from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _WORD: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

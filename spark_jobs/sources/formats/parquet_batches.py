@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_jobs.sources.formats.plain_values import plain_text
+from spark_jobs.sources.records.plain_values import plain_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 BATCH_BYTES = 8 << 20

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.formats.parquet_batches import NO_FORM, PLAIN, batches, column_names
-from spark_jobs.sources.formats.records import Record, Refused, names_refusal, usable_record
 from spark_jobs.sources.opening.parser_process import ChildEndedError, read_apart
+from spark_jobs.sources.records.records import Record, RecordFile, Refused, names_refusal, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _MEMORY_BYTES = 1536 << 20
@@ -35,6 +35,17 @@ class Rows(NamedTuple):
     row_count: int
     values: dict[str, list[Any]]
     faults: dict[int, Refusal]
+
+
+def read_parquet(file: RecordFile) -> Iterator[Record | Refused]:
+    """Records of a file; see `parquet_records`."""
+    seekable = file.raw.random_access(file.source.archives.max_temporary_bytes)
+    return parquet_records(seekable, file.source, file.max_bytes)
+
+
+def names_in(file: RecordFile) -> list[str]:
+    """Names of its columns."""
+    return parquet_columns(file.raw.random_access(file.source.archives.max_temporary_bytes))
 
 
 def parquet_records(file: IO[bytes], source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:

@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from spark_jobs.sources.formats.records import Refused
 from spark_jobs.sources.opening.http_bodies import headers_of
+from spark_jobs.sources.records.records import Refused
 from spark_jobs.sources.refusals import Reason, Refusal, reason_of
 
 _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*(\r?\n)")

@@ -14,10 +14,12 @@ import re
 from collections.abc import Callable, Iterator
 
 from spark_jobs.sources.encodings.decoding import Decoded, decode
-from spark_jobs.sources.formats.extracted import Extracted
-from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.formats.warc_records import Archive, WarcRecord, warc_records
+from spark_jobs.sources.opening.compression import codec_of, decompressed
+from spark_jobs.sources.opening.gzip_members import GzipMembers
 from spark_jobs.sources.opening.http_bodies import content_type_of, decoded_body, parse_response
+from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.records.records import Record, RecordFile, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
 
 Extract = Callable[[str, bytes, str | None, bool], Extracted | Refusal]
@@ -35,6 +37,17 @@ _HEADERS = {
     "refers_to": "warc-refers-to",
     "languages": "warc-identified-content-language",
 }
+
+
+def read_archive(file: RecordFile) -> Iterator[Record | Refused]:
+    """Documents of a file, which is decompressed by its first bytes: names of archives are often wrong."""
+    codec = codec_of(file.raw)
+    if codec == "gzip":
+        members = GzipMembers(file.raw)
+        return archive_records(members, file.extract, file.max_bytes, members.member_start)
+    if codec is None:
+        return archive_records(file.raw, file.extract, file.max_bytes, lambda position: position)
+    return archive_records(decompressed(file.raw, codec), file.extract, file.max_bytes, lambda _: None)
 
 
 def archive_records(

@@ -24,8 +24,8 @@ from xml.parsers import expat
 import pyarrow as pa
 
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.formats.records import Record, Refused, usable_record
 from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.records.records import Record, RecordFile, Refused, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _CHUNK_BYTES = 1 << 16
@@ -172,6 +172,11 @@ class _Elements:
             return Refused(self.number, Refusal(Reason.MISSING_COLUMN, detail))
         fields: dict[str, Any] = {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
         return usable_record(self.number, "\n\n".join(found[self._text]), fields, self._source, self._max_bytes)
+
+
+def read_xml(file: RecordFile) -> Iterator[Record | Refused]:
+    """Records of a file; see `xml_records`."""
+    return xml_records(file.plain(), file.source, file.max_bytes)
 
 
 def xml_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:

@@ -21,8 +21,10 @@ from pyiceberg.catalog import Catalog
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.plugins import attribute
 from spark_jobs.progress import tell
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
+from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
 from spark_jobs.sources.generated.asking import Asked, Asker
 from spark_jobs.sources.generated.attempts import AnswerStore
@@ -42,15 +44,18 @@ _REQUEST: Final = "generated"  # what pages are kept under: all requests of a da
 _log = logging.getLogger(__name__)
 
 
+class GeneratedKind(PagedKind[GeneratedSource]):
+    """Answers of a model, which are asked for before they are listed."""
+
+    def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
+        """Ask for what a dataset lacks; see `fetch_answers`."""
+        fetch_answers(dataset, self.source, catalogue, objects, wait_seconds)
+
+
 def fetch_answers(
-    dataset: str,
-    source: GeneratedSource,
-    catalogue: Catalog,
-    objects: ObjectFolder,
-    wait_seconds: float,
-    executor: Executor | None = None,
+    dataset: str, source: GeneratedSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
 ) -> Asked:
-    """Ask for what a dataset lacks, and seal what was accepted; the executor is for a source with `execute`.
+    """Ask for what a dataset lacks, and seal what was accepted.
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.
@@ -68,6 +73,7 @@ def fetch_answers(
         lacking, left = _open(source, store, 0)
         parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
         wanted = _requests(catalogue, source, parents)
+        executor = attribute("spark_jobs.sources.executed.programs:program_executor") if source.execute else None
         done = asyncio.run(ask(tasks, wanted, sealed.seal_full, executor=executor))
         sealed.seal()
     tell_outcome(source, store, done)

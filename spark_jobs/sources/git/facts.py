@@ -17,7 +17,7 @@ from spark_jobs.sources.licences import (
     declared_licence,
     licence_of_texts,
 )
-from spark_jobs.sources.repositories.repositories import Facts
+from spark_jobs.sources.records.facts import Facts
 
 _TESTS = re.compile(
     r"(?i)(^|/)(tests?|specs?|__tests__|testing|testdata)/|(^|/)(test_[^/]*|[^/]*[._-](test|spec))\.[^./]+$"

@@ -45,9 +45,8 @@ from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import Language, is_manifest, language_of
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import LEFT_OUT, absolute
+from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.repositories import Facts
-from spark_jobs.sources.repositories.stated_facts import facts_json
 
 Row = dict[str, Any]
 
@@ -97,7 +96,7 @@ class _Opened:
 
 
 def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table, reread: bool) -> pa.Table | None:
-    """List what is new or gone in the repositories of a source; see `listing.discover`.
+    """List what is new or gone in the repositories of a source.
 
     Raises:
         InputError: the source names no repository, or two of one name.

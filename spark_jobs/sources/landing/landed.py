@@ -9,10 +9,8 @@ may have been changed since; then it is named with both hashes, and its bytes ar
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,19 +19,18 @@ import pyarrow as pa
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
 from spark_jobs.sources.config.source_config import DocumentsConfig, Source
-from spark_jobs.sources.git.store import BlobReaders
+from spark_jobs.sources.kinds import Opens, kind_of
 from spark_jobs.sources.landing.provenance import landed_digest
 from spark_jobs.sources.listing.changes import listed_again
+from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import Stream
-from spark_jobs.sources.reading.files import open_blobs, read_file
-from spark_jobs.sources.reading.record_files import decompressed_by_name
-from spark_jobs.sources.reading.rows import ReadingRules, Row, open_at, opened
+from spark_jobs.sources.reading.files import read_file
+from spark_jobs.sources.reading.rows import ReadingRules, Row, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-BLOB = re.compile(r"(.+)@([0-9a-f]{40}|[0-9a-f]{64}):.*", re.DOTALL)
 _BLOB_BYTES = 1 << 31
 _CHUNK_BYTES = 1 << 20
 _UNLIKE = pa.schema([("location", pa.string()), ("fault", pa.string())])
@@ -77,15 +74,17 @@ def find_document(
         InputError: the document is in none of them; a file that cannot be read, or has other bytes, is named first.
     """
     faults, tried = list[str](), list[str]()
-    rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source, objects)
-    with contextlib.closing(open_blobs(config.source)) as blobs:
+    with kind_of(config.source).opening() as opens:
+        rules = ReadingRules(
+            config.dataset, config.shards, config.max_document_bytes, config.source, objects, opens=opens
+        )
         for arrival in arrivals:
             tried.append(arrival["location"])
-            if fault := _fault(arrival, objects, blobs, config.source):
+            if fault := _fault(arrival, objects, opens):
                 faults.append(f"{arrival['location']}: {fault}")
                 continue
             file = listed_again(config, arrival)
-            for row in read_file(file, rules, blobs):
+            for row in read_file(file, rules):
                 if row["doc_id"] == doc_id:
                     return arrival, row, _place(file, row, rules)
     others = f" and {len(tried) - 1} others" if len(tried) > 1 else ""
@@ -102,8 +101,8 @@ def landed_chunks(
         OSError: they cannot be read.
     """
     with (
-        contextlib.closing(open_blobs(config.source)) as blobs,
-        open_landed(arrival, objects, blobs, config.source) as stream,
+        kind_of(config.source).opening() as opens,
+        open_landed(arrival, objects, opens) as stream,
     ):
         if place.start is None or place.end is None:
             yield from iter(lambda: bytes(stream.read(_CHUNK_BYTES)), b"")
@@ -114,28 +113,20 @@ def landed_chunks(
             position += len(chunk)
 
 
-@contextlib.contextmanager
-def open_landed(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders, source: Source) -> Iterator[Any]:
+def open_landed(arrival: Mapping[str, Any], objects: ObjectFolder, opens: Opens) -> AbstractContextManager[Any]:
     """Open a file that landed: what is kept of it, else what is at its location.
 
     Raises:
         OSError: it cannot be read.
     """
-    blob = BLOB.fullmatch(arrival["location"])
-    if arrival["object"] is not None:
-        with objects.open(arrival["object"]) as stream:
-            yield stream
-    elif blob is not None:
-        yield io.BytesIO(blobs.read(blob[1], blob[2], _BLOB_BYTES))
-    else:
-        with open_at(arrival["location"], source) as stream:
-            yield stream
+    kept = arrival["object"]
+    return opens(arrival, _BLOB_BYTES) if kept is None else objects.open(kept)
 
 
-def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders, source: Source) -> str | None:
+def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, opens: Opens) -> str | None:
     """What is wrong with the bytes of a file that landed; None where they are as they were."""
     try:
-        with open_landed(arrival, objects, blobs, source) as stream:
+        with open_landed(arrival, objects, opens) as stream:
             found = sha256_of(stream)
     except OSError as error:
         kept = f"its copy {arrival['object']} " if arrival["object"] else ""
@@ -219,9 +210,7 @@ def unlike_provenance(arrivals: DataFrame, provenance: DataFrame) -> DataFrame:
 
 
 def _check_files(batches: Iterator[pa.RecordBatch], objects: ObjectFolder, source: Source) -> Iterator[pa.RecordBatch]:
-    with contextlib.closing(open_blobs(source)) as blobs:
+    with kind_of(source).opening() as opens:
         for batch in batches:
-            rows = [
-                {"location": row["location"], "fault": _fault(row, objects, blobs, source)} for row in batch.to_pylist()
-            ]
+            rows = [{"location": row["location"], "fault": _fault(row, objects, opens)} for row in batch.to_pylist()]
             yield pa.RecordBatch.from_pylist([row for row in rows if row["fault"]], _UNLIKE)

@@ -20,10 +20,8 @@ away, and never brings an older version back.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
-
-from spark_jobs.sources.config.file_reading import ONE_DOCUMENT_READERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -85,7 +83,12 @@ def same_path(one: str, other: str, keys: Sequence[str] = PATH) -> Column:
 
 
 def reading_events(
-    files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame, by_repository: bool = False
+    files: DataFrame,
+    read: DataFrame,
+    documents: DataFrame,
+    arrivals: DataFrame,
+    one_document: Collection[str],
+    by_repository: bool,
 ) -> DataFrame:
     """Find the documents that a reading of the source shows to have returned, or to be gone.
 
@@ -94,6 +97,7 @@ def reading_events(
         read: what was read of it (`READ_ROWS`), with `known`: whether the document landed before.
         documents: the dataset's documents so far.
         arrivals: its arrivals so far.
+        one_document: readers of files that hold no more than one document.
         by_repository: whether a file of the source holds all files of a repository, as packages do.
 
     Returns:
@@ -103,7 +107,7 @@ def reading_events(
 
     stem = (F.col("repository") if by_repository else F.substring_index("path", "#", 1)).alias("stem")
     at_hand = files.where("NOT unchanged AND path IS NOT NULL").select(
-        "location", *PATH, "gone", (~F.col("reader").isin(*ONE_DOCUMENT_READERS)).alias("has_records"), stem
+        "location", *PATH, "gone", (~F.col("reader").isin(*one_document)).alias("has_records"), stem
     )
     stems = at_hand.select("stem").distinct()
     own = ("doc_id", "increment", *PATH)

@@ -1,1 +1,1 @@
-"""Which files a source has (listed_files), and which of them are new, changed or gone (changes)."""
+"""Which of the files that a source has are new, changed or gone since its last arrivals."""

@@ -16,37 +16,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.config.api_config import ApiSource, PagedSource
-from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.config.file_source import FileSource
-from spark_jobs.sources.config.generated_config import GeneratedSource
-from spark_jobs.sources.config.source_config import (
-    DocumentsConfig,
-    FilesSource,
-    GitSource,
-    PackagesSource,
-    PythonDocsSource,
-)
-from spark_jobs.sources.languages import PLAIN_TEXT, language_of
-from spark_jobs.sources.listing.listed_files import Listed, list_files, listed_file
+from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.kinds import Kind, Listing, S, kind_of
+from spark_jobs.sources.languages import Language
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
-from spark_jobs.sources.opening.file_trees import (
-    FoundFile,
-    is_uri,
-    same_file,
-)
+from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, is_uri, same_file
 from spark_jobs.sources.opening.remote_trees import has_validator, is_web
-from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.repositories.stated_facts import facts_json
+from spark_jobs.sources.records.facts import Facts, facts_json
+from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -72,44 +59,85 @@ def discover(
     Raises:
         InputError: the source holds no file, or what it names does not exist.
     """
-    if isinstance(config.source, GitSource):
-        from spark_jobs.sources.git.listing import discover_git
+    return kind_of(config.source).changes(config, arrivals, reread, catalogue)
 
-        return discover_git(config, config.source, arrivals, reread)
-    if isinstance(config.source, PagedSource):
-        from spark_jobs.sources.api.pages import discover_pages
 
-        pages = None if catalogue is None else Checkpoints(catalogue, config.dataset)
-        objects = None if catalogue is None else ObjectFolder.of(catalogue, config.dataset)
-        return discover_pages(config, config.source, arrivals, reread, pages, objects)
-    earlier, deleted = LatestArrivals(arrivals), _deleted_hashes(arrivals)
-    store = None
-    if config.is_fetched:
-        store = Checkpoints(catalogue, config.dataset) if catalogue is not None else None
-        if store is None or not store.all_pages():
+def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
+    """Fetch what an API has, a model writes or code gives, so that `discover` can list it."""
+    kind_of(config.source).fetch(config.dataset, catalogue, objects, wait_seconds)
+
+
+def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of the listing (`LISTING`) of a file that arrived, to read it once more; the source is not asked.
+
+    Args:
+        config: as it was when the file arrived.
+        arrival: the row of `arrivals`.
+    """
+    known = {name: arrival[name] for name in ("location", "repository", "path", "byte_count", "object")}
+    return listing_row(**known | kind_of(config.source).again(arrival))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file, and what is known about the document in it before it is read."""
+
+    file: FoundFile
+    path: str
+    reader: str | None
+    language: Language | None
+    facts: Facts | None = None
+    refusal: Refusal | None = None
+    object: str | None = None
+
+
+Earlier: TypeAlias = Mapping[str, dict[str, Any]]
+"""The latest arrival at each location."""
+
+
+class ListedKind(Kind[S]):
+    """Kinds that list all files that there are; the last arrivals tell which of them are new, changed or gone."""
+
+    def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed] | None:
+        """Every file of a source, by location; None where it was not fetched yet.
+
+        Args:
+            config: the step's config.
+            earlier: the latest arrivals, where files that are as they were need not be read again.
+            lake: catalogue, in whose database is what was fetched.
+
+        Raises:
+            InputError: the source holds no file, or what it names does not exist.
+        """
+        raise NotImplementedError
+
+    def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
+        """See `discover`."""
+        earlier = LatestArrivals(arrivals)
+        deleted, files = _deleted_hashes(arrivals), self.files(config, {} if reread else earlier, lake)
+        if files is None:
             return None
-    files = list_files(config, {} if reread else earlier, store)
-    rows: dict[str, dict[str, Any]] = {}  # by location; an unchanged file has one where a step reads more of it
-    for listed in files:
-        location = listed.file.location
-        before = earlier.get(location)
-        known = before if before and _is_unchanged(listed, before, config) else None
-        stays = known is not None and known["reason"] == Reason.DELETED and listed.reader != "repositories"
-        if known is None or (reread and not stays):
-            row = _row(listed, None, known["object"] if known else listed.object)
-            rows[location] = row | {"content_sha256": deleted.get(location)}
-        elif listed.reader == "repositories":
-            rows[location] = _row(listed, known, known["object"])
-    gone = _gone_rows(files, earlier)
-    if not gone and all(row["unchanged"] for row in rows.values()):
-        return None
-    for listed in _looked_at_too(files, rows, gone):
-        before = earlier[listed.file.location]
-        rows[listed.file.location] = _row(listed, before, before["object"])
-    _add_repository_facts(rows, files)
-    listing = [*rows.values(), *gone]
-    _add_size_ranks(listing)
-    return pa.Table.from_pylist(sorted(listing, key=lambda row: row["location"]), LISTING)
+        rows: dict[str, dict[str, Any]] = {}  # by location; an unchanged file has one where a step reads more of it
+        for listed in files:
+            location = listed.file.location
+            before = earlier.get(location)
+            known = before if before and _is_unchanged(listed, before, config) else None
+            stays = known is not None and known["reason"] == Reason.DELETED and listed.reader != "repositories"
+            if known is None or (reread and not stays):
+                row = _row(listed, None, known["object"] if known else listed.object)
+                rows[location] = row | {"content_sha256": deleted.get(location)}
+            elif listed.reader == "repositories":
+                rows[location] = _row(listed, known, known["object"])
+        gone = _gone_rows(files, earlier)
+        if not gone and all(row["unchanged"] for row in rows.values()):
+            return None
+        for listed in _looked_at_too(files, rows, gone):
+            before = earlier[listed.file.location]
+            rows[listed.file.location] = _row(listed, before, before["object"])
+        _add_repository_facts(rows, files)
+        listing = [*rows.values(), *gone]
+        _add_size_ranks(listing)
+        return pa.Table.from_pylist(sorted(listing, key=lambda row: row["location"]), LISTING)
 
 
 def _looked_at_too(
@@ -132,45 +160,6 @@ def _looked_at_too(
         if listed.file.location not in rows and (is_first or (part and stem in stems)):
             found.append(listed)
     return found
-
-
-def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-    """Fetch what an API has, a model writes or code gives, so that `discover` can list it."""
-    if isinstance(config.source, GeneratedSource):
-        from spark_jobs.sources.executed.programs import program_executor
-        from spark_jobs.sources.generated.fetch import fetch_answers
-
-        fetch_answers(config.dataset, config.source, catalogue, objects, wait_seconds, program_executor)
-    elif isinstance(config.source, ExecutedSource):
-        from spark_jobs.sources.executed.fetch import fetch_executions
-
-        fetch_executions(config.dataset, config.source, catalogue, objects, wait_seconds)
-    elif config.is_fetched:
-        assert isinstance(config.source, ApiSource | FilesSource)
-        from spark_jobs.sources.api.fetch import fetch_source
-
-        fetch_source(config.dataset, config.source, catalogue, objects, wait_seconds)
-
-
-def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of the listing (`LISTING`) of a file that arrived, to read it once more; the source is not asked.
-
-    Args:
-        config: as it was when the file arrived.
-        arrival: the row of `arrivals`.
-    """
-    path, location = str(arrival["path"]), arrival["location"]
-    file = FoundFile(location, path, arrival["byte_count"], None)
-    if isinstance(config.source, FileSource):
-        listed = listed_file(file, config.source)
-    elif isinstance(config.source, PackagesSource | PagedSource):
-        listed = Listed(file, path, "package" if isinstance(config.source, PackagesSource) else "page", PLAIN_TEXT)
-    else:
-        part = path.rpartition("#")[2] if isinstance(config.source, PythonDocsSource) else ""
-        reader = part if part in ("docstring", "description") else "text"
-        listed = Listed(file, path, reader, language_of(path) or PLAIN_TEXT)
-    blob = location.removesuffix(f":{path}").rpartition("@")[2] if isinstance(config.source, GitSource) else None
-    return {**_row(listed, None, arrival["object"]), "repository": arrival["repository"], "blob": blob}
 
 
 def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:
@@ -229,6 +218,34 @@ def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -
         for row in rows:
             row["path"] = None if (row["repository"], row["path"]) in paths else row["path"]
     return rows
+
+
+def located(config: DocumentsConfig, files: Iterable[Listed]) -> list[Listed]:
+    """Files by location; one that two repositories claim goes to the first.
+
+    Raises:
+        InputError: there is none beside files of facts.
+    """
+    by_location: dict[str, Listed] = {}
+    for listed in files:
+        by_location.setdefault(listed.file.location, listed)
+    if not config.allow_empty and all(listed.reader == "repositories" for listed in by_location.values()):
+        raise InputError(
+            f"dataset {config.dataset}: the source holds no file ({config.source.kind}); check what it names, or "
+            "declare `allow_empty: true` if all of its files were deleted"
+        )
+    return [by_location[location] for location in sorted(by_location)]
+
+
+def facts_files(*locations: str | None) -> Iterator[Listed]:
+    """Files of facts about repositories.
+
+    Raises:
+        InputError: one is not there.
+    """
+    for location in filter(None, locations):
+        for file in find_files(absolute(location)):
+            yield Listed(file, file.path, "repositories", None)
 
 
 class LatestArrivals(Mapping[str, dict[str, Any]]):

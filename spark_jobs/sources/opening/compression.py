@@ -8,6 +8,7 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
+import os
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -88,6 +89,12 @@ def decompressed(file: Stream, codec: str) -> Stream:
     native = file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
     stream: Stream = pa.CompressedInputStream(native, codec)
     return stream
+
+
+def decompressed_by_name(file: Stream, location: str) -> Stream:
+    """The stream of an open file, decompressed by its extension."""
+    codec = CODECS.get(os.path.splitext(location.lower())[1])
+    return file if codec is None else decompressed(file, codec)
 
 
 class _ZstdFrame:

@@ -67,6 +67,21 @@ def open_file(location: str, stall_seconds: float = STALL_SECONDS) -> pa.NativeF
     return fs.LocalFileSystem().open_input_file(location)
 
 
+def is_file(location: str) -> bool:
+    """Whether a file is there, at a path or a URI.
+
+    Raises:
+        InputError: the file system cannot be reached.
+    """
+    if not is_uri(location):
+        return os.path.isfile(location)
+    try:
+        file_system, path = file_system_of(location)
+        return bool(file_system.get_file_info(path).type == fs.FileType.File)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{location}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
+
+
 def find_files(root: str, stall_seconds: float = STALL_SECONDS) -> Iterator[FoundFile]:
     """Every file below `root` (an absolute path or URI), or `root` itself where it is a file; in any order.
 

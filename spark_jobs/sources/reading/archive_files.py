@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.config.file_reading import COLUMN_READERS, FileReading
-from spark_jobs.sources.config.source_config import PackagesSource
-from spark_jobs.sources.formats.extraction import missing_package
+from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import EXTRACTED_BY, language_columns
 from spark_jobs.sources.opening.archives import Member, Unpacking, archive_members
 from spark_jobs.sources.opening.file_trees import LEFT_OUT, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
+from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package
 from spark_jobs.sources.reading.readers import told_by_name
 from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, opened
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.packages import package_file
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -47,7 +46,6 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
         rules: of the dataset.
         read: gives the rows of one member.
     """
-    assert isinstance(rules.source, FileReading | PackagesSource)  # no other source lists archives
     outer = file.get("outer") or _Outer(Unpacking(rules.source.archives), set(), 1)
     if outer.depth > rules.source.archives.max_depth:
         detail = f"an archive at depth {outer.depth}; max_depth is {rules.source.archives.max_depth}"
@@ -127,7 +125,7 @@ def _member_file(
     fault = _bad_name(member.name or "")
     if fault is None and any(part.startswith(".") or part in LEFT_OUT for part in name.split("/")):
         return None
-    told = _told(name, file, rules) if fault is None else None
+    told = kind_of(rules.source).member(name, file["location"]) if fault is None else None
     if fault is None and told is None:
         return None
     if fault is not None or member.refusal is not None:
@@ -150,19 +148,15 @@ def _member_file(
     }
 
 
-def _told(name: str, file: Row, rules: ReadingRules) -> Row | Refusal | None:
-    """What the name of a member tells: columns of the listing, why it is not read, or None where it is not wanted."""
-    source = rules.source
-    if isinstance(source, PackagesSource):
-        return package_file(name, file["location"], source)
-    assert isinstance(source, FileReading)
+def told_member(source: FileReading, name: str, location: str) -> Row | Refusal:
+    """What the name of a member of the archive at a location tells: columns of the listing, or why it is not read."""
     reader, language = told_by_name(name, source, "auto")
     if reader is None:
         return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")
     if reader in COLUMN_READERS and source.text_column is None:
         return Refusal(Reason.MISSING_COLUMN, "a file of records, and no text_column; name the column of the text")
     if package := missing_package(reader, source):
-        raise InputError(f"{file['location']}#{name} needs {package}; pip install 'headrace[ingest]'")
+        raise InputError(f"{location}#{name} needs {package}; pip install 'headrace[ingest]'")
     return language_columns(reader, language)
 
 

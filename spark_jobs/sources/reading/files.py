@@ -2,42 +2,31 @@
 
     batches of the listing -> read_files -> batches of READ_ROWS
 
-rows.py says what the rows are. This module reads files that are one document; record_reading.py those of records, and
-archive_reading.py those of files. Which documents are new is decided by the step, not here: the rows of a file depend
+rows.py says what the rows are. This module reads files that are one document; record_files.py those of records, and
+archive_files.py those of files. Which documents are new is decided by the step, not here: the rows of a file depend
 on that file alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
-from spark_jobs.sources.config.file_reading import (
-    ARCHIVE_READERS,
-    EXTRACTING_READERS,
-    ONE_DOCUMENT_READERS,
-    RECORD_READERS,
-    FileReading,
-)
-from spark_jobs.sources.config.source_config import GitSource, Source
+from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.encodings.decoding import TOLD_BYTES, Decoded, decode, decode_as
-from spark_jobs.sources.formats.extracted import Extracted
-from spark_jobs.sources.formats.extraction import extract
-from spark_jobs.sources.formats.notebooks import has_front_matter
-from spark_jobs.sources.git.listing import allowed_folders, find_repositories
-from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
 from spark_jobs.sources.licences import header_licence
 from spark_jobs.sources.opening.compression import CODECS, decompressed
-from spark_jobs.sources.opening.file_trees import absolute, unreadable
+from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_to
 from spark_jobs.sources.reading.archive_files import read_archive
+from spark_jobs.sources.reading.built_in import READERS, extract
 from spark_jobs.sources.reading.foreign import read_foreign
 from spark_jobs.sources.reading.readers import told_by_content
 from spark_jobs.sources.reading.record_files import read_facts, read_records
@@ -51,24 +40,23 @@ from spark_jobs.sources.reading.rows import (
     facts_row,
     opened,
 )
+from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import DELETED, Reason, Refusal, RefusedError, first_line, reason_of
-from spark_jobs.sources.repositories.modules import long_description, module_docstring
-from spark_jobs.sources.repositories.repositories import Facts
-from spark_jobs.sources.repositories.stated_facts import facts_json
 
 _BATCH_ROWS = 10_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _LFS_POINTER_BYTES = 1024
+_FENCES = ("---\n", "---\r\n", "--- ", "+++")  # of front matter; a rule across the page begins so too
 _DETECTED_BYTES = 1 << 16  # of the beginning of a file whose name says nothing
 
 
 def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterator[pa.RecordBatch]:
     """Read every file of the listing; a batch goes out as soon as it holds about 16 MB of text."""
     rows, held = list[Row](), 0
-    with contextlib.closing(open_blobs(rules.source)) as blobs:
+    with kind_of(rules.source).opening() as opens:
         for batch in batches:
             for file in batch.to_pylist():
-                for row in read_file(file, rules, blobs):
+                for row in read_file(file, rules._replace(opens=opens)):
                     rows.append(row)
                     if row["doc_id"]:
                         held += row["byte_count"] + sum(map(len, row["metadata"].values()))
@@ -79,22 +67,17 @@ def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterat
             yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
 
 
-def open_blobs(source: Source) -> BlobReaders:
-    """What reads the files of git repositories; for other sources it stays unused, and costs nothing."""
-    if not isinstance(source, GitSource):
-        return BlobReaders("")
-    return BlobReaders(absolute(source.cache), cache(lambda: allowed_folders(find_repositories(source))))
-
-
-def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) -> Iterator[Row]:
+def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """Documents, facts and refused records of one listed file, then the arrival of the file itself.
 
     Args:
         file: a row of the listing.
-        rules: of the dataset.
-        blobs: the task's readers of git repositories; without them, readers for this file alone.
+        rules: of the dataset; without `opens` the source is opened for this file alone.
     """
-    if file["reader"] == "git":
+    if rules.opens is None:
+        with kind_of(rules.source).opening() as opens:
+            yield from read_file(file, rules._replace(opens=opens))
+    elif file["reader"] == "git":
         yield from _read_repository(file)
     elif file["reader"] == "repositories" and file["reason"] in (None, Reason.DELETED):
         yield from read_facts(file)
@@ -107,11 +90,8 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
         yield arrival(file, refusal)
     elif rules.copies and rules.objects is not None and not file.get("object"):
         yield from _keep_and_read(file, rules, rules.objects)
-    elif blobs is None:
-        with contextlib.closing(open_blobs(rules.source)) as own:
-            yield from _read_bytes(file, rules, own)
     else:
-        yield from _read_bytes(file, rules, blobs)
+        yield from _read_bytes(file, rules)
 
 
 def _deleted_hash(file: Row, rules: ReadingRules) -> str | None:
@@ -124,7 +104,7 @@ def _deleted_hash(file: Row, rules: ReadingRules) -> str | None:
     return found if found in file["content_sha256"].split() else None
 
 
-def _read_bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[Row]:
+def _read_bytes(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """Documents and refusals of a file, or of a member of an archive, then its arrival."""
     if file["reader"] == "detect":
         try:
@@ -135,14 +115,20 @@ def _read_bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[
             yield arrival(file, found)
             return
         file = found
+    gives = _gives(file)
     if refusal := _size_refusal(file, rules):
         yield arrival(file, refusal)
-    elif file["reader"] in ARCHIVE_READERS:
-        yield from read_archive(file, rules, partial(_read_bytes, rules=rules, blobs=blobs))
-    elif file["reader"] in RECORD_READERS:
+    elif gives == "files":
+        yield from read_archive(file, rules, partial(_read_bytes, rules=rules))
+    elif gives == "records":
         yield from read_records(file, rules)
     else:
-        yield from _read_text(file, rules, blobs)
+        yield from _read_whole(file, rules)
+
+
+def _gives(file: Row) -> str:
+    """What the reader of a file gives (`built_in`); one of a package gives documents."""
+    return READERS[file["reader"]].gives if file["reader"] in READERS else "documents"
 
 
 def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
@@ -184,13 +170,13 @@ def _read_repository(file: Row) -> Iterator[Row]:
 def _size_refusal(file: Row, rules: ReadingRules) -> Refusal | None:
     """The refusal of a file that is one document and larger than a document may be."""
     size, limit = file["byte_count"], rules.max_document_bytes
-    if file["reader"] in RECORD_READERS or size is None or size <= limit:
+    if _gives(file) in ("records", "files", "content") or size is None or size <= limit:
         return None
     return Refusal(Reason.TOO_LARGE, f"{size} bytes; max_document_bytes is {limit}")
 
 
-def _bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> tuple[bytes, str]:
-    """The bytes of a file, decompressed, or of a blob of a git repository; at most one more than a document may have.
+def _bytes(file: Row, rules: ReadingRules) -> tuple[bytes, str]:
+    """The bytes of a file, decompressed; at most one more than a document may have.
 
     Returns:
         The bytes, and the SHA-256 of the file in lower-case hex.
@@ -199,11 +185,6 @@ def _bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> tuple[bytes, s
         OSError: it cannot be read.
     """
     most = rules.max_document_bytes + 1  # a file may have grown since it was listed
-    blob = file.get("blob")
-    if blob is not None:
-        root = file["location"].removesuffix(f"@{blob}:{file['path']}")
-        data = blobs.read(root, blob, rules.max_document_bytes)
-        return data, sha256_hex(data)
     codec = CODECS.get(os.path.splitext(file["path"].lower())[1])
     with opened(file, rules) as stream, HashedFile(stream) as source:
         if codec is None:
@@ -217,11 +198,11 @@ def _bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> tuple[bytes, s
         return data, source.sha256_to_end()
 
 
-def _read_text(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[Row]:
-    """The document of a text file, and the file's arrival."""
+def _read_whole(file: Row, rules: ReadingRules) -> Iterator[Row]:
+    """The document of a file that is held in memory, or those that the reader of a package finds, and its arrival."""
     limit = rules.max_document_bytes
     try:
-        data, file_sha256 = _bytes(file, rules, blobs)
+        data, file_sha256 = _bytes(file, rules)
     except OSError as error:
         yield arrival(file, unreadable(error))
         return
@@ -231,7 +212,7 @@ def _read_text(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[R
     if file.get("blob") and data.startswith(_LFS_POINTER) and len(data) < _LFS_POINTER_BYTES:
         yield arrival(file, Refusal(Reason.LFS_POINTER, "a pointer of git LFS; its content is elsewhere"), file_sha256)
         return
-    if file["reader"] not in ONE_DOCUMENT_READERS:
+    if _gives(file) == "documents":
         yield from _foreign(file, data, file_sha256, rules)
         return
     document = _text_document(file, data, rules)
@@ -267,28 +248,17 @@ def _foreign(file: Row, data: bytes, file_sha256: str, rules: ReadingRules) -> I
 
 def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal:
     """The document in a file: the whole text, or what is extracted from it, hashed as UTF-8 by itself."""
-    reader, source = file["reader"], rules.source
-    if reader in EXTRACTING_READERS:
-        assert isinstance(source, FileReading)  # no other source lists such files
-        extracted = extract(reader, data, source)
+    if _gives(file) == "document":
+        extracted = extract(file["reader"], data, source=rules.source)
         return extracted if isinstance(extracted, Refusal) else extracted_document(file, rules, extracted)
-    decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING or reader == "docstring")
-    if isinstance(source, FileReading):
-        return _whole_text(file, data, decoded, rules, source)
+    decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING)
+    if isinstance(rules.source, FileReading):
+        return _whole_text(file, data, decoded, rules, rules.source)
     if isinstance(decoded, Refusal):
         return decoded
-    if reader == "text":
-        return document_row(
-            _with_own_licence(file, decoded.text), rules, decoded.text, decoded.encoding, sha256_hex(data), len(data)
-        )
-    if reader == "docstring":
-        prose = module_docstring(decoded.text)
-        return prose if isinstance(prose, Refusal) else extracted_document(file, rules, Extracted(prose, {}))
-    described = long_description(decoded.text)
-    if isinstance(described, Refusal):
-        return described
-    prose, media_type = described
-    return extracted_document(file, rules, Extracted(prose, {}, {"media_type": media_type}))
+    return document_row(
+        _with_own_licence(file, decoded.text), rules, decoded.text, decoded.encoding, sha256_hex(data), len(data)
+    )
 
 
 def _whole_text(
@@ -298,14 +268,14 @@ def _whole_text(
     metadata: Mapping[str, str] = {}
     if isinstance(decoded, Refusal):
         sample = data[:TOLD_BYTES]
-        told = extract("legacy", sample, source, sample == data) if source.encoding != "strict" else decoded
+        told = extract("legacy", sample, sample == data, source=source) if source.encoding != "strict" else decoded
         found = decoded if isinstance(told, Refusal) else decode_as(data, told.metadata["source_encoding"])
         if isinstance(found, Refusal) or isinstance(told, Refusal):
             return decoded
         decoded, metadata = found, told.metadata
     text, encoding = decoded
-    if source.front_matter == "metadata" and file["media_type"] == "text/markdown" and has_front_matter(text):
-        below = extract("front_matter", text.encode(), source)
+    if source.front_matter == "metadata" and file["media_type"] == "text/markdown" and text.startswith(_FENCES):
+        below = extract("front_matter", text.encode(), source=source)
         if isinstance(below, Refusal):
             return below
         if EXTRACTED_BY in below.metadata:

@@ -6,9 +6,9 @@ from typing import Any
 
 from spark_jobs.plugins import load, reference
 from spark_jobs.sources.config.reader import OWN_FORMATS, Document, Reader
-from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.opening.parser_process import run_apart
+from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 
-from spark_jobs.sources.config.file_reading import COLUMN_READERS, EXTRACTING_READERS, RECORD_READERS, FileReading
+from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.reader import reader_by_extension
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns, language_of
 from spark_jobs.sources.opening.compression import CODECS, ZIP_MAGIC
+from spark_jobs.sources.reading.built_in import COLUMN_READERS, READERS
 from spark_jobs.sources.reading.content_types import content_type
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -41,7 +42,7 @@ def told_by_name(path: str, source: FileReading, stated: str) -> tuple[str | Non
     if reader is None and source.unknown == "detect":
         reader = "detect"
     language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(_unpacked(path))
-    if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
+    if reader in READERS and reader != "text" and reader not in COLUMN_READERS:
         language = PLAIN_TEXT
     if stated == "markdown":
         language = Language("prose", None, "text/markdown")

@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
-from spark_jobs.sources.api.page_records import page_records
-from spark_jobs.sources.config.api_config import PAGE_MARK, PagedSource
+from spark_jobs.plugins import attribute
 from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.source_config import Source
 from spark_jobs.sources.encodings.decoding import Recoded
-from spark_jobs.sources.formats.csv_records import csv_columns, csv_records
-from spark_jobs.sources.formats.extracted import Extracted
-from spark_jobs.sources.formats.extraction import extract
-from spark_jobs.sources.formats.log_lines import log_records
-from spark_jobs.sources.formats.mailboxes import mail_records
-from spark_jobs.sources.formats.parquet_records import parquet_columns, parquet_records
-from spark_jobs.sources.formats.records import Record, Refused, jsonl_columns, jsonl_records
-from spark_jobs.sources.formats.web_archives import archive_records
-from spark_jobs.sources.formats.xml_elements import xml_records
 from spark_jobs.sources.identity import sha256_hex
-from spark_jobs.sources.languages import PAGE, language_of
+from spark_jobs.sources.kinds import kind_of
+from spark_jobs.sources.languages import language_of
 from spark_jobs.sources.licences import spdx_expression
-from spark_jobs.sources.opening.compression import CODECS, codec_of, decompressed
+from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import open_file, unreadable
-from spark_jobs.sources.opening.gzip_members import GzipMembers
-from spark_jobs.sources.opening.streams import HashedFile, Stream
-from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, document_row, facts_row, open_at, opened
+from spark_jobs.sources.opening.streams import HashedFile
+from spark_jobs.sources.reading.built_in import READERS, extract
+from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, document_row, facts_row, opened
+from spark_jobs.sources.records.facts import Facts, facts_json, stated_facts, stated_lines
+from spark_jobs.sources.records.records import Record, RecordFile, Refused
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
-from spark_jobs.sources.repositories.repositories import Facts
-from spark_jobs.sources.repositories.stated_facts import facts_json, stated_facts, stated_lines
 
 _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
-_DELIMITERS = {"csv": ",", "tsv": "\t"}
-_NOTHING = {
-    "warc": "no record of the archive is a response, a conversion, or a resource of the web",
-    "xml": "no element of the file has the name that xml_element gives",
-}
-_UNITS = {"parquet": "row", "warc": "offset", "page": "item", "xml": "element"}
-"""What a record's number counts, where not lines."""
 
 
 def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
@@ -71,9 +56,7 @@ def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
         yield arrival({"location": f"{file['location']}#rest"}, fault)
     elif not seen and fault is None:
         every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} records were refused")
-        fault = (
-            every if refused_count else Refusal(Reason.EMPTY, _NOTHING.get(file["reader"], "the file holds no record"))
-        )
+        fault = every if refused_count else Refusal(Reason.EMPTY, READERS[file["reader"]].nothing)
     yield arrival(file, None if seen else fault, content_sha256)
 
 
@@ -113,80 +96,32 @@ def read_facts(file: Row) -> Iterator[Row]:
 
 def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:
     """The records of an open file."""
-    mapping, limit = rules.source, rules.max_document_bytes
-    if isinstance(mapping, PagedSource):
-        path = mapping.records_path(file["path"])
-        yield from page_records(source.read(), path, mapping, file["path"], limit)
+    reader = READERS[file["reader"]]
+    given = _given(file, source, rules.source, rules.max_document_bytes)
+    if not reader.recoded or rules.source.encoding == "strict":
+        yield from attribute(reader.function)(given)
         return
-    assert isinstance(mapping, FileReading)  # no other source lists files of records
-    if file["reader"] == "parquet":
-        yield from parquet_records(source.random_access(mapping.archives.max_temporary_bytes), mapping, limit)
-        return
-    if file["reader"] == "warc":
-        yield from _archive_records(source, mapping, limit)
-        return
-    stream, reader = decompressed_by_name(source, file["location"]), file["reader"]
-    if reader == "mbox":
-        mail = partial(extract, "mail", source=mapping)
-        yield from mail_records(stream, mail, limit, is_compressed=stream is not source)
-    elif reader == "xml":
-        yield from xml_records(stream, mapping, limit)
-    elif mapping.encoding != "strict":
-        recoded = Recoded(stream, lambda data: extract("legacy", data, mapping, False))
-        for record in _text_records(reader, recoded, mapping, limit):
-            if isinstance(record, Record):
-                yield record._replace(metadata={**recoded.facts, **record.metadata})
-            else:
-                yield record
-    else:
-        yield from _text_records(reader, stream, mapping, limit)
+    recoded = Recoded(given.plain(), lambda data: given.extract("legacy", data, False))
+    for record in attribute(reader.function)(given._replace(plain=lambda: recoded)):
+        is_refused = isinstance(record, Refused)
+        yield record if is_refused else record._replace(metadata={**recoded.facts, **record.metadata})
 
 
-def _text_records(reader: str, stream: Stream, mapping: FileReading, limit: int) -> Iterator[Record | Refused]:
-    """The records of a file of text, decompressed."""
-    if reader == "log":
-        yield from log_records(stream, mapping, limit)
-    elif reader == "jsonl":
-        yield from jsonl_records(stream, mapping, limit)
-    else:
-        yield from csv_records(stream, _DELIMITERS[reader], mapping, limit)
+def _given(row: Row, file: HashedFile, source: Any, max_bytes: int) -> RecordFile:
+    """An open file for its reader."""
+    plain = partial(decompressed_by_name, file, row["location"])
+    return RecordFile(row, file, plain, source, max_bytes, partial(extract, source=source))
 
 
-def _archive_records(source: HashedFile, mapping: FileReading, limit: int) -> Iterator[Record | Refused]:
-    """The records of a web archive, which is decompressed by its first bytes: names of archives are often wrong."""
-    codec = codec_of(source)
-
-    def extracted(reader: str, data: bytes, *options: object) -> Extracted | Refusal:
-        return extract(reader, data, mapping, *options)
-
-    if codec == "gzip":
-        members = GzipMembers(source)
-        yield from archive_records(members, extracted, limit, members.member_start)
-    elif codec is None:
-        yield from archive_records(source, extracted, limit, lambda position: position)
-    else:
-        yield from archive_records(decompressed(source, codec), extracted, limit, lambda _: None)
-
-
-def decompressed_by_name(file: Stream, location: str) -> Stream:
-    """The stream of an open file, decompressed by its extension."""
-    codec = CODECS.get(os.path.splitext(location.lower())[1])
-    return file if codec is None else decompressed(file, codec)
-
-
-def record_columns(location: str, reader: str, source: Source) -> list[str]:
-    """Names of the columns of a file of records: all of Parquet and CSV, those of the first 1,000 records of JSONL.
+def record_columns(file: Row, source: FileSource) -> list[str]:
+    """Names of the columns of a listed file: all of Parquet and CSV, those of the first 1,000 records of JSONL.
 
     Raises:
         OSError: it cannot be read.
     """
-    with open_at(location, source) as file:
-        if reader == "parquet":
-            return parquet_columns(file)
-        stream = decompressed_by_name(file, location)
-        if reader == "jsonl":
-            return jsonl_columns(stream, 1000, _SHOWN_BYTES)
-        return csv_columns(stream, _DELIMITERS[reader], _SHOWN_BYTES)
+    with kind_of(source).opening() as opens, opens(file, _SHOWN_BYTES) as stream, HashedFile(stream) as held:
+        module, _, _ = READERS[file["reader"]].function.partition(":")
+        return list(attribute(f"{module}:names_in")(_given(file, held, source, _SHOWN_BYTES)))
 
 
 def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], rules: ReadingRules) -> Row:
@@ -200,7 +135,7 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
         seen: the doc_id at each path so far, both as bytes, the path hashed; the record's is added.
         rules: of the dataset.
     """
-    unit = _UNITS.get(file["reader"], "line")
+    unit = READERS[file["reader"]].unit
     where = {"location": f"{file['location']}#{unit}:{record.number}"}
     if isinstance(record, Refused):
         return arrival(where, record.refusal)
@@ -217,8 +152,7 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
         "licence": licence,
     }
     row = document_row(facts, rules, record.text, "utf-8", content_sha256, len(data))
-    place = {PAGE: where["location"].rpartition(PAGE_MARK)[2]} if file["reader"] == "page" else {}
-    row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata, **place}
+    row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata}
     row |= {"unit": unit, "number": record.number}  # no columns of READ_ROWS; for those who ask where it stands
     earlier = seen.setdefault(_path_hash(record.repository, facts["path"]), doc_id := bytes.fromhex(row["doc_id"]))
     if earlier is doc_id:

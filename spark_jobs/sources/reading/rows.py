@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.config.file_source import FileSource
-from spark_jobs.sources.config.source_config import GitSource, PackagesSource, PythonCodeSource, Source
-from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
+from spark_jobs.sources.kinds import Opens, kind_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
-from spark_jobs.sources.opening.file_trees import open_file
-from spark_jobs.sources.refusals import Reason, Refusal, first_line
+from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.refusals import Reason, Refusal
 
 Row = dict[str, Any]
 
@@ -57,9 +55,10 @@ class ReadingRules(NamedTuple):
     dataset: str
     shards: int
     max_document_bytes: int
-    source: Source
+    source: Any  # as it is declared; a reader is given a source with the fields that it asks for
     objects: ObjectFolder | None = None
     copies: bool = False
+    opens: Opens | None = None  # while files are read: what opens those of the source
 
 
 def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
@@ -72,24 +71,9 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
         return contextlib.nullcontext(stream)
     kept = file.get("object")
     if kept is None or rules.objects is None:
-        return open_at(file["location"], rules.source)  # type: ignore[no-any-return]
+        assert rules.opens is not None
+        return rules.opens(file, rules.max_document_bytes)
     return rules.objects.open(kept)  # type: ignore[no-any-return]
-
-
-def open_at(location: str, source: Source) -> Any:
-    """The bytes at a location of a source.
-
-    Raises:
-        OSError: they cannot be read.
-    """
-    if not isinstance(source, FileSource):
-        return open_file(location)
-    try:
-        return source.open(location)
-    except OSError:
-        raise
-    except Exception as error:  # a class of somebody else's may fail in any way, for this file alone
-        raise OSError(f"its source failed: {type(error).__name__}: {first_line(error)}") from error
 
 
 def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:
@@ -131,9 +115,9 @@ def document_row(
     }
 
 
-def _is_only_evidence(kind: str, source: Source) -> bool:
+def _is_only_evidence(kind: str, source: Any) -> bool:
     """Whether a file is a manifest of a kind that its source does not take, so that it serves `dependencies` alone."""
-    return isinstance(source, PythonCodeSource | PackagesSource | GitSource) and kind not in source.kinds
+    return kind_of(source).takes_manifests and kind not in source.kinds
 
 
 def arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:

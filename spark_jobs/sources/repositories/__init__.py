@@ -1,8 +1,6 @@
-"""What is known about repositories and packages, whatever source they come from.
+"""The kinds of sources whose files are those of repositories: packages, and distributions of Python.
 
 repositories.py   installed distributions and directories as repositories, with the facts of their metadata
 packages.py       packages as registries give them: sdist, wheel, npm, crate
-stated_facts.py   facts that a file of the user's states
-licences.py       SPDX expressions from metadata, texts and headers
 modules.py        docstrings of modules, and long descriptions
 """

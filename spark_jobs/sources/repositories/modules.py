@@ -14,16 +14,21 @@ import re
 import tokenize
 import warnings
 
+from spark_jobs.sources.encodings.decoding import decode
+from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _FOLD = re.compile(r"\n(?: {8}\|?|\t)")
 _BEFORE_A_STATEMENT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING)
 
 
-def module_docstring(text: str) -> str | Refusal:
+def module_docstring(_reader: str, data: bytes, _source: object) -> Extracted | Refusal:
     """The docstring of a Python module with its indentation removed (PEP 257)."""
+    decoded = decode(data, declares_encoding=True)
+    if isinstance(decoded, Refusal):
+        return decoded
     try:
-        statement = _first_statement(text)
+        statement = _first_statement(decoded.text)
         if statement is None:
             return Refusal(Reason.NO_DOCSTRING, "the module does not start with a string")
         with warnings.catch_warnings(action="ignore"):  # Python warns of invalid escapes in the sources it parses
@@ -33,24 +38,22 @@ def module_docstring(text: str) -> str | Refusal:
     docstring = ast.get_docstring(tree, clean=False)
     if docstring is None or not docstring.strip():
         return Refusal(Reason.NO_DOCSTRING, "the module does not start with a string that says anything")
-    return _encodable(inspect.cleandoc(docstring))
+    return _extracted(inspect.cleandoc(docstring))
 
 
-def long_description(metadata: str) -> tuple[str, str] | Refusal:
-    """The long description in a METADATA or PKG-INFO file, with its media type (PEP 566).
-
-    Returns:
-        The text and its media type, or why there is none.
-    """
-    message = email.message_from_string(metadata)
+def long_description(_reader: str, data: bytes, _source: object) -> Extracted | Refusal:
+    """The long description in a METADATA or PKG-INFO file, with its media type (PEP 566)."""
+    decoded = decode(data)
+    if isinstance(decoded, Refusal):
+        return decoded
+    message = email.message_from_string(decoded.text)
     header = message.get("Description")
     body = message.get_payload()
     text = body if isinstance(body, str) and body.strip() else _FOLD.sub("\n", header or "")
     if not text.strip() or text.strip() == "UNKNOWN":
         return Refusal(Reason.EMPTY, "the metadata has no description")
     media_type = (message.get("Description-Content-Type") or "text/x-rst").partition(";")[0].strip()
-    checked = _encodable(text)
-    return checked if isinstance(checked, Refusal) else (checked, media_type)
+    return _extracted(text, media_type=media_type)
 
 
 def _first_statement(text: str) -> str | None:
@@ -83,10 +86,10 @@ def _cut(rows: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
     return "".join([rows[first][start[1] :], *rows[first + 1 : last], rows[last][: end[1]]])
 
 
-def _encodable(text: str) -> str | Refusal:
+def _extracted(text: str, **told: str | None) -> Extracted | Refusal:
     r"""The text, or a refusal where escapes such as \ud800 put a lone surrogate into it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         return Refusal(Reason.UNDECODABLE, f"lone surrogate at character {error.start}: no text in any encoding")
-    return text
+    return Extracted(text, {}, told)

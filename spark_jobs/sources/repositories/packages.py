@@ -20,15 +20,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from spark_jobs.sources.config.source_config import PackagesSource
-from spark_jobs.sources.languages import Language, is_manifest, language_columns, language_of
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.sources.config.source_config import DocumentsConfig, PackagesSource
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_columns, language_of
 from spark_jobs.sources.licences import LICENCE_FILE, MAX_LICENCE_BYTES, declared_licence, licence_of_texts
+from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, located
 from spark_jobs.sources.opening.archives import Unpacking, archive_members
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, open_file, same_file, unreadable
 from spark_jobs.sources.opening.streams import HashedFile, read_up_to
+from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.repositories import Facts, distribution_facts, normalised_name
-from spark_jobs.sources.repositories.stated_facts import facts_json
+from spark_jobs.sources.repositories.repositories import distribution_facts, normalised_name
 
 _METADATA: Final = {
     ".whl": ("wheel", re.compile(r"[^/]+\.dist-info/METADATA")),
@@ -52,6 +55,25 @@ class Package(NamedTuple):
 
     facts: Facts
     kind: str
+
+
+class PackagesKind(ListedKind[PackagesSource]):
+    """Packages, each the repository of the files in it."""
+
+    takes_manifests = by_repository = True
+
+    def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed]:
+        """Every file of the source, as a package or with the reason why it is none that is taken."""
+        found = list_packages(self.source, earlier)
+        return located(config, (Listed(file, ".", "package", PLAIN_TEXT, facts, why) for file, facts, why in found))
+
+    def member(self, name: str, location: str) -> dict[str, Any] | None:
+        """See `package_file`."""
+        return package_file(name, location, self.source)
+
+    def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
+        """As a package."""
+        return language_columns("package", PLAIN_TEXT)
 
 
 def list_packages(

@@ -12,13 +12,21 @@ import importlib.metadata
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
+
+from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.config.file_reading import FACTS_FILE
+from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeSource, PythonDocsSource
+from spark_jobs.sources.languages import PLAIN_TEXT, is_manifest, language_columns, language_of
 from spark_jobs.sources.licences import spdx_licence
+from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, stat_file
+from spark_jobs.sources.records.facts import Facts
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
@@ -26,20 +34,13 @@ _NAME = re.compile(r"^Name:[ \t]*(\S.*)$", re.MULTILINE)
 _EXTRA = re.compile(r"\bextra\s*==")
 _INFO_DIRECTORY = re.compile(r"^([^/]+?)-[^/-]+(?:-py[0-9.]+)?\.(dist|egg)-info/")
 
-
-@dataclass(frozen=True)
-class Facts:
-    """Facts about one repository; a row of `repositories`."""
-
-    repository: str
-    revision: str | None = None
-    version: str | None = None
-    licence: str | None = None
-    home_page: str | None = None
-    fork_of: str | None = None
-    topics: list[str] = field(default_factory=list)
-    dependencies: list[str] = field(default_factory=list)
-    metadata: dict[str, str] = field(default_factory=dict)
+_LICENCE_TEXTS = r"(?:LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS)[^/]*"
+_README_OR_CHANGES = r"(?:README|CHANGE|HISTORY|NEWS|RELEASE)[^/.]*(?:\.txt)?"
+_PROSE = re.compile(
+    rf"(?i)(?:\.(?:mdx?|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
+)
+_DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
+_INFO = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
 
 
 @dataclass(frozen=True)
@@ -204,3 +205,74 @@ def stable_path(path: str) -> str:
     `rich-15.0.0.dist-info/METADATA` is `rich.dist-info/METADATA`.
     """
     return _INFO_DIRECTORY.sub(r"\1.\2-info/", path)
+
+
+P = TypeVar("P", bound=PythonCodeSource | PythonDocsSource)
+
+
+class _PythonKind(ListedKind[P]):
+    """Files of installed distributions or of directories, repository by repository."""
+
+    def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed]:
+        """Files of facts (the one that is named, else those in the folders that hold directories), then all others."""
+        source = self.source
+        roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
+        files = [f"{root}/{FACTS_FILE}" for root in roots if os.path.isfile(f"{root}/{FACTS_FILE}")]
+        facts = facts_files(*(files if source.repositories is None else (source.repositories,)))
+        named = source.directories
+        repositories = directory_repositories(named) if named else installed_repositories(source.distributions)
+        return located(config, (*facts, *(listed for one in repositories for listed in self.listed(one))))
+
+    def listed(self, repository: Repository) -> Iterator[Listed]:
+        """The files of a repository that are taken."""
+        raise NotImplementedError
+
+    def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
+        """The reader that a part of a file is named after, else as text."""
+        part = arrival["path"].rpartition("#")[2]
+        reader = part if part in ("docstring", "description") else "text"
+        return language_columns(reader, language_of(arrival["path"]) or PLAIN_TEXT)
+
+
+class CodeKind(_PythonKind[PythonCodeSource]):
+    """Source files, by their extension, and manifests; files that describe the distribution are left out."""
+
+    takes_manifests = True
+
+    def listed(self, repository: Repository) -> Iterator[Listed]:
+        """Of the kinds that are taken."""
+
+        def wanted(path: str) -> bool:
+            language = language_of(path)
+            taken = (language is not None and language.kind in self.source.kinds) or is_manifest(path)
+            return taken and not _INFO.match(path)
+
+        for file in repository.files(wanted):
+            yield Listed(file, file.path, "text", language_of(file.path), repository.facts)
+
+
+class DocsKind(_PythonKind[PythonDocsSource]):
+    """Prose files, the long description, and the docstring of each module."""
+
+    def listed(self, repository: Repository) -> Iterator[Listed]:
+        """Each part of a file that is prose."""
+
+        def wanted(path: str) -> bool:
+            reader = _prose_reader(path)
+            return reader is not None and (self.source.docstrings or reader != "docstring")
+
+        for file in repository.files(wanted):
+            path, reader = stable_path(file.path), _prose_reader(file.path)
+            part = "" if reader == "text" else f"#{reader}"
+            language = language_of(path) if reader == "text" else None
+            yield Listed(file, path + part, reader, language or PLAIN_TEXT, repository.facts)
+
+
+def _prose_reader(path: str) -> str | None:
+    """The reader for the prose in a file of a repository, or None where there is none in it."""
+    if path.endswith(".py"):
+        return "docstring"
+    if _DESCRIPTION.search(path):
+        return "description"
+    language = language_of(path)
+    return "text" if _PROSE.search(path) and (language is None or language.kind == "prose") else None

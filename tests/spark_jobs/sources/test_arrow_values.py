@@ -17,8 +17,8 @@ from spark_jobs.filters.judge import failed_of
 from spark_jobs.filters.policy import Rule
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.parquet_records import parquet_records
-from spark_jobs.sources.formats.records import Record, Refused
-from spark_jobs.sources.repositories.stated_facts import stated_facts
+from spark_jobs.sources.records.facts import stated_facts
+from spark_jobs.sources.records.records import Record, Refused
 
 NOON = datetime.datetime(2026, 1, 31, 12, 0, 0, 500_000)
 EAST = pa.timestamp("us", "Asia/Tokyo")

@@ -13,7 +13,7 @@ import pytest
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.git.store import BlobReaders
-from spark_jobs.sources.reading.files import open_blobs
+from spark_jobs.sources.kinds import kind_of
 from tests.tiers import tries
 
 from .git_repositories import Repository
@@ -145,10 +145,8 @@ def test_nothing_of_a_private_repository_lands(
         if way not in (_alternates, _config, _shallow):
             assert "outside of what the source names" in refused[0]["detail"], refused
         blob = _at(made / "private").git("rev-parse", "HEAD:other.py").decode().strip()
-        blobs = open_blobs(config.source)
-        with pytest.raises(OSError):
-            blobs.read(str(source / "evil"), blob, 100)
-        blobs.close()
+        with kind_of(config.source).opening() as opens, pytest.raises(OSError):
+            opens({"location": f"{source}/evil@{blob}:other.py"}, 100)
 
 
 def _of(repositories: list[str], tmp_path: Path) -> DocumentsConfig:

@@ -18,9 +18,9 @@ from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats import parquet_batches
 from spark_jobs.sources.formats import parquet_records as reader
 from spark_jobs.sources.formats.parquet_records import parquet_columns, parquet_records
-from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.opening import parser_process
 from spark_jobs.sources.opening.parser_process import ChildEndedError, read_apart, run_apart
+from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.tiers import tries
 

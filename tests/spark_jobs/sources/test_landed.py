@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import os
@@ -19,7 +18,7 @@ import pytest
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.git.store import BlobReaders
+from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.landing.landed import find_document, landed_chunks, open_landed, unlike_landed
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 
@@ -58,8 +57,8 @@ def test_every_document_is_found_in_its_file(
         found = b"".join(landed_chunks(arrival, place, config, objects))
         if place.unit == "line" and ".jsonl" in document["path"]:
             with (
-                contextlib.closing(BlobReaders("")) as blobs,
-                open_landed(arrival, objects, blobs, config.source) as stream,
+                kind_of(config.source).opening() as opens,
+                open_landed(arrival, objects, opens) as stream,
             ):
                 data_read = bytes(stream.read())
             whole = gzip.decompress(data_read) if document["path"].startswith("r.jsonl.gz") else data_read

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.listing.changes import _gone_rows, discover
-from spark_jobs.sources.listing.listed_files import Listed
+from spark_jobs.sources.listing.changes import Listed, _gone_rows, discover
 from spark_jobs.sources.listing_rows import LISTING, without_superseded
 from spark_jobs.sources.opening.file_trees import FoundFile
 from spark_jobs.sources.refusals import Reason, Refusal

@@ -27,11 +27,12 @@ from spark_jobs.sources.config.api_config import ApiSource
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.encodings.decoding import Decoded, decode
 from spark_jobs.sources.formats.csv_records import csv_records
+from spark_jobs.sources.formats.jsonl_records import jsonl_records
 from spark_jobs.sources.formats.parquet_records import parquet_records
-from spark_jobs.sources.formats.plain_values import exact_number
-from spark_jobs.sources.formats.records import Line, Record, Refused, jsonl_records, numbered_lines
 from spark_jobs.sources.opening.compression import decompressed
 from spark_jobs.sources.opening.gzip_members import GzipMembers
+from spark_jobs.sources.records.plain_values import exact_number
+from spark_jobs.sources.records.records import Line, Record, Refused, numbered_lines
 from spark_jobs.sources.refusals import Reason
 from tests.tiers import tries
 
@@ -313,7 +314,7 @@ def test_a_null_character_near_the_start_is_refused_in_every_format() -> None:
 def test_what_would_not_fit_into_memory_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of very many values, a row of CSV over many lines; what stands before or beside them is read."""
     for name in ("LONG_BYTES", "_MOST_BYTES"):
-        monkeypatch.setattr(f"spark_jobs.sources.formats.records.{name}", 1000)
+        monkeypatch.setattr(f"spark_jobs.sources.records.records.{name}", 1000)
     lines = b'{"body": "a"}\n{"body": "b", "x": [' + b"[]," * 400 + b"1]}\n" + b'{"body": "c"}\n'
     assert texts(found := read_jsonl(lines, max_bytes=3000)) == ["a", "c"]
     assert reasons(found) == [(2, "too_complex")]

@@ -19,15 +19,16 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_jobs.sources.formats.extracted import Extracted, call_extractor
+from spark_jobs.plugins import attribute
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.opening.parser_process import run_apart
+from spark_jobs.sources.records.extracted import Extracted, call_extractor
 from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spark_jobs.sources.config.file_reading import OcrRules
+    from spark_jobs.sources.config.file_reading import FileReading, OcrRules
     from spark_jobs.sources.formats.pages.reading_order import Line
 
 Engine = Callable[["NDArray[Any]"], Iterable[tuple[str, float, Any]]]
@@ -38,7 +39,10 @@ _BLANK_CONTRAST = 24  # of 255: a page whose pixels differ by less has nothing o
 _ONE_THREAD = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
 _TOO_MANY = "max_pages"
 _UNSURE = "min_confidence"
-_MODULES = {"pdf": "formats.pages.pdf", "picture": "formats.pages.scans"}
+_LAYERS = {
+    "pdf": "spark_jobs.sources.formats.pages.pdf:layers",
+    "picture": "spark_jobs.sources.formats.pages.scans:layers",
+}
 
 
 class Layer(NamedTuple):
@@ -59,16 +63,16 @@ class Recognised(NamedTuple):
     engine: str
 
 
-def read_pages(reader: str, data: bytes, rules: OcrRules, seconds: int) -> Extracted | Refusal:
+def read_pages(reader: str, data: bytes, source: FileReading) -> Extracted | Refusal:
     """The text of a file of pages, a blank line between them; the metadata has a report of each.
 
     Args:
         reader: pdf or picture.
         data: bytes of the file.
-        rules: what the user chose.
-        seconds: processor time for all text layers together.
+        source: what the user chose; `extract_seconds` of processor time are for all text layers together.
     """
-    found = run_apart(call_extractor, seconds, _MODULES[reader], "layers", data, rules)
+    rules = source.ocr
+    found = run_apart(call_extractor, source.extract_seconds, _LAYERS[reader], data, rules)
     if isinstance(found, Refusal):
         return found
     layers, facts = [Layer(*layer) for layer in found[0]], found[1]
@@ -101,8 +105,8 @@ def recognise(reader: str, data: bytes, number: int, rules: OcrRules) -> Recogni
     from spark_jobs.sources.formats.pages.layer_score import layer_score
     from spark_jobs.sources.formats.pages.reading_order import Line, text_in_order
 
-    module = importlib.import_module(f"spark_jobs.sources.{_MODULES[reader]}")
-    picture = module.picture(data, number, rules.max_side_pixels)
+    module, _, _ = _LAYERS[reader].partition(":")
+    picture = attribute(f"{module}:picture")(data, number, rules.max_side_pixels)
     if picture is None:
         return Refusal(Reason.TOO_LARGE, "more pixels than are decompressed")
     if int(picture.max()) - int(picture.min()) < _BLANK_CONTRAST:
@@ -140,7 +144,7 @@ def _rapidocr() -> Engine:
 
 def _read_page(reader: str, data: bytes, number: int, rules: OcrRules) -> Recognised | Refusal:
     """The text of one page, by the engine in its child."""
-    arguments = ("formats.pages.ocr", "recognise", reader, data, number, rules)
+    arguments = ("spark_jobs.sources.formats.pages.ocr:recognise", reader, data, number, rules)
     found = run_apart(call_extractor, rules.page_seconds, *arguments, memory_bytes=rules.memory_mb << 20)
     return found if isinstance(found, Refusal) else Recognised(*found)
 

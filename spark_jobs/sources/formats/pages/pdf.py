@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from spark_jobs.sources.formats.extracted import cleaned_facts
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.formats.pages.line_hyphens import MARK, join_lines, words_of
 from spark_jobs.sources.formats.pages.ocr import Layer
 from spark_jobs.sources.languages import EXTRACTED_BY
+from spark_jobs.sources.records.extracted import cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:

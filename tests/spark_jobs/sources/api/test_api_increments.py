@@ -13,9 +13,9 @@ from dagster_project.inspect.documents.landed_source import landed_source
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.sources.api.schema_changes import schema_changes
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.landing.revisions import PATH, latest_at_paths
-from spark_jobs.sources.schema_changes import schema_changes
 from tests.spark_jobs.sources.api.api_server import Api, records, serving
 from tests.spark_jobs.sources.api.conftest import api_config
 

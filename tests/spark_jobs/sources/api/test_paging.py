@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from spark_jobs.sources.api.paging import largest, next_cursor, page_request, since_value, value_at, written_at
 from spark_jobs.sources.api.rate import Pace, retry_after
+from spark_jobs.sources.api.schema_changes import changes, field_types
 from spark_jobs.sources.config.api_config import ApiSource, Limits, Since
-from spark_jobs.sources.schema_changes import changes, field_types
 
 MAPPING = {"text_column": "t", "id_column": "i"}
 

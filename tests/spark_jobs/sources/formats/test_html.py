@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("resiliparse")
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.formats import extraction
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.opening.parser_process import run_apart
+from spark_jobs.sources.reading import built_in
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.spark_jobs.sources.conftest import Landing
 
@@ -136,7 +136,7 @@ def test_a_missing_package_refuses_its_files_alone(
     (data / "b.txt").write_text("a text")
     landing = Landing()
     with monkeypatch.context() as patch:
-        patch.setattr(extraction.importlib.util, "find_spec", lambda name: None)
+        patch.setattr(built_in.importlib.util, "find_spec", lambda name: None)
         documents, arrivals = landing.land(files_config()) or ([], [])
         assert [row["path"] for row in documents] == ["b.txt"]
         (refused,) = (row for row in arrivals if row["status"] == "rejected")

@@ -13,8 +13,8 @@ pytest.importorskip("resiliparse")
 pytest.importorskip("charset_normalizer")
 
 from spark_jobs.sources.encodings.decoding import Recoded
-from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.legacy_encoding import tell_encoding
+from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
 
 TEXTS = {

@@ -13,7 +13,7 @@ pytest.importorskip("re2")
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.log_lines import log_records
-from spark_jobs.sources.formats.records import Record, Refused
+from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason
 
 PATTERN = r"(?P<time>\d\d:\d\d) (?P<job>\w+) (?P<message>.*)"

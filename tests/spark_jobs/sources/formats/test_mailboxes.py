@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("resiliparse")
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.mailboxes import mail_records
-from spark_jobs.sources.formats.records import Record, Refused
+from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
 
 OPENING = b"From ada@example.org Thu Nov 12 09:00:00 2026\n"

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("resiliparse")
 pytest.importorskip("trafilatura")
 
-from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.html import extract_page
 from spark_jobs.sources.formats.main_text import article_lines
+from spark_jobs.sources.records.extracted import Extracted
 from tests.spark_jobs.sources.formats.gold_pages import gold_pages, mean_token_f1
 from tests.tiers import tries
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.notebooks import extract_front_matter, extract_notebook
+from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Refusal
 
 CELLS = [

@@ -21,11 +21,11 @@ from PIL import Image, ImageDraw
 from pydantic import ValidationError
 
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
-from spark_jobs.sources.formats.extracted import Extracted
-from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.formats.pages.reading_order import Line, text_in_order
 from spark_jobs.sources.opening import parser_process
+from spark_jobs.sources.reading.built_in import extract
+from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Refusal
 from tests.spark_jobs.sources.formats.made_pdf import pdf
 
@@ -155,7 +155,7 @@ def test_every_page_says_where_its_text_is_from(engine: str) -> None:
     """A page with a layer keeps it; one without is recognised, or counted: it failed, is blank, or is one too many."""
     streams = (shown(PROSE), "0 0 m 99 99 l S", "", "0 0 m 99 99 l S", shown("kept"))
     source = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "max_pages": 1}})
-    found = extract("pdf", pdf("400 100", *streams), source)
+    found = extract("pdf", pdf("400 100", *streams), source=source)
     pages = pages_of(found)
     assert isinstance(found, Extracted)
     assert found.text == f"{PROSE.strip()}\n\nleft 0\nleft 1\nright 0\nright 1\n\nkept"
@@ -164,7 +164,7 @@ def test_every_page_says_where_its_text_is_from(engine: str) -> None:
     assert (pages[1]["confidence"], found.metadata["ocr_engine"]) == (0.95, "own_engine:read 7")
     assert (found.metadata["pages_by_layer"], found.metadata["pages_by_ocr"]) == ("2", "1")
     without = FilesSource.model_validate({"path": ".", "ocr": "none"})
-    assert [page["used"] for page in pages_of(extract("pdf", pdf("400 100", *streams), without))] == [
+    assert [page["used"] for page in pages_of(extract("pdf", pdf("400 100", *streams), source=without))] == [
         *("layer", "none", "none", "none", "layer")
     ]
 
@@ -173,12 +173,12 @@ def test_the_better_text_of_a_page_is_taken(engine: str) -> None:
     """Recognised text replaces a worse layer; a layer stays where nothing better was read."""
     source = FilesSource.model_validate({"path": ".", "ocr": engine})
     rubbish = "x|q zz~k kk}q a^b"
-    lying, standing = (extract("pdf", pdf(box, shown(rubbish)), source) for box in ("400 100", "100 400"))
+    lying, standing = (extract("pdf", pdf(box, shown(rubbish)), source=source) for box in ("400 100", "100 400"))
     assert isinstance(lying, Extracted) and lying.text.startswith("left 0") and "own_engine" in str(lying.metadata)
     assert isinstance(standing, Extracted) and standing.text == rubbish
     assert pages_of(standing)[0]["fault"] == "corrupt_file"
     unsure = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "min_confidence": 0.96}})
-    (page,) = pages_of(extract("pdf", pdf("400 100", shown(rubbish)), unsure))
+    (page,) = pages_of(extract("pdf", pdf("400 100", shown(rubbish)), source=unsure))
     assert (page["used"], page["fault"], page["confidence"]) == ("layer", "min_confidence", 0.95)
 
 
@@ -189,26 +189,28 @@ def test_a_picture_with_a_stamp_is_recognised_and_a_hidden_layer_where_that_is_s
     streams = (grey + shown("Downloaded today"), grey + "BT 3 Tr " + long, grey + "BT " + long, shown("Part Two"))
     for hidden, used in (("keep", "ocr layer layer layer"), ("replace", "ocr ocr layer layer")):
         source = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "hidden_layers": hidden}})
-        assert [page["used"] for page in pages_of(extract("pdf", pdf("400 100", *streams), source))] == used.split()
+        assert [
+            page["used"] for page in pages_of(extract("pdf", pdf("400 100", *streams), source=source))
+        ] == used.split()
 
 
 def test_a_hostile_page_is_counted_and_the_others_are_read(engine: str) -> None:
     """Pages without end, an engine without end, bombs, what is no picture."""
     source = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "page_seconds": 2}})
-    pages = pages_of(extract("picture", scan((300, 100), (100, 300), (300, 100)), source))
+    pages = pages_of(extract("picture", scan((300, 100), (100, 300), (300, 100)), source=source))
     assert [page["used"] for page in pages] == ["ocr", "none", "ocr"]
-    assert pages_of(extract("pdf", pdf("1000000 1000000", "0 0 m 500000 500000 l S", shown("x")), source))
-    blank = extract("picture", scan((300, 100), ink=False), source)
+    assert pages_of(extract("pdf", pdf("1000000 1000000", "0 0 m 500000 500000 l S", shown("x")), source=source))
+    blank = extract("picture", scan((300, 100), ink=False), source=source)
     assert isinstance(blank, Refusal) and blank.reason == "empty"
     for bomb in (png(10**9, 10**9), png(60_000, 60_000)):
-        refused = extract("picture", bomb, source)
+        refused = extract("picture", bomb, source=source)
         assert isinstance(refused, Refusal) and ("too_large" in refused.detail or refused.reason == "corrupt_file")
     for broken in (b"", b"text", scan((300, 100), kind="PNG")[:40]):
-        assert isinstance(extract("picture", broken, source), Refusal)
+        assert isinstance(extract("picture", broken, source=source), Refusal)
     endless = FilesSource.model_validate({"path": ".", "ocr": {"engine": "own_engine:spin", "page_seconds": 1}})
-    refused = extract("picture", scan((300, 100)), endless)
+    refused = extract("picture", scan((300, 100)), source=endless)
     assert isinstance(refused, Refusal) and refused.detail.endswith("too_complex on 1")
-    assert isinstance(extract("picture", scan((300, 100)), source), Extracted)
+    assert isinstance(extract("picture", scan((300, 100)), source=source), Extracted)
 
 
 def test_scans_are_documents_where_an_engine_is_named(
@@ -234,8 +236,8 @@ def test_rapidocr_reads_real_scans(real_data: Path) -> None:
     pytest.importorskip("rapidocr")
     source = FilesSource.model_validate({"path": ".", "ocr": "rapidocr"})
     for name, gold in (("phototest.tif", "phototest.gold.txt"), ("eurotext.tif", "eurotext.txt")):
-        found = extract("picture", (real_data / "ocr" / name).read_bytes(), source)
+        found = extract("picture", (real_data / "ocr" / name).read_bytes(), source=source)
         assert isinstance(found, Extracted)
         words = (real_data / "ocr" / gold).read_text(encoding="utf-8").split()
         assert len(set(words) - set(found.text.split())) <= 2
-        assert found == extract("picture", (real_data / "ocr" / name).read_bytes(), source)
+        assert found == extract("picture", (real_data / "ocr" / name).read_bytes(), source=source)

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("fastwarc")
 
-from spark_jobs.sources.formats.extracted import Extracted
-from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.formats.warc_records import WarcRecord, warc_records
 from spark_jobs.sources.formats.web_archives import archive_records
 from spark_jobs.sources.opening.gzip_members import GzipMembers
+from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.tiers import tries
 

@@ -13,8 +13,8 @@ pytest.importorskip("docx")
 
 from docx.oxml import parse_xml
 
-from spark_jobs.sources.formats.extracted import Extracted
 from spark_jobs.sources.formats.office import extract_docx
+from spark_jobs.sources.records.extracted import Extracted
 from tests.tiers import tries
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
-from spark_jobs.sources.formats.records import Record, Refused
 from spark_jobs.sources.formats.xml_elements import xml_records
+from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason
 from tests.tiers import tries
 

@@ -10,8 +10,21 @@ import numpy
 import packaging.metadata
 import pytest
 
+from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.modules import long_description, module_docstring
+from spark_jobs.sources.repositories import modules
+
+
+def module_docstring(text: str) -> str | Refusal:
+    """The docstring of a module's text."""
+    found = modules.module_docstring("docstring", text.encode(), None)
+    return found.text if isinstance(found, Extracted) else found
+
+
+def long_description(metadata: str) -> tuple[str, str | None] | Refusal:
+    """The long description in metadata, and its media type."""
+    found = modules.long_description("description", metadata.encode(), None)
+    return (found.text, (found.told or {})["media_type"]) if isinstance(found, Extracted) else found
 
 
 @pytest.mark.parametrize(

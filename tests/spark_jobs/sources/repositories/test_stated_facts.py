@@ -13,12 +13,11 @@ import pytest
 from pydantic import ValidationError
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.formats.records import Refused
 from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.files import read_file
 from spark_jobs.sources.reading.rows import ReadingRules
-from spark_jobs.sources.repositories.repositories import Facts
-from spark_jobs.sources.repositories.stated_facts import stated_facts, stated_lines
+from spark_jobs.sources.records.facts import Facts, stated_facts, stated_lines
+from spark_jobs.sources.records.records import Refused
 
 Configs = Callable[..., DocumentsConfig]
 

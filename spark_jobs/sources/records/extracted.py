@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from spark_jobs.plugins import attribute
 
 _SHOWN_FACT = 1000  # characters; longer titles are not titles
 
@@ -18,12 +19,12 @@ class Extracted(NamedTuple):
     """Kind, language and media type, where the content says another than the name of the file."""
 
 
-def call_extractor(module: str, function: str, *arguments: Any) -> Any:
-    """Call an extractor of this folder; its module, and the packages of foreign formats with it, is imported here.
+def call_extractor(function: str, *arguments: Any) -> Any:
+    """Call an extractor, by module and name; its module, and the packages of foreign formats with it, is imported here.
 
     An extracted text goes to the other process as UTF-8: up to four bytes a character are not held in both at once.
     """
-    found = getattr(importlib.import_module(f"spark_jobs.sources.{module}"), function)(*arguments)
+    found = attribute(function)(*arguments)
     return (found.text.encode("utf-8", "surrogatepass"), *found[1:]) if isinstance(found, Extracted) else found
 
 

@@ -1,4 +1,4 @@
-"""Read facts about repositories that a source states: lines of `repositories.jsonl`, or columns of records.
+"""What is known about a repository, and such facts as a source states: lines of `repositories.jsonl`, or columns.
 
     {"repository": "valkey", "fork_of": "redis", "stars": 24000, "licence": "BSD-3-Clause", "topics": ["database"]}
 
@@ -12,21 +12,35 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.sources.formats.plain_values import value_text
-from spark_jobs.sources.formats.records import Refused, json_object, numbered_lines
 from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.records.plain_values import value_text
+from spark_jobs.sources.records.records import Refused, json_object, numbered_lines
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.repositories import Facts
 
 _MAX_LINE_BYTES = 1 << 20
 _TEXTS = ("revision", "version", "home_page", "fork_of")
 _LISTS = ("topics", "dependencies")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts about one repository; a row of `repositories`."""
+
+    repository: str
+    revision: str | None = None
+    version: str | None = None
+    licence: str | None = None
+    home_page: str | None = None
+    fork_of: str | None = None
+    topics: list[str] = field(default_factory=list)
+    dependencies: list[str] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, str | None]:

@@ -1,4 +1,4 @@
-"""Read records from JSONL files one by one, in bounded memory, each with its number in the file.
+"""Records of files, whatever the format: a record, why it is none, the lines and objects that several formats have.
 
 A record that cannot be used is refused with its number, and the others are read. A fault of the file itself (damage, a
 missing column) ends the reading and is a refusal with number None; the records before it are used.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,8 +16,9 @@ import pyarrow as pa
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.config.file_reading import KINDS, FileReading
 from spark_jobs.sources.encodings.decoding import binary_refusal
-from spark_jobs.sources.formats.plain_values import WrittenNumber, exact_number, value_text
-from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.opening.streams import HashedFile, Stream
+from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.records.plain_values import WrittenNumber, exact_number, value_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line, reason_of
 
 _CHUNK_BYTES = 1 << 16
@@ -52,48 +51,32 @@ class Refused(NamedTuple):
     refusal: Refusal
 
 
+class RecordFile(NamedTuple):
+    """An open file of records, as its reader is given it.
+
+    Attributes:
+        row: of the listing.
+        raw: its bytes as they are.
+        plain: gives its bytes, decompressed by its name, and as UTF-8 where its lines may be in any encoding.
+        source: with the mapping of columns.
+        max_bytes: of a document.
+        extract: the text of a page or a mail inside, by the name of its reader, its bytes and what else is known of it.
+    """
+
+    row: Mapping[str, Any]
+    raw: HashedFile
+    plain: Callable[[], Stream]
+    source: Any
+    max_bytes: int
+    extract: Callable[..., Extracted | Refusal]
+
+
 class Line(NamedTuple):
     """A line of a file: its number from 1, its bytes, and what ends it."""
 
     number: int
     data: bytes
     end: str = "\n"
-
-
-def jsonl_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
-    """Records of a file with one JSON object on each line; blank lines are no records.
-
-    Lines without the text column are held back until one has it: where none has, that is one fault of the file.
-
-    Args:
-        stream: the file, decompressed.
-        source: the column mapping.
-        max_bytes: longest text in UTF-8; lines of a megabyte more are skipped without being held.
-    """
-    lacking, columns, complete = array("q"), "", False
-    for line in numbered_lines(stream, max_bytes + LINE_SLACK_BYTES):
-        if isinstance(line, Refused):
-            yield line
-            continue
-        number, text = line.number, _json_text(line.data)
-        del line  # a hundred megabytes, which nothing else holds
-        fields = text if isinstance(text, Refusal) else _json_fields(text, source.mapped_columns)
-        del text
-        if isinstance(fields, Refusal):
-            yield Refused(number, fields)
-        elif source.text_column not in fields:
-            columns = columns or _shown(fields)
-            lacking.append(number)
-        else:
-            complete = True
-            yield usable_record(number, fields[source.text_column], fields, source, max_bytes)
-        if complete and lacking:
-            none = Refusal(Reason.MISSING_COLUMN, f"no column {source.text_column!r} in this record")
-            yield from (Refused(number, none) for number in lacking)
-            del lacking[:]
-    if lacking:
-        detail = f"no column {source.text_column!r} in any of {len(lacking)} records; the first has {columns}"
-        yield Refused(None, Refusal(Reason.MISSING_COLUMN, detail))
 
 
 def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
@@ -162,11 +145,11 @@ def _chunks(stream: Stream) -> Iterator[bytes]:
 
 def json_object(line: bytes) -> dict[str, Any] | Refusal:
     """The JSON object on a line, or why there is none."""
-    text = _json_text(line)
-    return text if isinstance(text, Refusal) else _json_fields(text)
+    text = json_text(line)
+    return text if isinstance(text, Refusal) else json_fields(text)
 
 
-def _json_text(line: bytes) -> str | Refusal:
+def json_text(line: bytes) -> str | Refusal:
     """A line decoded, or why it is not read: it is not UTF-8, or what is on it would not fit into memory."""
     if len(line) > LONG_BYTES:
         values = sum(cost * line.count(mark) for mark, cost in _VALUE_BYTES.items())
@@ -180,7 +163,7 @@ def _json_text(line: bytes) -> str | Refusal:
         return Refusal(Reason.UNDECODABLE, f"byte 0x{line[error.start]:02x} at {error.start} of the line is not UTF-8")
 
 
-def _json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Refusal:
+def json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Refusal:
     """The JSON object in a text, or why there is none; these columns have one value each, or are refused."""
     may_repeat = any(text.count(f'"{name}"') > 1 for name in columns)
     try:
@@ -202,13 +185,6 @@ class JsonFields(dict[str, Any]):
         super().__init__(pairs)
         repeats = len(self) < len(pairs)
         self.repeated = {name for name, value in pairs if value != self[name]} if repeats else frozenset[str]()
-
-
-def jsonl_columns(stream: Stream, record_count: int, max_bytes: int) -> list[str]:
-    """Names of the fields of the first records of a file, in the order in which they first occur."""
-    lines = (line for line in numbered_lines(stream, max_bytes) if isinstance(line, Line))
-    objects = (json_object(line.data) for line in islice(lines, record_count))
-    return list(dict.fromkeys(name for fields in objects if isinstance(fields, dict) for name in fields))
 
 
 def _text_or_bytes(value: bytes | None) -> str | bytes | None:
@@ -270,11 +246,11 @@ def names_refusal(names: list[str], source: FileReading, where: str) -> Refusal 
         count = names.count(name)
         if count != 1:
             what = "no column" if count == 0 else f"{count} columns are named"
-            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {where}; it has {_shown(names)}")
+            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {where}; it has {shown(names)}")
     return None
 
 
-def _shown(names: Iterable[str]) -> str:
+def shown(names: Iterable[str]) -> str:
     """Names of columns for a message, the first twenty."""
     listed = list(names)
     more = f" and {len(listed) - _SHOWN_COLUMNS} more" if len(listed) > _SHOWN_COLUMNS else ""

@@ -1,0 +1,121 @@
+"""The kind of all sources of files: trees, tables of Iceberg, those of packages; each file with its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.exceptions import InputError, SparkJobsError
+from spark_jobs.plugins import attribute
+from spark_jobs.sources.config.file_reading import FACTS_FILE
+from spark_jobs.sources.config.file_source import FileSource
+from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns
+from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
+from spark_jobs.sources.listing_rows import why
+from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, stat_web_file
+from spark_jobs.sources.opening.remote_trees import is_web
+from spark_jobs.sources.reading.archive_files import told_member
+from spark_jobs.sources.reading.built_in import COLUMN_READERS, READERS, missing_package
+from spark_jobs.sources.reading.readers import is_picture, told_by_name
+from spark_jobs.sources.refusals import Reason, Refusal, first_line
+
+F = TypeVar("F", bound=FileSource)
+
+
+class FileKind(ListedKind[F]):
+    """Files that a source gives by `entries` and `open`."""
+
+    def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed] | None:
+        """Every file, each with the reader for its format; those of facts about repositories first.
+
+        Raises:
+            InputError: they cannot be listed, or records have no text column.
+        """
+        return self.checked(config, (*self._facts(), *self._tree()))
+
+    def checked(self, config: DocumentsConfig, listed: Iterable[Listed]) -> list[Listed]:
+        """Files by location, where the settings of their formats are those that they need.
+
+        Raises:
+            InputError: there is none, the pattern of lines is no pattern, or records have no text column.
+        """
+        files, source = located(config, listed), self.source
+        if source.line_pattern is not None and missing_package("log", source) is None:
+            try:
+                attribute("spark_jobs.sources.formats.log_lines:compiled_pattern")(source)
+            except InputError as error:
+                raise InputError(f"dataset {config.dataset}: {error}") from error
+        records = [file.path for file in files if file.reader in COLUMN_READERS]
+        if records and source.text_column is None:
+            raise InputError(
+                f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
+                "and no text_column; name the column that holds the text, or leave such files out by `glob`"
+            )
+        return files
+
+    def _facts(self) -> Iterator[Listed]:
+        """Files of facts about repositories: the one that is named, else that in the root of a tree.
+
+        Records without a repository need no facts, and so their file may have any name.
+        """
+        source: FileSource = self.source
+        if not isinstance(source, FilesSource) or source.repositories is not None:
+            return facts_files(source.repositories)
+        root = absolute(source.path)
+        has_repositories = source.repository_column is not None or source.text_column is None
+        if not has_repositories or source.fact_columns:
+            return iter(())
+        if is_web(root):  # a server that answers to everything would have it link to more
+            file = stat_web_file(f"{root}/{FACTS_FILE}", FACTS_FILE, source.stall_seconds)
+            return iter(() if file.refusal else (Listed(file, file.path, "repositories", None),))
+        return facts_files(f"{root}/{FACTS_FILE}" if is_file(f"{root}/{FACTS_FILE}") else None)
+
+    def _tree(self) -> Iterator[Listed]:
+        try:
+            yield from map(self.listed, self.source.entries())
+        except SparkJobsError:
+            raise
+        except Exception as error:  # a class of somebody else's may fail in any way
+            raise InputError(f"source {self.source.kind}: {type(error).__name__}: {first_line(error)}") from error
+
+    def listed(self, file: FoundFile) -> Listed:
+        """A file, with the reader for its format and what its documents are."""
+        (reader, language), refusal = self.told(file.path), None
+        if reader is None:
+            mend = "`ocr: rapidocr` reads text in pictures" if is_picture(file.path) else "state `format`"
+            refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
+        elif package := missing_package(reader, self.source):
+            mend = f"pip install 'headrace[{READERS[reader].extra}]' and run again"
+            refusal = Refusal(Reason.NOT_INSTALLED, f"its reader needs {package}, which is not installed; {mend}")
+        return Listed(file, file.path, reader, language, None, refusal)
+
+    def told(self, path: str) -> tuple[str | None, Language]:
+        """The reader of a file and what its documents are, by its path."""
+        return told_by_name(path, self.source, self.source.format)
+
+    def open(self, location: str) -> Any:
+        """The bytes at a location.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        try:
+            return self.source.open(location)
+        except OSError:
+            raise
+        except Exception as error:  # a class of somebody else's may fail in any way, for this file alone
+            raise OSError(f"its source failed: {type(error).__name__}: {first_line(error)}") from error
+
+    def member(self, name: str, location: str) -> dict[str, Any] | Refusal | None:
+        """A member of an archive is what it would be as a file of that name."""
+        return told_member(self.source, name, location)
+
+    def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
+        """The reader that the file has now."""
+        file = FoundFile(arrival["location"], arrival["path"], arrival["byte_count"], None)
+        listed = self.listed(file)
+        reader = None if listed.refusal else listed.reader
+        return language_columns(reader, listed.language or PLAIN_TEXT) | why(listed.refusal)

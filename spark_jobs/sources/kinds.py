@@ -1,0 +1,98 @@
+"""What the steps ask of a kind of source, and where the code of each kind is; nothing else in the core names one.
+
+    fetch      what a server has or a model writes comes to where it can be listed
+    changes    which of it is new, changed or gone: rows of the listing, which say how each file is read
+    opening    bytes of a listed file, on the workers
+    member     which files in an archive are read, and how
+    again      how a file that arrived is read once more; the source is not asked
+
+Sources of files, those of packages too, have two methods instead (`config.file_source`), behind one kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+
+from spark_jobs.plugins import attribute
+from spark_jobs.sources.opening.file_trees import open_file
+from spark_jobs.sources.refusals import Refusal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+
+    from spark_jobs.lake.files.objects import ObjectFolder
+    from spark_jobs.sources.config.source_config import DocumentsConfig
+
+S = TypeVar("S")
+Listing: TypeAlias = "pa.Table | None"
+"""Rows of `listing_rows.LISTING`; None where nothing is new, changed or gone."""
+Opens: TypeAlias = "Callable[[Mapping[str, Any], int], AbstractContextManager[Any]]"
+"""What opens the file of a row of the listing or of `arrivals`; of a blob at most as many bytes as are given."""
+KINDS: Final[Mapping[str, str]] = {
+    "files": "spark_jobs.sources.files:FileKind",
+    "addresses": "spark_jobs.sources.api.fetch:AddressKind",
+    "python_code": "spark_jobs.sources.repositories.repositories:CodeKind",
+    "python_docs": "spark_jobs.sources.repositories.repositories:DocsKind",
+    "packages": "spark_jobs.sources.repositories.packages:PackagesKind",
+    "git": "spark_jobs.sources.git.kind:GitKind",
+    "api": "spark_jobs.sources.api.fetch:ApiKind",
+    "stream": "spark_jobs.sources.api.pages:PagedKind",
+    "generated": "spark_jobs.sources.generated.fetch:GeneratedKind",
+    "executed": "spark_jobs.sources.executed.fetch:ExecutedKind",
+}
+
+
+class Kind(Generic[S]):
+    """How a source is fetched, listed and opened; one class for each kind."""
+
+    takes_manifests: ClassVar[bool] = False
+    """Whether manifests land whatever `kinds` the source takes, for `dependencies` alone."""
+    by_repository: ClassVar[bool] = False
+    """Whether a file holds all files of a repository."""
+    has_versions: ClassVar[bool] = False
+    """Whether several versions of a document may be in one listing, in an order that it states."""
+    on_pages: ClassVar[bool] = False
+    """Whether a document may be on several pages, of which the last has it."""
+
+    def __init__(self, source: S) -> None:
+        """Take the source."""
+        self.source = source
+
+    def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
+        """Fetch what `changes` lists for a dataset; nothing where the source is where it can be listed."""
+
+    def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
+        """The listing; arguments and results as of `listing.changes.discover`."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[Opens]:
+        """What opens the files of the source for one task, and holds what that needs until its end."""
+        yield lambda file, _: self.open(file["location"])
+
+    def open(self, location: str) -> Any:
+        """The bytes at a location.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        return open_file(location)
+
+    def member(self, name: str, location: str) -> dict[str, Any] | Refusal | None:
+        """Columns of the listing for a member of the archive at a location; None where such files are not taken."""
+        raise NotImplementedError
+
+    def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
+        """Columns of the listing by which a file that arrived is read once more."""
+        raise NotImplementedError
+
+
+def kind_of(source: Any) -> Kind[Any]:
+    """The code of a source's kind, imported when it is asked for."""
+    name = getattr(source, "listed_as", source.kind)
+    found: Kind[Any] = attribute(KINDS[name])(source)
+    return found

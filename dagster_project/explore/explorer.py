@@ -19,6 +19,7 @@ from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
+from dagster_project.explore.one_look import begin_look, look_once
 from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, file_of
 from dagster_project.inspect.corpora.reviews import Reviews
@@ -44,6 +45,7 @@ _COUNTING_SECONDS = 0.2
 _ANSWERS_AT_HAND = 16
 _DECLARED_SECONDS = 3.0
 _LONG_SECONDS = 5.0
+_PAGE_SECONDS = 0.3
 Snapshots = tuple[tuple[str, int], ...]
 Answer = TypeVar("Answer")
 
@@ -74,6 +76,7 @@ class Explorer:
             patience: how many times as long as usual a page waits for an answer before it shows what there is.
             report: gives the results of an experiment that is declared; None where no project is at hand.
         """
+        look_once(catalogue)
         self.catalogue = catalogue
         self._folder = folder
         self._texts_are_shown = texts_are_shown
@@ -89,6 +92,16 @@ class Explorer:
         self._reporting = threading.Lock()
         self._blender: Blender | None = None
         self._lock = threading.Lock()
+        self._asked = 0.0
+
+    def begin_page(self) -> None:
+        """Have the rest of a page see one state of the lake, and indexes that are being built make room for it."""
+        self._asked = time.monotonic()
+        begin_look()
+
+    def make_room(self) -> None:
+        """Wait while a page that was just asked for is made."""
+        time.sleep(max(0.0, self._asked + _PAGE_SECONDS - time.monotonic()))
 
     def may_read(self, principal: str, namespace: str) -> bool:
         """Whether somebody may read a dataset or corpus; what is in quarantine nobody may here."""
@@ -106,6 +119,11 @@ class Explorer:
     def corpora(self, principal: str) -> list[CorpusFacts]:
         """The corpora that somebody may read, by name."""
         return [one for one in corpora(self.catalogue) if self.may_read(principal, one.name)]
+
+    def corpus_tables(self, principal: str) -> dict[str, list[str]]:
+        """The tables of each of them."""
+        names = [name for name in namespaces_with(self.catalogue, "members") if self.may_read(principal, name)]
+        return {name: [table for _, table in self.catalogue.list_tables(name)] for name in names}
 
     def corpus(self, principal: str, name: str) -> CorpusFacts:
         """One of them.
@@ -296,7 +314,7 @@ class Explorer:
             known = self._indexes.get(key)
             if known is not None and known.is_usable:
                 return known
-            made = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, with_text=key[2])
+            made = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, key[2], self.make_room)
             self._indexes.put(key, made)
             return made
 

@@ -136,8 +136,10 @@ class Explorer:
             raise CommandError(f"corpus {name} is not here{nearest(name, there)}")
         return there[name]
 
-    def reads(self, principal: str, *names: str) -> None:
+    def reads(self, principal: str, *names: str, sums_alone: bool = False) -> None:
         """Let somebody read rows of datasets, corpora or tables; those that are not public leave a row of the audit.
+
+        Sums and counts alone, without a text, path or id, leave none.
 
         Raises:
             CommandError: there is no such dataset or corpus for this reader.
@@ -147,7 +149,8 @@ class Explorer:
             if space not in known or not self.may_read(principal, space):
                 there = [one for one in known if self.may_read(principal, one)]
                 raise CommandError(f"{space} is not here{nearest(space, there)}")
-        note_read(self.catalogue, names, who=principal)
+        if not sums_alone:
+            note_read(self.catalogue, names, who=principal)
 
     def reads_packed(self, principal: str, *tables: str) -> dict[str, str]:
         """Let somebody read packed tables, and with them their datasets; why their texts are hidden, as `hides_text`.
@@ -289,12 +292,16 @@ class Explorer:
             return self._reports.find((name, digest), lambda: make(name))
 
     def warm(self) -> None:
-        """Load what blends, experiments and repositories need: seconds that their first pages need not wait for."""
+        """Load what declarations, blends, experiments and repositories need, so that their first pages are quick."""
         import dagster_project.experiments.report  # noqa: F401
         from blender_service.order.offsets import offsets_of
         from dagster_project.inspect.corpora.repository_files import cycles_of
+        from dagster_project.inspect.lake.training_runs import named_reads
 
+        for name in namespaces_with(self.catalogue, "documents"):
+            self.hides_text(name)
         cycles_of([("a", "b")])
+        named_reads(self.catalogue)
         blender = self._every_blend()
         for blend_id in blender.list_ids()[:1]:
             with contextlib.suppress(BlenderError):  # its page says what is wrong with it

@@ -328,6 +328,7 @@ def browser() -> Iterator[Callable[[str], float]]:
 
         def paint(address: str) -> float:
             page.set_extra_http_headers(_SIGNED)
+            page.goto("about:blank")  # what waits for an index opens itself again meanwhile
             page.goto(address, timeout=300_000)
             return float(page.evaluate(_PAINTED)) / 1000
 

@@ -73,12 +73,6 @@ def answer(request: Request, template: str, values: Mapping[str, Any], status: i
     return HTMLResponse(page, status)
 
 
-def compile_templates() -> None:
-    """Make the templates ready, each a twentieth of a second that the first page of its kind need not wait for."""
-    for name in _TEMPLATES.list_templates():
-        _TEMPLATES.get_template(name)
-
-
 def on_form(handler: Callable[[Request, Mapping[str, str]], Response]) -> Callable[[Request], Awaitable[Response]]:
     """A handler of a form that was sent: it is called with the fields, in a thread as the others are."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from importlib import import_module
@@ -26,34 +25,20 @@ from spark_jobs.exceptions import SparkJobsError
 if TYPE_CHECKING:
     from dagster_project.explore.explorer import Explorer
 
-FIRST: Final = "lake"
-PAGES: Final = (  # modules, each with PATHS, path to handler; they are imported when one of them is first asked for
-    "documents",
-    "document",
-    "rules",
-    "duplicates",
-    "review",
-    "compare",
-    "windows",
-    "blends",
-    "training",
-    "experiments",
-    "repositories",
-    "clusters",
-    "find",
+# Modules of pages, each with PATHS, path to handler; they are imported when one of them is first asked for.
+PAGES: Final = (
+    "documents document rules duplicates review compare windows blends training experiments repositories clusters find"
 )
-_IMPORTING: Final = threading.Lock()
 
 
 def make_app(explorer: Explorer | Future[Explorer], hosts: frozenset[str], holder: Callable[[str], str]) -> Guard:
     """Make the application of a lake, which may still be being opened; see `Guard` for who may open it."""
-    opened: Future[Explorer]
+    opened: Future[Any] = Future()
     if isinstance(explorer, Future):
         opened = explorer
     else:
-        opened = Future()
         opened.set_result(explorer)
-    routes = [Mount("/static", StaticFiles(directory=FOLDER / "static")), *_routes(FIRST)]
+    routes = [Mount("/static", StaticFiles(directory=FOLDER / "static")), *_routes("lake")]
     app = Starlette(routes=routes, exception_handlers={Exception: _failed, HTTPException: _missing, **_TOLD})
     app.router.default = _other_page
     app.state.opened = opened
@@ -61,19 +46,14 @@ def make_app(explorer: Explorer | Future[Explorer], hosts: frozenset[str], holde
 
 
 async def _other_page(scope: Any, receive: Any, send: Any) -> None:
-    await run_in_threadpool(scope["app"].state.opened.result)  # so that not two threads import at once
+    await run_in_threadpool(scope["app"].state.opened.result)  # whose libraries other pages need too
     await (await run_in_threadpool(other_pages))(scope, receive, send)
 
 
+@functools.cache
 def other_pages() -> Router:
     """All pages but the first, which does not wait for what they import."""
-    with _IMPORTING:
-        return _others()
-
-
-@functools.cache
-def _others() -> Router:
-    return Router([route for name in PAGES for route in _routes(name)])
+    return Router([route for name in PAGES.split() for route in _routes(name)])
 
 
 def _routes(name: str) -> list[BaseRoute]:

@@ -45,7 +45,6 @@ _COUNTING_SECONDS = 0.2
 _ANSWERS_AT_HAND = 16
 _DECLARED_SECONDS = 3.0
 _LONG_SECONDS = 5.0
-_PAGE_SECONDS = 0.3
 Snapshots = tuple[tuple[str, int], ...]
 Answer = TypeVar("Answer")
 
@@ -56,6 +55,8 @@ class Explorer:
     Attributes:
         catalogue: of the lake.
     """
+
+    begin_page = staticmethod(begin_look)
 
     def __init__(
         self,
@@ -92,16 +93,6 @@ class Explorer:
         self._reporting = threading.Lock()
         self._blender: Blender | None = None
         self._lock = threading.Lock()
-        self._asked = 0.0
-
-    def begin_page(self) -> None:
-        """Have the rest of a page see one state of the lake, and indexes that are being built make room for it."""
-        self._asked = time.monotonic()
-        begin_look()
-
-    def make_room(self) -> None:
-        """Wait while a page that was just asked for is made."""
-        time.sleep(max(0.0, self._asked + _PAGE_SECONDS - time.monotonic()))
 
     def may_read(self, principal: str, namespace: str) -> bool:
         """Whether somebody may read a dataset or corpus; what is in quarantine nobody may here."""
@@ -296,12 +287,10 @@ class Explorer:
         import dagster_project.experiments.report  # noqa: F401
         from blender_service.order.offsets import offsets_of
         from dagster_project.inspect.corpora.repository_files import cycles_of
-        from dagster_project.inspect.lake.training_runs import named_reads
 
         for name in namespaces_with(self.catalogue, "documents"):
             self.hides_text(name)
         cycles_of([("a", "b")])
-        named_reads(self.catalogue)
         blender = self._every_blend()
         for blend_id in blender.list_ids()[:1]:
             with contextlib.suppress(BlenderError):  # its page says what is wrong with it
@@ -321,7 +310,7 @@ class Explorer:
             known = self._indexes.get(key)
             if known is not None and known.is_usable:
                 return known
-            made = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, key[2], self.make_room)
+            made = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, with_text=key[2])
             self._indexes.put(key, made)
             return made
 

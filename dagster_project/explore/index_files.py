@@ -34,7 +34,7 @@ WORDS_FROM_BYTES: Final = 1_000_000_000  # below, a scan of all texts takes a fe
 TOKENIZER: Final = "unicode61 remove_diacritics 0"
 _OWN: Final = ("n", "doc_id", *NARROW, "kept")
 _NUMBERS: Final = ("int", "long", "float", "double")
-_CHUNK: Final = 4096  # rows that are Python's at a time, a twentieth of a second
+_CHUNK: Final = 50_000  # rows that are Python's at a time
 _TEXTS: Final = 2048  # texts likewise
 _FINITE: Final = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
 # Scripts without spaces between words: each character is a word of its own.

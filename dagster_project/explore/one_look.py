@@ -7,6 +7,7 @@ Beside pages, as in threads that build indexes, the catalogue answers as ever.
 from __future__ import annotations
 
 import copy
+import functools
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -52,20 +53,17 @@ def look_once(catalogue: Catalog) -> None:
 
     def list_tables(namespace: Any) -> Any:
         name = namespace if isinstance(namespace, str) else ".".join(namespace)
-        there = [(name, one.partition(".")[2]) for one in seen() if one.partition(".")[0] == name]
-        return there or tables(namespace)
+        return [(name, one.partition(".")[2]) for one in seen() if one.startswith(f"{name}.")] or tables(namespace)
 
-    def written(write: Any) -> Any:
-        def write_and_look_anew(*arguments: Any, **named: Any) -> Any:
-            (_LOOK.get() or {}).clear()  # before, for a commit reads what is there now
-            try:
-                return write(*arguments, **named)
-            finally:
-                (_LOOK.get() or {}).clear()
+    def looking_anew(write: Any, *arguments: Any, **named: Any) -> Any:
+        (_LOOK.get() or {}).clear()  # before, for a commit reads what is there now
+        try:
+            return write(*arguments, **named)
+        finally:
+            (_LOOK.get() or {}).clear()
 
-        return write_and_look_anew
-
-    answers = {"load_table": load_table, "list_namespaces": list_namespaces, "list_tables": list_tables}
-    answers |= {name: written(getattr(catalogue, name)) for name in ("commit_table", "create_table")}
+    answers: dict[str, Any] = {"load_table": load_table, "list_namespaces": list_namespaces, "list_tables": list_tables}
+    writes = ("commit_table", "create_table")
+    answers |= {name: functools.partial(looking_anew, getattr(catalogue, name)) for name in writes}
     for name, answer in {**answers, "looks_once": True}.items():
         setattr(catalogue, name, answer)

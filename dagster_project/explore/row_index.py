@@ -29,7 +29,6 @@ from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_va
 
 BUDGET_SECONDS: Final = 5.0
 PAGE: Final = 50
-QUICK_ROWS: Final = 20_000  # an index of as many is there soon
 _MOST_VALUES: Final = 20
 _MOST_DISTINCT: Final = 1001
 _FORMAT: Final = 3
@@ -51,17 +50,14 @@ class RowIndex:
         failure: why it could not be built; empty where nothing went wrong.
     """
 
-    def __init__(
-        self, at: DatasetAt, folder: Path, with_text: bool = True, make_room: Callable[[], None] = lambda: None
-    ) -> None:
-        """Open the files of an index, or begin to build them in a thread; a large one has `make_room` called often."""
+    def __init__(self, at: DatasetAt, folder: Path, with_text: bool = True) -> None:
+        """Open the files of an index, or begin to build them in a thread."""
         self._at, self.dataset, self.version = at, at.name, at.version
         self._rows, self._texts = (file_of(folder, at.name, at.version, kind) for kind in ("rows", "texts"))
         self._with_text = with_text
         self.scores = scores_of(at)
         self._columns = Columns(at.name, ("byte_count", *self.scores))
         self.total, self.texts_total = at.summed("documents"), at.summed("texts")
-        self._make_room = make_room if self.total >= QUICK_ROWS else lambda: None
         self.failure = ""
         self._listed, self._searchable = threading.Event(), threading.Event()
         self._shares = [0.0, 0.0]
@@ -355,7 +351,6 @@ class RowIndex:
 
     def _build_safely(self) -> None:
         try:
-            self._make_room()
             if not self._rows.exists():
                 build_rows(self._at, self._rows, self._read_so_far(0))
             self._listed.set()
@@ -372,11 +367,7 @@ class RowIndex:
             self._searchable.set()
 
     def _read_so_far(self, at: int) -> Callable[[float], None]:
-        def note(share: float) -> None:
-            self._shares[at] = share
-            self._make_room()
-
-        return note
+        return lambda share: self._shares.__setitem__(at, share)
 
 
 def file_of(folder: Path, dataset: str, version: Version, kind: str) -> Path:

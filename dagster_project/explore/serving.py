@@ -17,7 +17,6 @@ import uvicorn
 from dagster_project.addresses import EXPLORER, announced
 from dagster_project.cli.declared import texts_are_shown
 from dagster_project.exceptions import CommandError
-from dagster_project.explore.answers import compile_templates
 from dagster_project.explore.app import make_app, other_pages
 from dagster_project.explore.guard import LOCAL_HOSTS, one_token
 from spark_jobs.lake.session.settings import load_settings
@@ -75,7 +74,6 @@ def _open(opened: Future[Any], rules: Path | None, server: uvicorn.Server) -> No
         return
     time.sleep(_WARM_AFTER_SECONDS)
     other_pages()
-    compile_templates()
     opened.result().warm()
 
 

@@ -15,12 +15,13 @@ from starlette.responses import RedirectResponse, Response
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.charts import histogram
-from dagster_project.explore.row_index import PAGE, QUICK_ROWS, RowIndex
+from dagster_project.explore.row_index import PAGE, RowIndex
 from dagster_project.explore.row_query import FACETS, Wanted
 from dagster_project.explore.text_search import Found, Words, search_texts
 from dagster_project.explore.texts import inline
 
 _SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
+_QUICK_ROWS = 20_000  # an index of as many is there soon
 _WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
 _STATE = (
     "after",
@@ -44,7 +45,7 @@ def documents(request: Request) -> Response:
     explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
     explorer.reads(principal, dataset)
     index = explorer.index(dataset, query.get("at"))
-    whole = index.wait(_WAIT_SECONDS * explorer.patience if index.total < QUICK_ROWS else 0)
+    whole = index.wait(_WAIT_SECONDS * explorer.patience if index.total < _QUICK_ROWS else 0)
     shown: dict[str, Any] = {
         "dataset": dataset, "at": str(index.version), "total": index.total, "whole": whole, "progress": index.progress,
         "hidden": explorer.hides_text(dataset), "numeric": index.numeric, "facets": FACETS,

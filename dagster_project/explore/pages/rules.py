@@ -53,8 +53,7 @@ def rule(request: Request) -> Response:
 
     While the slider moves, `x-live: moving` asks for sums alone; texts, and the row of the audit, come when it rests.
     """
-    live = request.headers.get("x-live", "")
-    is_moving = live == "moving"
+    is_moving = request.headers.get("x-live") == "moving"
     explorer, dataset, policy, given = _opened(request, sums_alone=is_moving)
     query, chosen = dict(request.query_params), find_rule(policy, request.path_params["rule"])
     values: dict[str, Any] = {
@@ -62,7 +61,7 @@ def rule(request: Request) -> Response:
         **_state(request, explorer, dataset), "hidden": explorer.hides_text(dataset),
         "list": address(f"/datasets/{dataset}/documents", rule=chosen.rule, sort="distance"),
         "_saved": _saved(dataset, query.get("saved", "")),
-        "_suggested": ("", "") if live else _suggested(explorer.catalogue, dataset, policy),
+        "_suggested": ("", "") if "x-live" in request.headers else _suggested(explorer.catalogue, dataset, policy),
     }  # fmt: skip
     failing: Sequence[tuple[str, float | None]] = ()
     passing: Sequence[tuple[str, float | None]] = ()

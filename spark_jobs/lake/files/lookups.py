@@ -230,19 +230,15 @@ def first_rows(
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
         for name, one in elements.items():
             rows = rows.append_column(name, one.holds(rows))
-        found.append(_filtered(rows, holds).slice(0, missing).select(list(columns)))
+        # by this thread, for Arrow's may be busy with a scan of somebody else
+        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+        met = acero.Declaration("filter", acero.FilterNodeOptions(holds), [source]).to_table(use_threads=False)
+        found.append(met.slice(0, missing).select(list(columns)))
         missing -= found[-1].num_rows
         if missing <= 0:
             break
     empty = schema.empty_table().select(list(columns))
     return pa.concat_tables(found, promote_options="permissive") if found else empty
-
-
-def _filtered(rows: pa.Table, holds: pc.Expression) -> pa.Table:
-    """The rows that meet a condition, without Arrow's threads, behind whose scan for somebody else a few rows wait."""
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
-    met = acero.Declaration("filter", acero.FilterNodeOptions(holds), [source])
-    return met.to_table(use_threads=False)
 
 
 def scan_batches(

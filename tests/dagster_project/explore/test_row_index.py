@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_project.exceptions import CommandError
-from dagster_project.explore import index_files, row_index
+from dagster_project.explore import index_files
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.row_index import RowIndex
 from dagster_project.explore.row_query import Wanted
@@ -355,18 +355,3 @@ def test_files_that_are_written_at_once_leave_each_other_alone(tmp_path: Path) -
             assert not first.exists() and not second.exists() and not left.exists()
         assert second.exists()
     assert first.exists() and {one.name for one in tmp_path.iterdir()} == {first.name, second.name}
-
-
-def test_a_large_index_makes_room_and_a_small_one_is_there_at_once(
-    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before it begins and after each chunk of rows; the rows are the same."""
-    at = DatasetAt(planted.catalogue, "notes", Version.newest(planted.catalogue, "notes"))
-    monkeypatch.setattr(index_files, "_CHUNK", 50)
-    calls: list[int] = []
-    small = RowIndex(at, tmp_path / "small", make_room=lambda: calls.append(0))
-    assert small.wait_for_texts(60) and not calls
-    monkeypatch.setattr(row_index, "QUICK_ROWS", 1)
-    large = RowIndex(at, tmp_path / "large", make_room=lambda: calls.append(1))
-    assert large.wait_for_texts(60) and len(calls) >= 1 + len(ROWS) // 50
-    assert large.rows(Wanted(), len(ROWS)) == small.rows(Wanted(), len(ROWS))

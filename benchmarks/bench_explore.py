@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,16 +74,24 @@ def main() -> None:
         shutil.rmtree(root / "explore", ignore_errors=True)
         names = [space[0] for space in catalogue.list_namespaces() if load_table(catalogue, f"{space[0]}.documents")]
         opened = stack.enter_context(browser())
-        with served(root) as (address, began):
-            say("first page after the command", time.perf_counter() - began + opened(address), "")
+        with served(root) as (address, began, busy):
+            say("first page after the command", time.perf_counter() - began + opened(address), used(busy()))
+            opened(f"{address}lake")
+            say("and its cards", time.perf_counter() - began, used(busy()))
             for name in names:
-                say(f"{name}: first rows, no index", opened(f"{address}datasets/{name}/documents"), "")
+                before = busy()
+                say(
+                    f"{name}: first rows, no index",
+                    opened(f"{address}datasets/{name}/documents"),
+                    used(busy() - before),
+                )
         for name in names:
             index(catalogue, name, root / "explore")
-        with served(root) as (address, _):
-            opened(address)
+        with served(root) as (address, _, busy):
+            opened(f"{address}lake")
             for name in names:
-                measure(opened, address, name)
+                measure(opened, address, name, busy)
+            measure_others(opened, address, names, busy)
 
 
 def plant(catalogue: Any, dataset: str, rows: int, texts: Callable[[int, int], pa.Array]) -> None:
@@ -184,7 +193,7 @@ def index(catalogue: Any, dataset: str, folder: Path) -> None:
     say(f"{dataset}: and of texts", time.perf_counter() - began, held)
 
 
-def measure(opened: Callable[[str], float], address: str, name: str) -> None:
+def measure(opened: Callable[[str], float], address: str, name: str, busy: Callable[[], float]) -> None:
     """Open the pages of a dataset."""
     base = f"{address}datasets/{name}/"
     first = fetched(f"{base}documents.json")
@@ -206,9 +215,55 @@ def measure(opened: Callable[[str], float], address: str, name: str) -> None:
         "a phrase": f"{base}documents?q=denial+of+service",
         "part of a word": f"{base}documents?q=etransmi&inside=1",
     }
+    measure_all({f"{name}: {said}": page for said, page in pages.items()}, opened, busy)
+
+
+def measure_others(opened: Callable[[str], float], address: str, names: list[str], busy: Callable[[], float]) -> None:
+    """Open the pages of rules, repositories, corpora and blends, as far as the lake has them."""
+    pages: dict[str, str] = {}
+    for name in names:
+        base = f"{address}datasets/{name}"
+        with contextlib.suppress(urllib.error.HTTPError):  # it was not judged
+            rules = [one for one in fetched(f"{base}/rules.json")["rules"] if one["reference"]]
+            numbered = [one for one in rules if isinstance(one["value"], int | float)]
+            pages |= {f"{name}: rules": f"{base}/rules"}
+            pages |= {f"{name}: a rule": f"{base}/rules/{one['reference']}" for one in numbered[:1]}
+        found = fetched(f"{base}/repositories.json")["repositories"]
+        pages |= {f"{name}: repositories": f"{base}/repositories"} if found else {}
+        largest = max(
+            (one["repository"] for one in found), key=lambda one: len(text(f"{base}/repositories/{one}")), default=""
+        )
+        pages |= {f"{name}: its largest page of one": f"{base}/repositories/{largest}"} if largest else {}
+    for corpus in {one["name"] for one in fetched(f"{address}lake.json")["corpora"]}:
+        pages[f"{corpus}: the corpus"] = f"{address}corpora/{corpus}"
+        pairs = re.findall(rf"/corpora/{corpus}/duplicates/[0-9a-f]+", text(f"{address}corpora/{corpus}"))
+        pages |= {f"{corpus}: duplicates side by side": address + one[1:] for one in pairs[:1]}
+    for blend in [one["blend_id"] for one in fetched(f"{address}blends.json")["blends"]][:1]:
+        pages |= {"a blend": f"{address}blends/{blend}"}
+        pages |= {f"batch at {offset:,}": f"{address}blends/{blend}/rows/{offset}" for offset in (0, 100, 5000)}
+    measure_all(pages, opened, busy)
+
+
+def measure_all(pages: dict[str, str], opened: Callable[[str], float], busy: Callable[[], float]) -> None:
+    """The best of five tries of each, by the browser and by the processor of the server; the first stands beside."""
     for said, page in pages.items():
-        opened(page)
-        say(f"{name}: {said}", min(opened(page) for _ in range(3)), "")
+        tries = []
+        for _ in range(6):
+            before = busy()
+            tries.append((opened(page), busy() - before))
+        seconds, processor = (min(column) for column in zip(*tries[1:], strict=True))
+        say(said, seconds, f"{used(processor)}; at first {tries[0][0]:.3f} s")
+
+
+def text(page: str) -> str:
+    """HTML of a page."""
+    with urllib.request.urlopen(urllib.request.Request(page, headers=_SIGNED)) as answer:
+        return str(answer.read().decode())
+
+
+def used(seconds: float) -> str:
+    """Seconds of the server's processor, in hundredths."""
+    return f"server {seconds:.2f} s"
 
 
 def fetched(address: str) -> Any:
@@ -221,10 +276,11 @@ _SIGNED: dict[str, str] = {}
 
 
 @contextlib.contextmanager
-def served(root: Path) -> Iterator[tuple[str, float]]:
-    """An explorer of a lake: its address, and when its command began."""
+def served(root: Path) -> Iterator[tuple[str, float, Callable[[], float]]]:
+    """An explorer of a lake: its address, when its command began, the seconds of a core that it has used."""
     environment = {f"PYICEBERG_CATALOG__LAKE__{k.upper()}": v for k, v in settings_at(root).properties.items()}
-    program = "from dagster_project.explore import serving as s; import sys; from pathlib import Path; "
+    program = "from dagster_project.command import spare_collector; spare_collector(); "
+    program += "from dagster_project.explore import serving as s; import sys; from pathlib import Path; "
     program += "s.texts_are_shown = lambda name: True; s.serve_pages('127.0.0.1', 0, None, None, ())"
     began = time.perf_counter()
     paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -237,7 +293,12 @@ def served(root: Path) -> Iterator[tuple[str, float]]:
             found = re.search(r"(http://\S+/)\?token=(\S+)", process.stdout.readline())
             assert found is not None
             _SIGNED["Authorization"] = f"Bearer {found[2]}"
-            yield found[1], began
+
+            def busy() -> float:
+                times = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+                return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+            yield found[1], began, busy
         finally:
             process.terminate()
 
@@ -267,6 +328,7 @@ def browser() -> Iterator[Callable[[str], float]]:
 
         def paint(address: str) -> float:
             page.set_extra_http_headers(_SIGNED)
+            page.goto("about:blank")  # what waits for an index opens itself again meanwhile
             page.goto(address, timeout=300_000)
             return float(page.evaluate(_PAINTED)) / 1000
 

@@ -6,6 +6,8 @@ names a value, and the file that has the value.
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import re
 import traceback
@@ -119,15 +121,23 @@ def read_yaml(file: Path, yaml: Any = None) -> Any:
     Raises:
         CommandError: it is not YAML; the message names the line.
     """
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
-        return (yaml or YAML(typ="safe", pure=True)).load(file.read_text())
+        text = file.read_text()
+        return copy.deepcopy(_parsed(text)) if yaml is None else yaml.load(text)
     except (YAMLError, UnicodeDecodeError) as error:
         from spark_jobs.filters.policy import yaml_fault
 
         raise CommandError(f"{short_path(file)}{yaml_fault(error)}") from error
+
+
+@functools.lru_cache(256)
+def _parsed(text: str) -> Any:
+    """The content of YAML; a server asks for the same files again and again, each some hundredths of a second."""
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def short_path(file: Path) -> str:

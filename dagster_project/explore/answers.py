@@ -50,8 +50,9 @@ def _environment() -> jinja2.Environment:
 
 
 def explorer_of(request: Request) -> Explorer:
-    """What the pages of this server share."""
-    found: Explorer = request.app.state.explorer
+    """What the pages of this server share, once its lake is open; from here on a page looks at one state of that."""
+    found: Explorer = request.app.state.opened.result()
+    found.begin_page()
     return found
 
 

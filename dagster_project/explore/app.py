@@ -2,69 +2,70 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, Final
+from concurrent.futures import Future
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from blender_service.exceptions import BlenderError
 from dagster_project.exceptions import DagsterProjectError
 from dagster_project.explore.answers import FOLDER, answer
-from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.guard import Guard
-from dagster_project.explore.pages import (
-    blends,
-    clusters,
-    compare,
-    document,
-    documents,
-    duplicates,
-    experiments,
-    find,
-    lake,
-    repositories,
-    review,
-    rules,
-    training,
-    windows,
-)
 from spark_jobs.exceptions import SparkJobsError
 
-PAGES: Final = (  # each has PATHS, path to handler
-    lake,
-    documents,
-    document,
-    rules,
-    duplicates,
-    review,
-    compare,
-    windows,
-    blends,
-    training,
-    experiments,
-    repositories,
-    clusters,
-    find,
+if TYPE_CHECKING:
+    from dagster_project.explore.explorer import Explorer
+
+# Modules of pages, each with PATHS, path to handler; they are imported when one of them is first asked for.
+PAGES: Final = (
+    "documents document rules duplicates review compare windows blends training experiments repositories clusters find"
 )
 
 
-def make_app(explorer: Explorer, hosts: frozenset[str], holder: Callable[[str], str]) -> Guard:
-    """Make the application of a lake; see `Guard` for who may open it."""
-    routes: list[Route | Mount] = [Mount("/static", StaticFiles(directory=FOLDER / "static"))]
-    for page in PAGES:
-        for path, handler in page.PATHS.items():
-            methods = ["GET"] if path not in getattr(page, "POSTED", ()) else ["POST"]
-            if path != "/" and "GET" in methods:
-                routes.append(Route(f"{path}.json", handler, methods=methods))
-            routes.append(Route(path, handler, methods=methods))
+def make_app(explorer: Explorer | Future[Explorer], hosts: frozenset[str], holder: Callable[[str], str]) -> Guard:
+    """Make the application of a lake, which may still be being opened; see `Guard` for who may open it."""
+    opened: Future[Any] = Future()
+    if isinstance(explorer, Future):
+        opened = explorer
+    else:
+        opened.set_result(explorer)
+    routes = [Mount("/static", StaticFiles(directory=FOLDER / "static")), *_routes("lake")]
     app = Starlette(routes=routes, exception_handlers={Exception: _failed, HTTPException: _missing, **_TOLD})
-    app.state.explorer = explorer
+    app.router.default = _other_page
+    app.state.opened = opened
     return Guard(app, hosts, holder)
+
+
+async def _other_page(scope: Any, receive: Any, send: Any) -> None:
+    await run_in_threadpool(scope["app"].state.opened.result)  # whose libraries other pages need too
+    await (await run_in_threadpool(other_pages))(scope, receive, send)
+
+
+@functools.cache
+def other_pages() -> Router:
+    """All pages but the first, which does not wait for what they import."""
+    return Router([route for name in PAGES.split() for route in _routes(name)])
+
+
+def _routes(name: str) -> list[BaseRoute]:
+    """The routes of a module of pages."""
+    page = import_module(f"dagster_project.explore.pages.{name}")
+    routes: list[BaseRoute] = []
+    for path, handler in page.PATHS.items():
+        methods = ["GET"] if path not in getattr(page, "POSTED", ()) else ["POST"]
+        if path != "/" and "GET" in methods:
+            routes.append(Route(f"{path}.json", handler, methods=methods))
+        routes.append(Route(path, handler, methods=methods))
+    return routes
 
 
 def _told(request: Request, error: Exception) -> Response:

@@ -19,6 +19,7 @@ from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
+from dagster_project.explore.one_look import begin_look, look_once
 from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, file_of
 from dagster_project.inspect.corpora.reviews import Reviews
@@ -55,6 +56,8 @@ class Explorer:
         catalogue: of the lake.
     """
 
+    begin_page = staticmethod(begin_look)
+
     def __init__(
         self,
         catalogue: Catalog,
@@ -74,6 +77,7 @@ class Explorer:
             patience: how many times as long as usual a page waits for an answer before it shows what there is.
             report: gives the results of an experiment that is declared; None where no project is at hand.
         """
+        look_once(catalogue)
         self.catalogue = catalogue
         self._folder = folder
         self._texts_are_shown = texts_are_shown
@@ -107,6 +111,11 @@ class Explorer:
         """The corpora that somebody may read, by name."""
         return [one for one in corpora(self.catalogue) if self.may_read(principal, one.name)]
 
+    def corpus_tables(self, principal: str) -> dict[str, list[str]]:
+        """The tables of each of them."""
+        names = [name for name in namespaces_with(self.catalogue, "members") if self.may_read(principal, name)]
+        return {name: [table for _, table in self.catalogue.list_tables(name)] for name in names}
+
     def corpus(self, principal: str, name: str) -> CorpusFacts:
         """One of them.
 
@@ -118,8 +127,10 @@ class Explorer:
             raise CommandError(f"corpus {name} is not here{nearest(name, there)}")
         return there[name]
 
-    def reads(self, principal: str, *names: str) -> None:
+    def reads(self, principal: str, *names: str, sums_alone: bool = False) -> None:
         """Let somebody read rows of datasets, corpora or tables; those that are not public leave a row of the audit.
+
+        Sums and counts alone, without a text, path or id, leave none.
 
         Raises:
             CommandError: there is no such dataset or corpus for this reader.
@@ -129,7 +140,8 @@ class Explorer:
             if space not in known or not self.may_read(principal, space):
                 there = [one for one in known if self.may_read(principal, one)]
                 raise CommandError(f"{space} is not here{nearest(space, there)}")
-        note_read(self.catalogue, names, who=principal)
+        if not sums_alone:
+            note_read(self.catalogue, names, who=principal)
 
     def reads_packed(self, principal: str, *tables: str) -> dict[str, str]:
         """Let somebody read packed tables, and with them their datasets; why their texts are hidden, as `hides_text`.
@@ -271,11 +283,13 @@ class Explorer:
             return self._reports.find((name, digest), lambda: make(name))
 
     def warm(self) -> None:
-        """Load what blends, experiments and repositories need: seconds that their first pages need not wait for."""
+        """Load what declarations, blends, experiments and repositories need, so that their first pages are quick."""
         import dagster_project.experiments.report  # noqa: F401
         from blender_service.order.offsets import offsets_of
         from dagster_project.inspect.corpora.repository_files import cycles_of
 
+        for name in namespaces_with(self.catalogue, "documents"):
+            self.hides_text(name)
         cycles_of([("a", "b")])
         blender = self._every_blend()
         for blend_id in blender.list_ids()[:1]:

@@ -6,24 +6,26 @@ import contextlib
 import getpass
 import socket
 import threading
+import time
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import uvicorn
 
-from blender_service.auth.access import Access
 from dagster_project.addresses import EXPLORER, announced
 from dagster_project.cli.declared import texts_are_shown
-from dagster_project.cli.experiment import declared_report
 from dagster_project.exceptions import CommandError
-from dagster_project.explore.app import make_app
-from dagster_project.explore.explorer import Explorer
+from dagster_project.explore.app import make_app, other_pages
 from dagster_project.explore.guard import LOCAL_HOSTS, one_token
-from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
-_WARM_AFTER_SECONDS = 2.0  # the first page comes first
+if TYPE_CHECKING:
+    from blender_service.auth.access import Access
+    from dagster_project.explore.explorer import Explorer
+
+_WARM_AFTER_SECONDS = 1.0  # the first page comes first
 
 
 def serve_pages(
@@ -36,31 +38,52 @@ def serve_pages(
 
     Raises:
         CommandError: the address is taken, or open to others without tokens.
+        CatalogueError: the lake cannot be opened; of one without tokens that is known after the first page is there.
     """
     is_local = host in ("127.0.0.1", "localhost", "::1")
     if not is_local and tokens is None:
         raise CommandError(f"explore: --host {host} is open to others; give --tokens FILE, a name and its token a line")
-    explorer, access = open_explorer(tokens, rules)
-    first = ""
+    first, opened = "", Future[Any]()
     if tokens is None:
         first, holder = one_token(getpass.getuser())
     else:
+        explorer, access = open_explorer(tokens, rules)
+        opened.set_result(explorer)
         holder = access.holder
     hosts = frozenset({*LOCAL_HOSTS, *(name.lower() for name in (host, *allowed_hosts))})
-    app = make_app(explorer, hosts, holder)
+    app = make_app(opened, hosts, holder)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, **settings))
     with _listening(host, port) as listener, contextlib.ExitStack() as noted:
         shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
         noted.enter_context(announced(EXPLORER, shown))
         click.echo(f"explorer at {shown}{f'?token={first}' if first else ' (each reader opens it with ?token=..)'}")
-        warming = threading.Timer(_WARM_AFTER_SECONDS, explorer.warm)
-        warming.daemon = True
-        warming.start()
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, **settings)
-        uvicorn.Server(config).run(sockets=[listener])
+        threading.Thread(target=_open, args=(opened, rules, server), daemon=True).start()
+        server.run(sockets=[listener])
+    if opened.done():
+        opened.result()
+
+
+def _open(opened: Future[Any], rules: Path | None, server: uvicorn.Server) -> None:
+    """Open the lake, then load what the first pages need; a lake that cannot be opened ends the server."""
+    try:
+        if not opened.done():
+            opened.set_result(open_explorer(None, rules)[0])
+    except BaseException as error:  # noqa: BLE001 (whoever waits for the lake has it)
+        opened.set_exception(error)
+        server.should_exit = True
+        return
+    time.sleep(_WARM_AFTER_SECONDS)
+    other_pages()
+    opened.result().warm()
 
 
 def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Access]:
     """The lake of this project, with who may read what of it."""
+    from blender_service.auth.access import Access
+    from dagster_project.cli.experiment import declared_report
+    from dagster_project.explore.explorer import Explorer
+    from spark_jobs.lake.session.catalogue import open_catalogue
+
     loaded = load_settings()
     catalogue = open_catalogue(loaded)
     access = Access(catalogue, tokens, rules)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dagster_project.explore.answers import answer, explorer_of, principal_of
-from dagster_project.explore.explorer import Explorer
-from spark_jobs.lake.session.catalogue import load_table
+
+if TYPE_CHECKING:
+    from dagster_project.explore.explorer import Explorer
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,15 @@ class Card:
 
 
 def lake(request: Request) -> Response:
-    """Cards, from the summaries of snapshots alone: no file of rows is opened."""
+    """Cards, from the summaries of snapshots alone: no file of rows is opened.
+
+    While the lake is still being opened, as in the first second of the server, the page is there without them.
+    """
+    if request.url.path == "/" and not request.app.state.opened.done():
+        return answer(request, "lake.html", {"datasets": None, "corpora": None})
     explorer, principal = explorer_of(request), principal_of(request)
     datasets = [_dataset(explorer, name) for name in explorer.datasets(principal)]
-    corpora = [_corpus(explorer, one.name, tuple(sorted(one.tables))) for one in explorer.corpora(principal)]
+    corpora = [_corpus(explorer, name, tables) for name, tables in explorer.corpus_tables(principal).items()]
     return answer(request, "lake.html", {"datasets": [*map(asdict, datasets)], "corpora": [*map(asdict, corpora)]})
 
 
@@ -55,7 +62,7 @@ def _dataset(explorer: Explorer, name: str) -> Card:
     return Card(name, "dataset", documents, size, tuple(stages), _newest(changed, later, latest), waiting)
 
 
-def _corpus(explorer: Explorer, name: str, tables: tuple[str, ...]) -> Card:
+def _corpus(explorer: Explorer, name: str, tables: list[str]) -> Card:
     members, size, changed = _records(explorer, f"{name}.members")
     steps = [("members", "members"), ("survivors", "after deduplication"), ("shaped", "shaped")]
     steps += [("decontaminated", "without benchmarks"), ("tokens", "tokenized")]
@@ -68,6 +75,8 @@ def _corpus(explorer: Explorer, name: str, tables: tuple[str, ...]) -> Card:
 
 def _records(explorer: Explorer, identifier: str) -> tuple[int, int, datetime | None]:
     """Rows and bytes of a table, and when it was written."""
+    from spark_jobs.lake.session.catalogue import load_table  # PyIceberg, for which the first page does not wait
+
     table = load_table(explorer.catalogue, identifier)
     snapshot = table.current_snapshot() if table is not None else None
     if snapshot is None or snapshot.summary is None:
@@ -83,7 +92,7 @@ def _newest(*times: datetime | None) -> datetime | None:
 def go(request: Request) -> Response:
     """From a namespace, as Dagster knows it, to its page."""
     name = request.path_params["name"]
-    is_corpus = name in {one.name for one in explorer_of(request).corpora(principal_of(request))}
+    is_corpus = name in explorer_of(request).corpus_tables(principal_of(request))
     return RedirectResponse(f"/corpora/{name}" if is_corpus else f"/datasets/{name}/documents", 303)
 
 

@@ -52,8 +52,12 @@ def rules(request: Request) -> Response:
 
 
 def rule(request: Request) -> Response:
-    """One rule: its documents by value, and what another threshold would keep."""
-    explorer, dataset, policy, given = _opened(request)
+    """One rule: its documents by value, and what another threshold would keep.
+
+    While the slider moves, `x-live: moving` asks for sums alone; texts, and the row of the audit, come when it rests.
+    """
+    is_moving = request.headers.get("x-live") == "moving"
+    explorer, dataset, policy, given = _opened(request, sums_alone=is_moving)
     query, chosen = dict(request.query_params), find_rule(policy, request.path_params["rule"])
     values: dict[str, Any] = {
         "dataset": dataset, "policy": policy.label, "rule": _facts(policy, chosen), "why": chosen.why,
@@ -78,11 +82,13 @@ def rule(request: Request) -> Response:
         if curve is not None:
             failing, passing = curve.nearest(threshold, _BESIDE)
             values |= _moved(curve, threshold, request.url.path, query)
+    if is_moving:
+        failing = passing = ()
     about = explorer.index(dataset, values["at"]).by_id([doc_id for doc_id, _ in (*failing, *passing)])
     nothing = {"path": "", "preview": None, "kept": None}
     for side, documents in (("failing", failing), ("passing", passing)):
         values[side] = [{**about.get(one, nothing), "doc_id": one, "value": value} for one, value in documents]
-    return answer(request, "rule.html", values)
+    return answer(request, "rule.html", {**values, "_moving": is_moving})
 
 
 def document_rules(request: Request) -> Response:
@@ -140,10 +146,10 @@ def save(request: Request, fields: Mapping[str, str]) -> Response:
 _Given = tuple[str, Policy, Snapshots]
 
 
-def _opened(request: Request) -> tuple[Explorer, str, Policy, _Given]:
+def _opened(request: Request, sums_alone: bool = False) -> tuple[Explorer, str, Policy, _Given]:
     """The explorer, the dataset, the policy that it was judged by, and what counts of these two depend on."""
     explorer, dataset = explorer_of(request), request.path_params["dataset"]
-    explorer.reads(principal_of(request), dataset)
+    explorer.reads(principal_of(request), dataset, sums_alone=sums_alone)
     at = explorer.snapshots(dataset)
     policy = explorer.computed(_judged, dataset, at, wait_seconds=_LONG_SECONDS)
     if policy is None:

@@ -61,15 +61,17 @@ function brush(chart) {
 }
 all(".histogram").filter((chart) => !chart.closest("[data-still]")).forEach(brush);
 
-// A form that is followed while it changes: the pieces of the page with data-live are taken from its answer.
+// A form that is followed while it changes: the pieces of the page with data-live are taken from its answer. While it
+// moves these are sums; texts come once it rests.
+const REST = 300;
 for (const form of all("form[data-follow]")) {
-  let asked = new AbortController();
-  const follow = () => {
+  let asked = new AbortController(), resting;
+  const follow = (live) => {
     asked.abort();
     asked = new AbortController();
     const next = new URL(form.action);
     new FormData(form).forEach((value, name) => next.searchParams.set(name, value));
-    fetch(next, { signal: asked.signal, headers: { "x-live": "1" } })
+    fetch(next, { signal: asked.signal, headers: { "x-live": live } })
       .then((answer) => answer.text())
       .then((page) => {
         const came = new DOMParser().parseFromString(page, "text/html");
@@ -82,7 +84,9 @@ for (const form of all("form[data-follow]")) {
     const { steps, of } = event.target.dataset;
     if (steps) form.elements[of].value = steps.split(" ")[event.target.value];
     for (const slider of all(`[data-of="${event.target.name}"]`, form)) slider.value = slider.dataset.steps.split(" ").filter((step) => step < +event.target.value).length;
-    follow();
+    clearTimeout(resting);
+    follow("moving");
+    resting = setTimeout(follow, REST, "rest");
   });
   all("[data-steps]", form).forEach((slider) => (slider.hidden = false));
 }

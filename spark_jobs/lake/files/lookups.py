@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import acero
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, In, LessThan
 from pyiceberg.expressions.visitors import bind, extract_field_ids
@@ -229,7 +230,10 @@ def first_rows(
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
         for name, one in elements.items():
             rows = rows.append_column(name, one.holds(rows))
-        found.append(rows.filter(holds).slice(0, missing).select(list(columns)))
+        # by this thread, for Arrow's may be busy with a scan of somebody else
+        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+        met = acero.Declaration("filter", acero.FilterNodeOptions(holds), [source]).to_table(use_threads=False)
+        found.append(met.slice(0, missing).select(list(columns)))
         missing -= found[-1].num_rows
         if missing <= 0:
             break
@@ -250,7 +254,7 @@ def scan_batches(
         with table.io.new_input(task.file.file_path).open() as stream:
             file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
             there = [name for name in file.schema_arrow.names if name in columns]
-            yield from file.iter_batches(min(count, _SCAN_ROWS), columns=there)
+            yield from file.iter_batches(min(count, _SCAN_ROWS), columns=there, use_threads=count > _SCAN_ROWS)
 
 
 def placed_batches(

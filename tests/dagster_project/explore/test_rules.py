@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from starlette.testclient import TestClient
 
+from blender_service.auth.visibility import VISIBILITY_TABLE
 from dagster_project.inspect.corpora.policy_preview import preview, read_documents
 from dagster_project.inspect.corpora.rule_curve import find_rule, rule_curve
+from dagster_project.restrictions import RECORD
 from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.policy_registry import policy_finder
-from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.ledger.acts import AUDIT_TABLE
+from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.explore.judged_lake import POLICY, judged_rows, make, pages
@@ -128,6 +132,34 @@ def test_texts_that_are_hidden_are_not_shown(catalogue: Catalog, tmp_path: Path)
     client.get("/datasets/notes/facets")
     page = client.get("/datasets/notes/rules/too_many_digits").text
     assert "texts are not shown" in page and "text 1" not in page and ".txt" in page
+
+
+def test_sums_follow_a_slider_and_texts_its_rest(tmp_path: Path) -> None:
+    """Of a restricted dataset: a move shows sums alone and leaves no row of the audit, its rest shows texts and one."""
+    restricted = open_catalogue(settings_at(tmp_path))
+    make(restricted, ROWS)
+    table = ensure_table(restricted, VISIBILITY_TABLE, RECORD, {})
+    row = {"namespace": "notes", "visibility": "restricted", "teams": "speech", "environment": None}
+    table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))
+    client = pages(restricted, tmp_path)
+    client.get("/datasets/notes/facets")
+
+    def audited() -> int:
+        audit = load_table(restricted, AUDIT_TABLE)
+        return 0 if audit is None else len(audit.scan().to_arrow())
+
+    for rule in ("prose.too_few_words", "generated"):
+        place, before = f"/datasets/notes/rules/{rule}", audited()
+        for threshold in (3, 7, 19) if rule != "generated" else ("", "", ""):
+            whole, moved = (
+                client.get(f"{place}.json?threshold={threshold}", headers={"x-live": live}).json()
+                for live in ("rest", "moving")
+            )
+            page = client.get(f"{place}?threshold={threshold}", headers={"x-live": "moving"}).text
+            assert whole.pop("failing") and moved.pop("failing") == [] == moved.pop("passing")
+            whole.pop("passing")
+            assert whole == moved and "text 1" not in page and ".txt" not in page and 'id="sides"' not in page
+        assert audited() == before + 3
 
 
 def test_a_threshold_is_saved_as_a_new_version(client: TestClient, catalogue: Catalog, declare: WriteDefs) -> None:

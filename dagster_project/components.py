@@ -60,7 +60,7 @@ from dagster_project.lake_asset import PACE_SECONDS
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config
-from spark_jobs.filters.policy import located
+from spark_jobs.filters.policy_files import located
 
 _KEEPING = {"landing", "freeze_after", "retention"}
 _Declaration = TypeVar("_Declaration")

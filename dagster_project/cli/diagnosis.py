@@ -125,7 +125,7 @@ def read_yaml(file: Path, yaml: Any = None) -> Any:
     try:
         return (yaml or YAML(typ="safe", pure=True)).load(file.read_text())
     except (YAMLError, UnicodeDecodeError) as error:
-        from spark_jobs.filters.policy import yaml_fault
+        from spark_jobs.filters.policy_files import yaml_fault
 
         raise CommandError(f"{short_path(file)}{yaml_fault(error)}") from error
 

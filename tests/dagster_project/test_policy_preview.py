@@ -21,7 +21,7 @@ from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.corpora import policy_preview, reviews
 from dagster_project.inspect.corpora.policy_preview import compare, preview, read_documents
-from spark_jobs.filters.policy import resolve
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.tables import Column
 from spark_jobs.lake.files.lookups import parts

@@ -22,8 +22,10 @@ from dagster_project.inspect.corpora.rule_curve import judged_policy
 from dagster_project.inspect.corpora.snapshot_diff import Diff, LakeState, find_state, state_diff
 from dagster_project.inspect.documents.document_lookup import other_revisions, read_text
 from dagster_project.inspect.documents.side_by_side import compare as side_by_side
-from spark_jobs.filters.policy import Policy, is_file, resolve, shipped
+from spark_jobs.filters.policy import Policy
+from spark_jobs.filters.policy_files import is_file, shipped
 from spark_jobs.filters.policy_registry import policy_finder
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import load_table

@@ -23,8 +23,10 @@ from dagster_project.explore.explorer import Explorer, Snapshots
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount
 from dagster_project.inspect.corpora.rule_curve import RuleCurve, find_rule, judged_policy, reference_of, rule_curve
-from spark_jobs.filters.policy import Policy, Rule, resolve, shipped
+from spark_jobs.filters.policy import Policy, Rule
+from spark_jobs.filters.policy_files import shipped
 from spark_jobs.filters.policy_registry import policy_finder, refuse_other_policy
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.run.registry import entries
 
 _BESIDE = 10  # documents on each side of a threshold

@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 from dagster_project.inspect.corpora.policy_preview import preview, read_documents
 from dagster_project.inspect.corpora.rule_curve import find_rule, rule_curve
-from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.policy_registry import policy_finder
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs

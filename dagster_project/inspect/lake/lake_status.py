@@ -37,7 +37,8 @@ from dagster_project.inspect.lake.run_notices import LEAST_KEPT
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_batches, read_columns
-from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.decisions import REFUSE, increments_of
 from spark_jobs.lake.run.reads import taken_increments

@@ -118,6 +118,7 @@ def preview(
     one as well, the two are compared; --set changes the first.
     """
     from dagster_project.inspect.corpora import policy_preview
+    from dagster_project.inspect.corpora.rule_inputs import read_documents
     from dagster_project.restrictions import note_read
     from spark_jobs.exceptions import did_you_mean
 
@@ -130,7 +131,7 @@ def preview(
             raise CommandError(f"policy preview --rule {shown}: it is of one policy; leave {other} out")
         _compare(catalogue, dataset, (chosen, second), as_json)
         return
-    parts = policy_preview.read_documents(catalogue, dataset, [chosen], lambda: declared_columns(dataset))
+    parts = read_documents(catalogue, dataset, [chosen], lambda: declared_columns(dataset))
     found = policy_preview.preview(parts, chosen)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
@@ -147,8 +148,9 @@ def preview(
 def _compare(catalogue: Catalog, dataset: str, policies: Sequence[Policy], as_json: bool) -> None:
     """Print what two policies would keep of a dataset."""
     from dagster_project.inspect.corpora import policy_preview
+    from dagster_project.inspect.corpora.rule_inputs import read_documents
 
-    parts = policy_preview.read_documents(catalogue, dataset, policies, lambda: declared_columns(dataset))
+    parts = read_documents(catalogue, dataset, policies, lambda: declared_columns(dataset))
     found = policy_preview.compare(parts, *policies)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))

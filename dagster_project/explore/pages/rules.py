@@ -23,6 +23,7 @@ from dagster_project.explore.explorer import Explorer, Snapshots
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount
 from dagster_project.inspect.corpora.rule_curve import RuleCurve, find_rule, judged_policy, reference_of, rule_curve
+from dagster_project.inspect.corpora.rule_inputs import read_documents
 from spark_jobs.filters.policy import Policy, Rule
 from spark_jobs.filters.policy_files import shipped
 from spark_jobs.filters.policy_registry import policy_finder, refuse_other_policy
@@ -141,11 +142,11 @@ def _state(request: Request, explorer: Explorer, dataset: str) -> dict[str, str]
 
 
 def _previewed(catalogue: Catalog, dataset: str, policy: Policy, at: Snapshots) -> Preview:
-    return policy_preview.preview(policy_preview.read_documents(catalogue, dataset, [policy]), policy)
+    return policy_preview.preview(read_documents(catalogue, dataset, [policy]), policy)
 
 
 def _curve(catalogue: Catalog, dataset: str, policy: Policy, at: Snapshots, reference: str) -> RuleCurve:
-    parts = policy_preview.read_documents(catalogue, dataset, [policy])
+    parts = read_documents(catalogue, dataset, [policy])
     return rule_curve(parts, policy, find_rule(policy, reference))
 
 

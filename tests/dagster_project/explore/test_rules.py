@@ -8,8 +8,9 @@ import pytest
 from pyiceberg.catalog import Catalog
 from starlette.testclient import TestClient
 
-from dagster_project.inspect.corpora.policy_preview import preview, read_documents
+from dagster_project.inspect.corpora.policy_preview import preview
 from dagster_project.inspect.corpora.rule_curve import find_rule, rule_curve
+from dagster_project.inspect.corpora.rule_inputs import read_documents
 from spark_jobs.filters.policy_registry import policy_finder
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.session.catalogue import open_catalogue

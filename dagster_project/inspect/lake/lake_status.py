@@ -306,6 +306,15 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
     limits = (thresholds.most_removed, thresholds.most_doubted, thresholds.least_rows)
     for text, share, most in one.removed.findings(*limits) if one.removed is not None else ():
         yield Alert(one.name, "removed", text, share, most)
+    yield from _waiting_alerts(one, thresholds, now)
+    for step, seconds in one.slow_steps.items():
+        if seconds > thresholds.step_seconds:
+            text = f"{step} takes {seconds:,.0f} s at its 99th percentile"
+            yield Alert(one.name, "step_seconds", text, seconds, thresholds.step_seconds)
+
+
+def _waiting_alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iterator[Alert]:
+    """Alerts about increments that wait for too long: to be packed, decided about or deleted."""
     if one.backlog_since is not None:
         hours = (now - one.backlog_since).total_seconds() / 3600
         if hours > thresholds.backlog_hours:
@@ -322,10 +331,6 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
         text = f"{len(one.overdue)} increments are older than their retention, the oldest {days:,.0f} days"
         mend = f"headrace dataset delete {one.name} --increment {first} --plan, or headrace maintain (then: delete)"
         yield Alert(one.name, "retention", f"{text}: {mend}", days, one.retention_days)
-    for step, seconds in one.slow_steps.items():
-        if seconds > thresholds.step_seconds:
-            text = f"{step} takes {seconds:,.0f} s at its 99th percentile"
-            yield Alert(one.name, "step_seconds", text, seconds, thresholds.step_seconds)
 
 
 def as_json(one: NamespaceStatus) -> dict[str, Any]:

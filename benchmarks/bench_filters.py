@@ -35,7 +35,7 @@ def measure(folder: Path, texts: int) -> dict[str, tuple[float, float]]:
     from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
     from dagster_project.definitions import build
     from dagster_project.executor import run_here
-    from spark_jobs.lake.ledger.ledger import LEDGER
+    from spark_jobs.lake.ledger.ledger_table import LEDGER
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.models.registered import add_model
 

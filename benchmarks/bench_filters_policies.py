@@ -19,9 +19,11 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from dagster_project.inspect.corpora.policy_preview import Documents, compare, preview, read_documents
+from dagster_project.inspect.corpora.policy_preview import compare, preview
+from dagster_project.inspect.corpora.rule_inputs import Documents, read_documents
 from spark_jobs.filters.judge import failed_of
-from spark_jobs.filters.policy import Policy, resolve
+from spark_jobs.filters.policy import Policy
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at

@@ -49,7 +49,7 @@ def commit_runs(runs: int, tables: int, every: int) -> None:
     """Publish a row in each of some tables again and again, and print what a run costs without Spark."""
     import pyarrow as pa
 
-    from spark_jobs.lake.files.write import Written, branch_at_head, publish
+    from spark_jobs.lake.files.branches import Written, branch_at_head, publish
     from spark_jobs.lake.ledger.data_version import DataVersion
     from spark_jobs.lake.ledger.lease import writer_branch
     from spark_jobs.lake.ledger.ledger import Ledger
@@ -169,7 +169,8 @@ def chain(tables: int) -> list[Binding]:
 
 def plan_ledger(folder: Path, tables: int) -> None:
     """Read the ledger and forecast a run, and print what that took."""
-    from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.ledger.ledger_table import LEDGER
     from spark_jobs.lake.run.forecast import forecast
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import settings_at

@@ -114,7 +114,7 @@ def measure(folder: Path, engine: str, steps_at_once: int | None) -> list[dict[s
 
     What is said of the stages of a step is right for one step at a time.
     """
-    from spark_jobs.lake.ledger.ledger import LEDGER
+    from spark_jobs.lake.ledger.ledger_table import LEDGER
 
     lake = folder / f"lake-{engine}-{steps_at_once}"
     catalogue = run_whole_way(folder / "texts", lake, {"spark.ui.retainedStages": "100000"}, steps_at_once)

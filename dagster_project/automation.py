@@ -27,7 +27,7 @@ from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.assets.monitoring import status_checks
 from dagster_project.assets.prewarming import PREWARMED
 from dagster_project.exceptions import SourceError
-from dagster_project.inspect.lake.lake_status import Thresholds
+from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.lake_asset import LakeAsset, assets_of, keeping_by_dataset
 from dagster_project.partitioned_job import partitioned_job
 from dagster_project.resources import LakeResource

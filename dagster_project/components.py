@@ -46,6 +46,7 @@ from typing import Any, Literal, TypeVar
 import dagster as dg
 from pydantic import Field
 
+from dagster_project.asset_options import PACE_SECONDS
 from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
@@ -56,11 +57,10 @@ from dagster_project.assets.prewarming import prewarmed_asset
 from dagster_project.assets.quarantine import quarantine_of_yaml
 from dagster_project.deletion.retention import keeping_of
 from dagster_project.experiments.declaration import declare_experiment
-from dagster_project.lake_asset import PACE_SECONDS
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config
-from spark_jobs.filters.policy import located
+from spark_jobs.filters.policy_files import located
 
 _KEEPING = {"landing", "freeze_after", "retention"}
 _Declaration = TypeVar("_Declaration")

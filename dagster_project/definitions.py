@@ -13,7 +13,7 @@ import dagster as dg
 from dagster_project.automation import automated
 from dagster_project.exceptions import DefinitionError
 from dagster_project.executor import side_by_side
-from dagster_project.inspect.lake.lake_status import Thresholds, read_thresholds
+from dagster_project.inspect.lake.alert_thresholds import Thresholds, read_thresholds
 from dagster_project.resources import LakeResource
 from dagster_project.restrictions import refuse_forbidden_reads
 from spark_jobs.exceptions import nearest

@@ -11,14 +11,15 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.asset_checks import check_results, check_specs, failed_audit, notice_result
+from dagster_project.asset_options import Presentation, Upkeep, materialized
 from dagster_project.dagster_core import ObjectMetadataValue
 from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
@@ -30,10 +31,6 @@ from dagster_project.metadata import (
     in_order,
     kept_metadata,
     materialization_metadata,
-    notice_counts,
-    notice_metadata,
-    previous_counts,
-    refused_rows,
     shown_rows,
 )
 from dagster_project.partitions import place_of, predicate_of, rows_of
@@ -44,15 +41,14 @@ from spark_jobs.exceptions import AuditError, DeclarationError, RolloutError, Sp
 from spark_jobs.lake.declare.quarantined import SUFFIX
 from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
-from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding, Source, tables_of
 from spark_jobs.lake.run.forecast import forecast
 from spark_jobs.lake.run.foreseen import engine_needs
-from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
+from spark_jobs.lake.run.materialize import Lake, TableOutcome
 from spark_jobs.lake.run.rollout import Rollout
-from spark_jobs.lake.session.catalogue import catalogue_errors, load_table
+from spark_jobs.lake.session.catalogue import load_table
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -61,72 +57,9 @@ if TYPE_CHECKING:
 
 
 POOL_PREFIX = "lake_"
-PACE_SECONDS = 300
 FAILED_CHECK = "failed_check"  # metadata of a failed step: the check that its rows did not pass
 _MADE_OF = "headrace/made-of"  # metadata of an asset: its `LakeAsset`, in the process that loaded the definitions
 FETCHED = "headrace/fetched"  # tag of a run that has asked its sources before it began
-
-Condition: Any = dg.AutomationCondition  # its operators lose the type of what they join
-_CHANGED = Condition.any_deps_match(Condition.data_version_changed() | Condition.will_be_requested())
-# As `eager()`, but for early cut-off: what depends on an asset whose rows came out the same is not run. It also sees
-# new code. An asset waits while an input is missing or being computed, and follows in the run that computes its input.
-AUTOMATION: dg.AutomationCondition[dg.AssetKey] = (
-    (Condition.newly_missing() | Condition.code_version_changed() | _CHANGED).since_last_handled()
-    & ~Condition.any_deps_missing()
-    & ~Condition.any_deps_in_progress()
-    & ~Condition.in_progress()
-)
-
-
-@dataclass(frozen=True)
-class Presentation:
-    """How an asset is shown and run; nothing here affects its rows.
-
-    Attributes:
-        group: asset group; the namespace by default.
-        owners: team or e-mail addresses, in Dagster's form.
-        domain: folder of `spark_jobs` that the step belongs to; the asset gets it as a tag.
-        samples: which sample rows the UI and `headrace table show` show; None for what is shown of the most guarded
-            table that it reads.
-        automation: when Dagster's daemon computes the asset by itself.
-        visibility: who may see the rows; the same for all tables of a namespace.
-        pace_seconds: least time between two runs that the sensor of a source asks for.
-        facts: what the page of the main table shows beside what every table's shows.
-    """
-
-    group: str | None = None
-    owners: tuple[str, ...] = ()
-    domain: str | None = None
-    samples: Samples | None = None
-    automation: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATION
-    visibility: Visibility = PUBLIC
-    pace_seconds: int = PACE_SECONDS
-    facts: Callable[[Catalog], Mapping[str, Any]] | None = None
-
-
-@dataclass(frozen=True)
-class Upkeep:
-    """Work on a table before and after its computation, done also where nothing is computed.
-
-    Attributes:
-        before: called first.
-        after: called last, and says whether it changed the table; None for no such work.
-        pending: whether there is such work to do even where nothing is to be computed, whose end no plan knows.
-        published: called once the rows are there, and changes none of them.
-        refuse: raises where `before` would, for what the declaration says; called before a run computes anything.
-        planned: called before a run from the terminal is planned.
-        keeping: how long what landed is kept, which maintenance sees to.
-        lands: table to which `before` appends, and which the step reads; it is no asset.
-    """
-
-    before: Callable[[Lake], None] | None = None
-    after: Callable[[Lake], bool] | None = None
-    pending: Callable[[Catalog], bool] | None = None
-    published: Callable[[Lake], None] | None = None
-    refuse: Callable[[Catalog], None] | None = None
-    planned: Callable[[Catalog], None] | None = None
-    keeping: Keeping | None = None
-    lands: str | None = None
 
 
 def declared_binding(
@@ -279,7 +212,11 @@ class LakeAsset:
             specs=[
                 self._spec(table, identifier) for table, identifier in zip(self.step.tables, self.tables, strict=True)
             ],
-            check_specs=list(self._check_specs()),
+            check_specs=[
+                spec
+                for table, identifier in zip(self.step.tables, self.tables, strict=True)
+                for spec in check_specs(table, identifier, self._is_placed(table))
+            ],
             config_schema=fields or None,
             required_resource_keys={"lake"},
             partitions_def=self.partitions_def,
@@ -310,6 +247,10 @@ class LakeAsset:
             automation_condition=self.shown.automation,
         )
 
+    def _is_placed(self, table: Table) -> bool:
+        """Whether the rows of a table have an increment or a partition, outside of which none may lie."""
+        return table.has_increments or self.partitions_def is not None
+
     def _upstream(self) -> list[str]:
         found = dict.fromkeys(tables_of(*self.inputs.values()))
         found.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
@@ -318,16 +259,6 @@ class LakeAsset:
             found.setdefault(self.driving_table)
         landed = self.upkeep.lands if self.upkeep is not None else None
         return [name for name in found if name not in self.tables and name != landed]
-
-    def _check_specs(self) -> Iterator[dg.AssetCheckSpec]:
-        for table, identifier in zip(self.step.tables, self.tables, strict=True):
-            placed = table.has_increments or self.partitions_def is not None
-            for name, text in check_names(table, placed).items():
-                yield dg.AssetCheckSpec(name, asset=identifier.split("."), description=text, blocking=True)
-            if table.notice is not None:
-                yield dg.AssetCheckSpec(
-                    table.notice.name, asset=identifier.split("."), description=table.notice.description
-                )
 
     def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""
@@ -342,16 +273,10 @@ class LakeAsset:
         try:
             refuse_forbidden_reads(graph, record_visibility(lake.catalogue, graph))
             with step_span(self.tables[0], context.run.run_id) as note:
-                outcomes = self._materialize(lake, self._binding(context, lake))
+                outcomes = materialized(self.upkeep, lake, self._binding(context, lake))
                 note({"rows": outcomes[0].version.count, "computed": ",".join(outcomes[0].computed)})
         except AuditError as error:
-            for check in error.checks:
-                yield dg.AssetCheckResult(
-                    passed=check.passed,
-                    asset_key=dg.AssetKey(error.table.split(".")),
-                    check_name=check.name,
-                    metadata={"bad_rows": check.bad_row_count, **refused_rows(check, self.samples(graph))},
-                )
+            yield from failed_audit(error, self.samples(graph))
             failed = next((check.name for check in error.checks if not check.passed), "")
             raise dg.Failure(str(error), metadata={FAILED_CHECK: failed}, allow_retries=False) from error
         except RolloutError as error:
@@ -361,26 +286,6 @@ class LakeAsset:
             raise dg.Failure(f"{self.tables[0]}: {older}" if older else str(error), allow_retries=False) from error
         for table, outcome in zip(self.step.tables, outcomes, strict=True):
             yield self._result(context, lake, table, outcome, outcomes[0])
-
-    def _materialize(self, lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
-        """Bring the tables up to date, with the upkeep around it."""
-        if self.upkeep is None:
-            return materialize(lake, binding)
-        if self.upkeep.before is not None:
-            with catalogue_errors():
-                self.upkeep.before(lake)
-        outcomes = materialize(lake, binding)
-        with catalogue_errors():
-            if self.upkeep.published is not None:
-                self.upkeep.published(lake)
-            changed = self.upkeep.after is not None and self.upkeep.after(lake)
-        if not changed:
-            return outcomes
-        kept = ("computed", "unchanged", "checks", "seconds")
-        return tuple(
-            dataclasses.replace(now, **{name: getattr(then, name) for name in kept})
-            for then, now in zip(outcomes, materialize(lake, binding), strict=True)
-        )
 
     def _binding(self, context: dg.AssetExecutionContext, lake: Lake) -> Binding:
         config = bind_config(self.step.config, self.tables[0], context.op_execution_context.op_config or {})
@@ -448,29 +353,10 @@ class LakeAsset:
             values |= self.shown.facts(lake.catalogue)
         if lake.rollout is not None and outcome.identifier in lake.rollout.said:
             values["rollout"] = lake.rollout.said[outcome.identifier]
-        bad = {check.name: check for check in outcome.checks}
-        placed = table.has_increments or self.partitions_def is not None
-        checks = [
-            dg.AssetCheckResult(
-                passed=bad[name].passed if name in bad else True,
-                asset_key=key,
-                check_name=name,
-                metadata={"bad_rows": bad[name].bad_row_count if name in bad else 0},
-            )
-            for name in check_names(table, placed)
-        ]
+        checks = check_results(table, outcome, self._is_placed(table))
         if table.notice is not None:
-            counts = previous_counts(table.notice, previous, outcome.latest)
-            if counts is None:
-                iceberg = iceberg or load_table(lake.catalogue, outcome.identifier)
-                counts = notice_counts(table, iceberg, outcome.latest)
-            values |= notice_metadata(table.notice, outcome.identifier, counts, main.version.count)
-            severity = dg.AssetCheckSeverity.WARN
-            before = dict(previous[table.notice.called].value) if table.notice.called in previous else {}
-            known = all(count <= before.get(reason, 0) for reason, count in counts.items())
-            warning = dg.AssetCheckResult(
-                passed=known, asset_key=key, check_name=table.notice.name, severity=severity, metadata=dict(counts)
-            )
+            facts, warning = notice_result(table, table.notice, outcome, main.version.count, previous, lake.catalogue)
+            values |= facts
             checks.append(warning)
         version = dg.DataVersion(str(outcome.version))
         return dg.MaterializeResult(

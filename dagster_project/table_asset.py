@@ -29,8 +29,9 @@ import dagster as dg
 from pydantic import BaseModel
 
 from blender_service.auth.visibility import QUARANTINE
+from dagster_project.asset_options import Presentation, Upkeep
 from dagster_project.exceptions import DefinitionError
-from dagster_project.lake_asset import LakeAsset, Presentation, Upkeep
+from dagster_project.lake_asset import LakeAsset
 from dagster_project.metadata import Samples
 from spark_jobs.exceptions import DeclarationError
 from spark_jobs.lake.declare.quarantined import is_quarantine

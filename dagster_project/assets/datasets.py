@@ -11,11 +11,11 @@ import dagster as dg
 from pyiceberg.catalog import Catalog
 
 from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.asset_options import PACE_SECONDS
 from dagster_project.assets.labels import label_assets, label_tables
 from dagster_project.assets.quarantine import Quarantine, quarantine_assets
 from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DefinitionError
-from dagster_project.lake_asset import PACE_SECONDS
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
@@ -23,8 +23,9 @@ from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
 from spark_jobs.filters.personal_data.personal_data import checked_actions, personal_data_audit
 from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
-from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Columns, Policy, check_signals, resolve, signal_columns
+from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, check_signals, signal_columns
 from spark_jobs.filters.policy_registry import policy_finder, record_policy, refuse_other_policy
+from spark_jobs.filters.policy_resolution import DEFAULT, resolve
 from spark_jobs.filters.quality import QualityConfig, check_components, quality_step
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step

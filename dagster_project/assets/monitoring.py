@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import dagster as dg
 
 from dagster_project.deletion.retention import Keeping, retentions
-from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
+from dagster_project.inspect.lake.alert_thresholds import Thresholds
+from dagster_project.inspect.lake.lake_status import lake_status
 from dagster_project.resources import LakeResource
 
 # By table: the alerts (`lake_status.Alert.name`) that its check is about, and what the check promises.

@@ -127,7 +127,7 @@ def read_yaml(file: Path, yaml: Any = None) -> Any:
         text = file.read_text()
         return copy.deepcopy(_parsed(text)) if yaml is None else yaml.load(text)
     except (YAMLError, UnicodeDecodeError) as error:
-        from spark_jobs.filters.policy import yaml_fault
+        from spark_jobs.filters.policy_files import yaml_fault
 
         raise CommandError(f"{short_path(file)}{yaml_fault(error)}") from error
 

@@ -85,7 +85,8 @@ def status(
 
 
 def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
-    from dagster_project.inspect.lake.lake_status import lake_status, read_thresholds
+    from dagster_project.inspect.lake.alert_thresholds import read_thresholds
+    from dagster_project.inspect.lake.lake_status import lake_status
 
     catalogue = open_catalogue(load_settings())
     from spark_jobs.sources.generated.attempts import datasets_with_answers

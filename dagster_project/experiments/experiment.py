@@ -31,7 +31,7 @@ from dagster_project.experiments.held_out import HeldOutSet, datasets_of, exclud
 from dagster_project.experiments.reading import Contents, blend_of, rows_of
 from dagster_project.experiments.records import known_rows, record
 from spark_jobs.lake.ledger.step_key import canonical_json
-from spark_jobs.lake.run.materialize import git_commit
+from spark_jobs.lake.run.provenance import git_commit
 from spark_jobs.lake.session.settings import LakeSettings
 from spark_jobs.progress import tell
 

@@ -115,12 +115,12 @@ def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
 def _joined(bags: pa.RecordBatch) -> None:
     """Run the exact joins: of the pool of large buckets, and of the sample that recall is measured with."""
     from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
-    from spark_jobs.dedup.near.large_buckets import _count, list_candidates, prefix_records
+    from spark_jobs.dedup.near.prefix_lists import count_pool_tokens, list_candidates, prefix_records
     from spark_jobs.dedup.near.verification import BAG
     from spark_jobs.dedup.removal.thresholds import _indexed, _similar_documents
     from spark_jobs.lake.engine.arrangement import Shared
 
-    counters = next(_count(iter([bags]))).column("counters")[0].as_py()
+    counters = next(count_pool_tokens(iter([bags]))).column("counters")[0].as_py()
     flags = {"groups": pa.array([1] * bags.num_rows, pa.int32()), "earlier": pa.array([False] * bags.num_rows)}
     pool = _batch({**{name: bags.column(name) for name in bags.schema.names}, **flags})
     lowest = Fraction(1, 10)

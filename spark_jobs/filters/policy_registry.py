@@ -10,7 +10,8 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
-from spark_jobs.filters.policy import Find, Policy, find_in_files, is_file, shipped
+from spark_jobs.filters.policy import Policy
+from spark_jobs.filters.policy_files import Find, find_in_files, is_file, shipped
 from spark_jobs.lake.run.registry import Entry, entries, known, record
 
 _HASH: Final = re.compile(r"[0-9a-f]{8,64}")

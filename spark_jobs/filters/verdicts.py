@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, resolve
+from spark_jobs.filters.policy import LANGUAGES, Policy
+from spark_jobs.filters.policy_resolution import DEFAULT, resolve
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.languages import EVIDENCE, LOCK_FILE, MANIFEST

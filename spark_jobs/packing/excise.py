@@ -41,15 +41,9 @@ from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Check, Table, spark_schema
 from spark_jobs.lake.engine.arrangement import dealt
+from spark_jobs.lake.files.branches import Written, branch_of_a_writer, publish, require_passed
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.files.write import (
-    Target,
-    Written,
-    branch_of_a_writer,
-    publish,
-    require_passed,
-    write_to_branch,
-)
+from spark_jobs.lake.files.write import Target, write_to_branch
 from spark_jobs.lake.ledger.data_version import DataVersion, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.lease import is_of_a_writer, table_leases
 from spark_jobs.lake.ledger.materialization import Materialization, Place

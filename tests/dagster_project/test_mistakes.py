@@ -12,8 +12,8 @@ from dagster_project.lake_asset import declared_asset
 from dagster_project.metadata import Samples
 from dagster_project.resources import LakeResource
 from dagster_project.table_asset import Presentation, table_asset
-from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.policy_registry import record_policy
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings

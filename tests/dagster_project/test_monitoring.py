@@ -9,7 +9,8 @@ import pytest
 
 from dagster_project.assets import monitoring
 from dagster_project.assets.monitoring import status_checks
-from dagster_project.inspect.lake.lake_status import Alert, NamespaceStatus, Thresholds
+from dagster_project.inspect.lake.alert_thresholds import Thresholds
+from dagster_project.inspect.lake.lake_status import Alert, NamespaceStatus
 from dagster_project.resources import LakeResource
 
 TABLES = ("arrivals", "documents", "signals", "verdicts")

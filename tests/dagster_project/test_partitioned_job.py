@@ -12,9 +12,9 @@ import dagster as dg
 import pytest
 
 from dagster_project import executor
+from dagster_project.asset_options import AUTOMATION
 from dagster_project.definitions import build
 from dagster_project.executor import run_here
-from dagster_project.lake_asset import AUTOMATION
 from dagster_project.partitioned_job import PARENT
 from dagster_project.run_plan import plan_runs, without_partition
 from spark_jobs.lake.ledger.ledger import Ledger

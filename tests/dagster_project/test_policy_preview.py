@@ -19,9 +19,10 @@ from pyiceberg.expressions import BooleanExpression
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError, DefinitionError
-from dagster_project.inspect.corpora import policy_preview, reviews
-from dagster_project.inspect.corpora.policy_preview import compare, preview, read_documents
-from spark_jobs.filters.policy import resolve
+from dagster_project.inspect.corpora import reviews, rule_inputs
+from dagster_project.inspect.corpora.policy_preview import compare, preview
+from dagster_project.inspect.corpora.rule_inputs import read_documents
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.tables import Column
 from spark_jobs.lake.files.lookups import parts
@@ -152,7 +153,7 @@ def test_what_people_decided_is_told_of_what_the_rule_drops(lake: Path) -> None:
 
 def test_documents_that_were_not_scored_are_told(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would pass rules on scores that they lack, and fail them in the run."""
-    read = policy_preview._read
+    read = rule_inputs._read
 
     def partly(
         catalogue: Catalog, dataset: str, part: BooleanExpression, table: str, columns: Sequence[str]
@@ -160,7 +161,7 @@ def test_documents_that_were_not_scored_are_told(lake: Path, monkeypatch: pytest
         rows = read(catalogue, dataset, part, table, columns)
         return rows.slice(2) if table == "shouting" else rows
 
-    monkeypatch.setattr(policy_preview, "_read", partly)
+    monkeypatch.setattr(rule_inputs, "_read", partly)
     said = rf"notes\.shouting lacks 2 of {DOCUMENTS} documents looked at; run `headrace run notes\.shouting` first"
     with pytest.raises(CommandError, match=said):
         list(read_documents(open_catalogue(settings_at(lake)), "notes", [resolve(STRICT)]))
@@ -170,7 +171,7 @@ def test_a_preview_takes_the_memory_of_a_part(lake: Path, monkeypatch: pytest.Mo
     """Cut into parts of a few documents, nothing that is read at once has more, and what is said is the same."""
     catalogue, policies = open_catalogue(settings_at(lake)), [resolve("headrace"), resolve(STRICT)]
     whole = compare(read_documents(catalogue, "notes", policies), *policies)
-    monkeypatch.setattr(policy_preview, "parts", partial(parts, rows=10))
+    monkeypatch.setattr(rule_inputs, "parts", partial(parts, rows=10))
     sizes = [part.rows.num_rows for part in read_documents(catalogue, "notes", policies)]
     assert len(sizes) > DOCUMENTS / 10 and sum(sizes) == DOCUMENTS and max(sizes) < 25
     assert compare(read_documents(catalogue, "notes", policies), *policies) == whole

@@ -22,7 +22,8 @@ from dagster_project.cli import run_command
 from dagster_project.cli.execution import _fetch
 from dagster_project.cli.project import load_definitions, select
 from dagster_project.exceptions import CommandError, DefinitionError
-from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
+from dagster_project.inspect.lake.alert_thresholds import Thresholds
+from dagster_project.inspect.lake.lake_status import lake_status
 from dagster_project.restrictions import note_read, record_visibility, refuse_forbidden_reads
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.exceptions import InputError, LeaseError

@@ -11,11 +11,12 @@ import pytest
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.cli import run_command
 from dagster_project.exceptions import DefinitionError
-from dagster_project.inspect.corpora.policy_preview import preview, read_documents
+from dagster_project.inspect.corpora.policy_preview import preview
+from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.inspect.documents.trace import Tracer
 from dagster_project.metadata import Samples
 from spark_jobs.filters.personal_data.personal_data import AuditConfig, personal_data_audit
-from spark_jobs.filters.policy import resolve
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at

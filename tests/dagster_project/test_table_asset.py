@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from dagster._core.storage.tags import PARENT_RUN_ID_TAG, ROOT_RUN_ID_TAG
 
-from dagster_project import lake_asset, resources
+from dagster_project import asset_options, lake_asset, resources
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.definitions import build
 from dagster_project.exceptions import DefinitionError
@@ -163,7 +163,7 @@ def test_a_run_that_is_executed_again_asks_its_sources_itself(
         asked.append(lake.fetches)
         return materialize(lake, binding)
 
-    monkeypatch.setattr(lake_asset, "materialize", noted)
+    monkeypatch.setattr(asset_options, "materialize", noted)
     again = {PARENT_RUN_ID_TAG: "earlier", ROOT_RUN_ID_TAG: "earlier"}
     with lake_settings(chain.root):
         for tags in ({}, fetched, {**fetched, **again}):

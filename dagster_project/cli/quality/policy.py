@@ -40,8 +40,10 @@ def policy() -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def add(file: Path) -> None:
     """Enter the policy of a YAML file into the registry, so that datasets can name it."""
-    from spark_jobs.filters.policy import check_signals, resolve, shipped, signal_columns
+    from spark_jobs.filters.policy import check_signals, signal_columns
+    from spark_jobs.filters.policy_files import shipped
     from spark_jobs.filters.policy_registry import record_policy
+    from spark_jobs.filters.policy_resolution import resolve
     from spark_jobs.registry import find_scorer, scorer_names
 
     catalogue = open_catalogue(load_settings())
@@ -65,7 +67,8 @@ def add(file: Path) -> None:
 @_JSON
 def list_policies(as_json: bool) -> None:
     """List the policies that headrace brings, and those of the registry."""
-    from spark_jobs.filters.policy import resolve, shipped
+    from spark_jobs.filters.policy_files import shipped
+    from spark_jobs.filters.policy_resolution import resolve
     from spark_jobs.lake.run.registry import entries
 
     rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -115,6 +118,7 @@ def preview(
     one as well, the two are compared; --set changes the first.
     """
     from dagster_project.inspect.corpora import policy_preview
+    from dagster_project.inspect.corpora.rule_inputs import read_documents
     from dagster_project.restrictions import note_read
     from spark_jobs.exceptions import did_you_mean
 
@@ -127,7 +131,7 @@ def preview(
             raise CommandError(f"policy preview --rule {shown}: it is of one policy; leave {other} out")
         _compare(catalogue, dataset, (chosen, second), as_json)
         return
-    parts = policy_preview.read_documents(catalogue, dataset, [chosen], lambda: declared_columns(dataset))
+    parts = read_documents(catalogue, dataset, [chosen], lambda: declared_columns(dataset))
     found = policy_preview.preview(parts, chosen)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
@@ -144,8 +148,9 @@ def preview(
 def _compare(catalogue: Catalog, dataset: str, policies: Sequence[Policy], as_json: bool) -> None:
     """Print what two policies would keep of a dataset."""
     from dagster_project.inspect.corpora import policy_preview
+    from dagster_project.inspect.corpora.rule_inputs import read_documents
 
-    parts = policy_preview.read_documents(catalogue, dataset, policies, lambda: declared_columns(dataset))
+    parts = read_documents(catalogue, dataset, policies, lambda: declared_columns(dataset))
     found = policy_preview.compare(parts, *policies)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
@@ -191,8 +196,9 @@ def _resolved(catalogue: Catalog, reference: str, dataset: str = "", changed: tu
         CommandError: a setting is no RULE=VALUE.
         ConfigError: the policy cannot be used.
     """
-    from spark_jobs.filters.policy import DEFAULT, located, resolve
+    from spark_jobs.filters.policy_files import located
     from spark_jobs.filters.policy_registry import policy_finder
+    from spark_jobs.filters.policy_resolution import DEFAULT, resolve
 
     values: dict[str, Any] = {}
     for setting in changed:

@@ -19,11 +19,14 @@ from dagster_project.explore.pages.duplicates import marked
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Comparison
 from dagster_project.inspect.corpora.rule_curve import judged_policy
+from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.inspect.corpora.snapshot_diff import Diff, LakeState, find_state, state_diff
 from dagster_project.inspect.documents.document_lookup import other_revisions, read_text
 from dagster_project.inspect.documents.side_by_side import compare as side_by_side
-from spark_jobs.filters.policy import Policy, is_file, resolve, shipped
+from spark_jobs.filters.policy import Policy
+from spark_jobs.filters.policy_files import is_file, shipped
 from spark_jobs.filters.policy_registry import policy_finder
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import load_table
@@ -77,7 +80,7 @@ def _policy(catalogue: Catalog, dataset: str, reference: str) -> Policy:
 
 
 def _comparison(catalogue: Catalog, dataset: str, first: Policy, second: Policy, at: Snapshots) -> Comparison:
-    return policy_preview.compare(policy_preview.read_documents(catalogue, dataset, [first, second]), first, second)
+    return policy_preview.compare(read_documents(catalogue, dataset, [first, second]), first, second)
 
 
 def _states_compared(explorer: Explorer, principal: str, first: str, second: str) -> dict[str, Any]:

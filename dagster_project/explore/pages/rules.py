@@ -23,10 +23,13 @@ from dagster_project.explore.explorer import Explorer, Snapshots
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount
 from dagster_project.inspect.corpora.rule_curve import RuleCurve, find_rule, judged_policy, reference_of, rule_curve
+from dagster_project.inspect.corpora.rule_inputs import read_documents
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.filters.judge import judged
-from spark_jobs.filters.policy import Policy, Rule, resolve, shipped
+from spark_jobs.filters.policy import Policy, Rule
+from spark_jobs.filters.policy_files import shipped
 from spark_jobs.filters.policy_registry import policy_finder, refuse_other_policy
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.run.registry import entries
 
 _BESIDE = 10  # documents on each side of a threshold
@@ -100,7 +103,7 @@ def document_rules(request: Request) -> Response:
     try:
         policy = judged_policy(explorer.catalogue, found.dataset)
         values["policy"] = policy.label
-        for documents in policy_preview.read_documents(explorer.catalogue, found.dataset, [policy], where=found.row):
+        for documents in read_documents(explorer.catalogue, found.dataset, [policy], where=found.row):
             for one in judged(documents.rows, policy.rules):
                 if one.applies.any():
                     (value,), fails = one.values.to_pylist(), bool(one.fails[0])
@@ -168,11 +171,11 @@ def _state(request: Request, explorer: Explorer, dataset: str) -> dict[str, str]
 
 
 def _previewed(catalogue: Catalog, dataset: str, policy: Policy, at: Snapshots) -> Preview:
-    return policy_preview.preview(policy_preview.read_documents(catalogue, dataset, [policy]), policy)
+    return policy_preview.preview(read_documents(catalogue, dataset, [policy]), policy)
 
 
 def _curve(catalogue: Catalog, dataset: str, policy: Policy, at: Snapshots, reference: str) -> RuleCurve:
-    parts = policy_preview.read_documents(catalogue, dataset, [policy])
+    parts = read_documents(catalogue, dataset, [policy])
     return rule_curve(parts, policy, find_rule(policy, reference))
 
 

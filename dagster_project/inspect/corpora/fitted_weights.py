@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.corpora.policy_preview import read_documents
+from dagster_project.inspect.corpora.rule_inputs import read_documents
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.policy import PRESENT, Policy, Rule
 

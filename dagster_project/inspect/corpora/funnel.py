@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo, In, IsNull, Or
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.corpora.policy_preview import BYTES_PER_TOKEN
+from dagster_project.inspect.corpora.rule_inputs import BYTES_PER_TOKEN
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.run.excisions import EXCISIONS

@@ -20,7 +20,8 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.bins import bin_edges
-from dagster_project.inspect.corpora.policy_preview import Documents, Size, judged_rules
+from dagster_project.inspect.corpora.policy_preview import Size, judged_rules
+from dagster_project.inspect.corpora.rule_inputs import Documents
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.judge import judged
 from spark_jobs.filters.policy import Policy, Rule

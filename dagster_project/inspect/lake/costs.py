@@ -17,7 +17,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, GreaterThanOrEqual
 
 from spark_jobs.lake.files.lookups import read_columns
-from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 
 
 @dataclass

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from spark_jobs.exceptions import SetupError, SparkJobsError, WrongLakeError
 from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, choice, require_settings
 from spark_jobs.lake.engine.embedded import require_sail
-from spark_jobs.lake.ledger.ledger import LEDGER
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_writable
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.lake.session.identity import metadata_locations, require_lake

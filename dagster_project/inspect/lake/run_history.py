@@ -20,7 +20,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In, LessThan
 
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
-from spark_jobs.lake.ledger.ledger import LEDGER
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.run.excisions import EXCISIONS, SUPERSEDE_PREFIX
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from spark_jobs.dedup.membership.keep_priority import CLASSES, place, priority
-from spark_jobs.dedup.membership.originals import FORK_DEPTHS, find_copies, repository_key
+from spark_jobs.dedup.membership.originals import FORK_DEPTHS
+from spark_jobs.dedup.membership.repository_copies import find_copies, repository_key
 from spark_jobs.dedup.membership.repository_facts import stars, with_fork_depth
 from spark_jobs.dedup.membership.revisions import PATH, Policy
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step

@@ -1,8 +1,8 @@
 """Find which of a hundred thousand near-identical documents are kept, without storing all their pairs.
 
-Boilerplate puts its documents into the same few large buckets, and into a thousand small ones besides. Pairs of two
-documents that are both in large buckets are therefore not taken from the buckets at all. These documents are the
-*pool*, and the pool is compared with itself by an exact join (`prefix_join`), in rounds:
+Documents of boilerplate share a few large buckets, and a thousand small ones besides. So pairs of two documents that
+are both in large buckets are not taken from the buckets at all. These documents are the *pool*, and the pool is
+compared with itself by an exact join (`prefix_join`), in rounds:
 
     1. documents that can reach a threshold together meet in the list of a token that is rare in the pool
     2. in the first round each document is paired with one pivot, the first member of a long list; of several pivots
@@ -12,18 +12,17 @@ documents that are both in large buckets are therefore not taken from the bucket
        leaves the pool
 
 Rounds end when no list is long and no pair is new. Then no two kept documents of the pool reach a threshold together,
-as if all pairs had been made. This holds also where a pivot is removed by a document from elsewhere: the members that
-it had removed are kept again in the next round, and compared. The rules of `removals` apply: documents that have left
-are not in the pool, and revisions of one path do not count for each other.
+as if all pairs had been made. This is true even if a document outside the pool removes a pivot: the members that the
+pivot had removed are kept again in the next round, and compared. The rules of `removals` apply: documents that have
+left the corpus are not in the pool, and revisions of one path do not count for each other.
 
     boilerplate with a changed word each: 1 pivot, all others are removed by it: 2 rounds
     pages of one template: the text that they share is in no prefix, so that only the rest of a page makes candidates
 
-The number of pivots grows from 8 to 128 as long as each round removes a tenth of what was left; then all pairs of long
-lists are made. Where these are too many, as in forms filled from short lists, batches of kept documents are compared
-with all others instead (`pool_batches`). The memory of every machine is bounded: the places of the pool are a Bloom
-filter of at most 128 MB, whose few false positives are compared in the pool as well; edges of the graph come to the
-driver up to `driver_edges`.
+The number of pivots grows from 8 to 128 as long as each round removes a tenth of the rest; then all pairs of long lists
+are made. If these are too many, as in forms filled from short lists, batches of kept documents are compared with all
+others instead (`pool_batches`). The memory of every machine is bounded: the pool's documents are a Bloom filter of at
+most 128 MB, whose few false positives are compared as well; edges of the graph come to the driver up to `driver_edges`.
 """
 
 from __future__ import annotations
@@ -37,15 +36,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from spark_jobs.arrays import Int64Array, UInt32Array, UInt64Array
+from spark_jobs.arrays import UInt64Array
 from spark_jobs.dedup.graph.dense_graph import from_driver
 from spark_jobs.dedup.graph.kept_set import removed_table, removed_vertices
 from spark_jobs.dedup.graph.threshold_pairs import KindThresholds, exact, groups_reached, own_groups, without
 from spark_jobs.dedup.membership.revisions import counting_pairs, left_members
-from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs, candidate_batch
+from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
+from spark_jobs.dedup.near.prefix_lists import (
+    CHOSEN_DDL,
+    RECORDS_DDL,
+    count_pool_tokens,
+    list_candidates,
+    prefix_records,
+    sum_counters,
+)
 from spark_jobs.dedup.near.verification import BAG, ENDS, PAIR_COLUMNS, PAIRS_DDL, Index, verified_pairs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import dealt, persist, release
@@ -53,18 +59,12 @@ from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from spark_jobs.dedup.near.prefix_join import Members
+    pass
 
 _log = logging.getLogger(__name__)
 _PIVOTS = (8, 32, 128)
 _DOCUMENT_PAIRS = 1_000  # all pairs are made where a document has fewer, with repeats; a pair takes 16 bytes and a join
 _BUCKETS_OF_A_MEMBER = 8  # a member is in about so many large buckets or more; sizes the filter of distinct members
-_RECORDS_DDL = "part int, records binary"
-_CHOSEN_DDL = "first bigint, second bigint, shared bigint"
-_RECORD = np.dtype(
-    [("token", "<u8"), ("place", "<i8"), ("total", "<i8"), ("suffix", "<i8"), ("groups", "<i4"), ("earlier", "<i4")]
-)
-_RECORD_COLUMNS = {"place": "place", "total": "total_weight", "groups": "groups", "earlier": "earlier"}
 
 LARGE_BUCKETS = Table(
     name="large_buckets",
@@ -115,10 +115,13 @@ class BucketCounts:
 
 @dataclass
 class _Comparisons:
-    """The candidates of large buckets, round by round: what was found so far, and what every round needs.
+    """The comparisons of the pool, round by round.
 
-    `pool` are the documents of large buckets (doc_id, place, earlier, total_weight and the columns of their bags) and
-    `counters` how often tokens occur in it (`prefix_join`); `done` are candidates compared, `candidate_count` of them.
+    Attributes:
+        pool: its documents (doc_id, place, earlier, total_weight and the columns of their bags).
+        counters: how often each token occurs in it (`prefix_join`).
+        found: the verified pairs so far.
+        done: the candidates that have been compared, `candidate_count` of them.
     """
 
     pool: DataFrame
@@ -164,12 +167,8 @@ class _Comparisons:
             )
             pairs = pairs.unionByName(found)
         counted = pairs if self.revisions is None else counting_pairs(pairs, self.revisions)
-        edges = counted.select(
-            groups_reached(self.limits.thresholds.together).alias("groups"),
-            F.col("place").alias("worse"),
-            F.col("better_place").alias("better"),
-        )
-        edges = persist(edges)
+        groups = groups_reached(self.limits.thresholds.together).alias("groups")
+        edges = persist(counted.select(groups, F.col("place").alias("worse"), F.col("better_place").alias("better")))
         count = edges.count()
         if not count:
             gone = None
@@ -181,9 +180,9 @@ class _Comparisons:
         return gone
 
     def choose(self, pool: DataFrame, pivots: int | None) -> tuple[DataFrame, int]:
-        """Candidates of the pool's documents, with repeats, and how many members of long lists were left out of them.
+        """Candidates among the pool's documents, with repeats, and the number of members of long lists left out.
 
-        -1 are left out where all pairs are asked for and there are too many of them.
+        This number is -1 if all pairs are asked for and there are too many of them.
 
         Args:
             pool: the documents with the groups in which they are compared.
@@ -197,7 +196,7 @@ class _Comparisons:
                 thresholds=self.thresholds,
                 partition_count=self.partition_count,
             ),
-            _RECORDS_DDL,
+            RECORDS_DDL,
         )
         choose = partial(
             list_candidates,
@@ -207,17 +206,16 @@ class _Comparisons:
             most_pairs=max(self.limits.max_bucket_pairs, _DOCUMENT_PAIRS * self.document_count // self.partition_count),
         )
         of_parts = dealt(records, self.partition_count, F.col("part"))
-        listed = persist(of_parts.map(choose, _CHOSEN_DDL).to_frame())
+        listed = persist(of_parts.map(choose, CHOSEN_DDL).to_frame())
         self.persisted.append(listed)
-        told = (
-            listed.where("second IS NULL").agg(F.min("shared").alias("least"), F.sum("shared").alias("left")).collect()
-        )
-        least, left = (int(told[0][name] or 0) for name in ("least", "left"))
+        # Rows without a second document are totals: -1 of a worker that gave up, else members of long lists left out.
+        totals = listed.where("second IS NULL").agg(F.min("shared"), F.sum("shared")).collect()[0]
+        least, left = (int(total or 0) for total in totals)
         chosen = listed.where("second IS NOT NULL")
         return (_one_pivot_each(chosen) if pivots == 1 else chosen), min(least, left)
 
     def compare_in_batches(self) -> tuple[int, list[int]]:
-        """Compare batches of kept documents with all of the pool; rounds, and how many are kept in each group."""
+        """Compare batches of kept documents with all of the pool; returns rounds and the number kept in each group."""
         from spark_jobs.dedup.near.pool_batches import Done, leading, pivots_of, similar_to_pivots
 
         done, rounds = Done(), 0
@@ -246,7 +244,7 @@ class _Comparisons:
             _log.info("large buckets: %d documents compared with all others", batch.num_rows)
 
     def compare(self, chosen: DataFrame, beside: tuple[DataFrame, int] | None = None) -> bool:
-        """Verify candidates that were not compared before; False where there are none.
+        """Verify the candidates that were not compared before; returns whether there were any.
 
         Args:
             chosen: rows (first, second), with repeats.
@@ -279,7 +277,7 @@ def compare_large(
     limits: Limits,
     increment: int,
 ) -> tuple[DataFrame, list[dict[str, Any]], tuple[DataFrame, ...]]:
-    """Compare the members of buckets, some of which are large, until no comparison can change which are kept.
+    """Compare the members of all buckets, until no further comparison can change which documents are kept.
 
     Args:
         sized: the buckets (members, earlier) that are small, and those that are large.
@@ -334,7 +332,7 @@ def compare_large(
 
 
 def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, list[int]]:
-    """Compare until no list has a new pair; the number of rounds, and how many documents are kept in each group."""
+    """Compare until no list has a new pair; returns the number of rounds, and of documents kept in each group."""
     pool, counts = state.kept_pool()
     chosen, _ = state.choose(pool, 1)
     state.compare(chosen, of_small)
@@ -365,7 +363,7 @@ def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataF
 
 
 def _one_pivot_each(chosen: DataFrame) -> DataFrame:
-    """Of several pivots of a member, the one with which it shares most long lists."""
+    """Keep one pivot for each member: the one with which it shares most long lists."""
     summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
     return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))
 
@@ -394,139 +392,6 @@ def _passing(batches: Iterable[pa.RecordBatch], inside: bytes) -> Iterator[pa.Re
 
 def _counters(pool: DataFrame) -> tuple[bytes, int, int]:
     """Counters of the pool's tokens, and how many tokens and documents they counted."""
-    parts = pool.mapInArrow(_count, "counters binary, documents bigint")
-    counted = parts.coalesce(1).mapInArrow(_sum, "counters binary, documents bigint").toArrow().to_pylist()[0]
+    parts = pool.mapInArrow(count_pool_tokens, "counters binary, documents bigint")
+    counted = parts.coalesce(1).mapInArrow(sum_counters, "counters binary, documents bigint").toArrow().to_pylist()[0]
     return counted["counters"], int(np.frombuffer(counted["counters"], np.uint32).sum()), counted["documents"]
-
-
-def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Counters of the tokens of one partition."""
-    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.near.prefix_join import COUNTERS, count_tokens
-
-    counters, documents = np.zeros(COUNTERS, np.uint32), 0
-    for batch in batches:
-        count_tokens(bags_from_columns(*(batch.column(name) for name in BAG)).hashes, counters)
-        documents += batch.num_rows
-    yield _counted(counters, documents)
-
-
-def _sum(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The sum of counters."""
-    from spark_jobs.dedup.near.prefix_join import COUNTERS
-
-    counters, documents = np.zeros(COUNTERS, np.uint32), 0
-    for batch in batches:
-        for part in batch.column("counters"):
-            counters += np.frombuffer(part.as_buffer(), np.uint32)
-        documents += sum(batch.column("documents").to_pylist())
-    yield _counted(counters, documents)
-
-
-def _counted(counters: UInt32Array, documents: int) -> pa.RecordBatch:
-    columns = [pa.array([counters.tobytes()], pa.binary()), pa.array([documents], pa.int64())]
-    return pa.RecordBatch.from_arrays(columns, names=["counters", "documents"])
-
-
-def prefix_records(
-    batches: Iterable[pa.RecordBatch], counters: bytes, thresholds: tuple[Fraction, ...], partition_count: int
-) -> Iterator[pa.RecordBatch]:
-    """The tokens in the prefixes of documents, as records in one block for every partition that gets any.
-
-    Args:
-        batches: documents of the pool with the groups in which they are compared.
-        counters: how often the tokens occur in the pool.
-        thresholds: of the groups.
-        partition_count: partitions that the blocks are distributed to, by token.
-
-    Yields:
-        Rows of `_RECORDS_DDL`; a block is an array of `_RECORD`.
-    """
-    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.near.bucket_records import scatter
-    from spark_jobs.dedup.near.prefix_join import prefixes
-
-    counted = np.frombuffer(counters, np.uint32)
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        bags = bags_from_columns(*(batch.column(name) for name in BAG))
-        found = prefixes(bags, counted, batch.column("groups").to_numpy(), thresholds)
-        records = np.empty(len(found.tokens), _RECORD)
-        records["token"], records["suffix"] = found.tokens, found.suffixes
-        for name, column in _RECORD_COLUMNS.items():
-            records[name] = batch.column(column).to_numpy(zero_copy_only=False)[found.documents]
-        offsets, _, order = scatter(found.tokens, np.arange(len(records)), partition_count)
-        records = records[order]
-        some = np.flatnonzero(np.diff(offsets))
-        blocks = [records[offsets[part] : offsets[part + 1]].tobytes() for part in some]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(some, pa.int32()), pa.array(blocks, pa.binary())], names=["part", "records"]
-        )
-
-
-def list_candidates(
-    batches: Iterable[pa.RecordBatch], thresholds: tuple[Fraction, ...], pivots: int | None, most: int, most_pairs: int
-) -> Iterator[pa.RecordBatch]:
-    """Candidates of the lists of tokens of one partition, which is held in memory.
-
-    Args:
-        batches: rows of `_RECORDS_DDL`.
-        thresholds: of the groups.
-        pivots: number of first members of a long list that are paired with all others; None for all pairs.
-        most: a list with more pairs than this is long.
-        most_pairs: all pairs are given up where there are more of them than this.
-
-    Yields:
-        Rows of `_CHOSEN_DDL`: two places, and in how many long lists the first leads the second, 0 for pairs of short
-        lists, which with one pivot are left out; and a row (null, null, members of long lists, -1 if given up).
-    """
-    from spark_jobs.dedup.near.prefix_join import list_pairs
-
-    blocks = [np.zeros(0, _RECORD)]
-    for batch in batches:
-        blocks += [np.frombuffer(block.as_buffer(), _RECORD) for block in batch.column("records")]
-    begins, ends, members = _lists(np.concatenate(blocks))
-    sizes = ends - begins
-    long = (sizes * (sizes - 1) // 2 > most) & (pivots is not None)
-    short = ~long & (pivots != 1)
-    made = 0
-    for first, second in list_pairs(begins[short], ends[short], members, thresholds):
-        pairs = candidate_batch(first, second)
-        made += pairs.num_rows
-        if pivots is None and made > most_pairs:
-            yield _chosen(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), np.array([-1]))
-            return
-        yield _chosen(pairs.column("first"), pairs.column("second"), np.zeros(pairs.num_rows, np.int64))
-    led = list(list_pairs(begins[long], ends[long], members, thresholds, pivots)) if long.any() else []
-    for first, second in led:
-        ends_of, shared = np.unique(np.stack([first, second]), axis=1, return_counts=True)
-        yield _chosen(pa.array(ends_of[0]), pa.array(ends_of[1]), shared)
-    yield _chosen(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), np.array([int(sizes[long].sum())]))
-
-
-def _lists(records: NDArray[np.void]) -> tuple[Int64Array, Int64Array, Members]:
-    """Sort records into lists by token, in each the earlier documents first, then by place.
-
-    Returns:
-        (L,) where each list of at least two members begins, (L,) where it ends, and the members.
-    """
-    from spark_jobs.dedup.near.prefix_join import Members
-
-    records = records[np.lexsort((records["place"], records["earlier"] == 0, records["token"]))]
-    tokens = records["token"]
-    begins = np.flatnonzero(np.append(True, tokens[1:] != tokens[:-1])) if len(tokens) else np.zeros(0, np.int64)
-    ends = np.append(begins[1:], len(tokens))[: len(begins)]
-    several = ends - begins > 1
-    members = Members(
-        places=np.ascontiguousarray(records["place"]),
-        totals=np.ascontiguousarray(records["total"]),
-        suffixes=np.ascontiguousarray(records["suffix"]),
-        groups=np.ascontiguousarray(records["groups"]),
-        earlier=records["earlier"] == 1,
-    )
-    return begins[several], ends[several], members
-
-
-def _chosen(first: pa.Array, second: pa.Array, shared: Int64Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([first, second, pa.array(shared)], names=["first", "second", "shared"])

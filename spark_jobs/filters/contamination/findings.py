@@ -24,7 +24,7 @@ from spark_jobs.filters.contamination.index import Contents
 from spark_jobs.text.text_columns import utf8_arrays
 
 if TYPE_CHECKING:
-    from spark_jobs.filters.contamination.kernel import Index
+    from spark_jobs.filters.contamination.seeds import Index
 
 KINDS: Final = ("exact", "ngram", "near")
 FINDINGS_TYPE: Final = pa.list_(
@@ -52,7 +52,8 @@ def score(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
         `findings`: (D,) lists of struct<eval_set, item, kind, start, end, share>, by start, then end, eval set, item
         and kind; start and end are bytes of the text in UTF-8.
     """
-    from spark_jobs.filters.contamination.kernel import Settings, find
+    from spark_jobs.filters.contamination.folded_document import Settings
+    from spark_jobs.filters.contamination.kernel import find
 
     if contents.arrays is None:
         offsets, rows, shares = np.zeros(1, dtype=np.int64), np.empty((0, 5), dtype=np.int64), np.empty(0)

@@ -30,7 +30,7 @@ from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.text.text_columns import utf8_arrays
 
 if TYPE_CHECKING:
-    from spark_jobs.filters.contamination.kernel import Index
+    from spark_jobs.filters.contamination.seeds import Index
 
 Array = npt.NDArray[Any]
 
@@ -87,7 +87,7 @@ class Contents(NamedTuple):
 
 
 class _Texts(NamedTuple):
-    """Distinct texts in letters and words, as in `kernel.Index`.
+    """Distinct texts in letters and words, as in `seeds.Index`.
 
     `letter_counts` has the letters that are no digits, before each word.
     """
@@ -141,7 +141,7 @@ def index_of(eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = 
 def _words(texts: list[str], config: ContaminationConfig) -> _Texts:
     """Fold texts and find their n-grams."""
     from headrace.kernels.utf8 import code_points_at
-    from spark_jobs.filters.contamination.kernel import fold_items
+    from spark_jobs.filters.contamination.folded_document import fold_items
 
     letters, starts, text_words = fold_items(*utf8_arrays(pa.array(texts, type=pa.large_string())), fold_tables())
     word_count = len(starts) - 1
@@ -178,7 +178,7 @@ def _index(
     set_of_holder: Int64Array,
 ) -> tuple[Index | None, BoolArray, BoolArray]:
     """The index, (T,) texts that are searched for, and (T,) those that are too short."""
-    from spark_jobs.filters.contamination.kernel import SEED_LETTERS, hash_spans
+    from spark_jobs.filters.contamination.seeds import SEED_LETTERS, hash_spans
 
     text_count, starts, word_texts = len(words.text_words) - 1, words.word_starts, words.word_texts
     grams = words.grams
@@ -214,7 +214,8 @@ def _assembled(
     words: _Texts, counting: Int64Array, hashes: UInt64Array, place_counts: Int64Array, postings: Int64Array
 ) -> Index:
     """Put the index together: the filter, the hash table and the weights of words."""
-    from spark_jobs.filters.contamination.kernel import NUMBER_WEIGHT, Index, add_to_filter, hash_spans
+    from spark_jobs.filters.contamination.seeds import Index, add_to_filter, hash_spans
+    from spark_jobs.filters.contamination.similar_window import NUMBER_WEIGHT
 
     bloom = np.zeros(_power_of_two(_BITS_OF_A_SEED * len(hashes) // 64), dtype=np.uint64)
     slots = np.full(_power_of_two(2 * len(hashes)), -1, dtype=np.int32)

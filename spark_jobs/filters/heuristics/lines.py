@@ -20,7 +20,7 @@ from spark_jobs.arrays import Int32Array, Int64Array, UInt64Array
 from spark_jobs.filters.heuristics import character_flags as flag
 from spark_jobs.filters.heuristics import phrases
 from spark_jobs.filters.heuristics.contractions import hash_points, hash_step
-from spark_jobs.filters.heuristics.words import (
+from spark_jobs.filters.heuristics.text_memory import (
     AT,
     FIRST_OUTPUT,
     FOLDS,
@@ -29,11 +29,11 @@ from spark_jobs.filters.heuristics.words import (
     ROOM,
     STARTS,
     Reader,
-    count_sentences,
     flags_at,
     held,
     point_at,
 )
+from spark_jobs.filters.heuristics.words import count_sentences
 from spark_jobs.lexing.machine import U64
 
 _LONG_WORD: Final = 1000

@@ -31,7 +31,8 @@ from spark_jobs.filters.heuristics.repetition import (
     duplicates,
     ngram_characters,
 )
-from spark_jobs.filters.heuristics.words import AT, FOLDS, RUN_POINTS, WORD_COUNTS, Reader, find_words
+from spark_jobs.filters.heuristics.text_memory import AT, FOLDS, RUN_POINTS, WORD_COUNTS, Reader
+from spark_jobs.filters.heuristics.words import find_words
 from spark_jobs.text.characters import code_points
 from spark_jobs.text.text_columns import utf8_buffer
 

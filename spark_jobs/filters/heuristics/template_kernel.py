@@ -24,7 +24,16 @@ from spark_jobs.filters.heuristics.contractions import hash_points
 from spark_jobs.filters.heuristics.lines import is_list, is_table, link_span
 from spark_jobs.filters.heuristics.measure import addresses_of, chunks, reader
 from spark_jobs.filters.heuristics.phrases import LINK
-from spark_jobs.filters.heuristics.words import FIRST_OUTPUT, FOLDS, MOVES, OUTPUTS, Reader, flags_at, held, point_at
+from spark_jobs.filters.heuristics.text_memory import (
+    FIRST_OUTPUT,
+    FOLDS,
+    MOVES,
+    OUTPUTS,
+    Reader,
+    flags_at,
+    held,
+    point_at,
+)
 from spark_jobs.lexing.machine import U64
 
 LINE_COUNTS: Final = pa.schema([("line_hash", pa.int64()), ("document_count", pa.int64())])

@@ -1,105 +1,61 @@
 """Find the words of texts as spaCy's English tokenizer does, in compiled code.
 
-A *run* is what stands between white space. From a run prefixes and suffixes are cut off, one at each end in turn, until
-none is left or the rest is in a table of rules (`contractions`); a web address stays whole; else the rest is cut at
-infixes. Last, neighbours that make an emoticon or an abbreviation become one word again:
+A *run* is a sequence of characters without white space. Prefixes and suffixes (`affixes`) are cut off a run, one at
+each end in turn, until none is left or the rest is in a table of rules (`contractions`). If the rest is in no table and
+is no web address, it is cut at infixes. Last, neighbours that make an emoticon or an abbreviation are joined again:
 
-    (see:don't)   ( see:don't )   ( see : don't )   the rule for `don't` is asked of whole rests only
+    (see:don't)   ( see:don't )   ( see : don't )   `don't` is not cut to `do n't`: rules hold for a rest as a whole
     "I can't."    " I can't . "   " I ca n't . "
 
-A run that loses nothing is a word, and most are: one flag of a character (`SPECIAL`) tells which may be more.
+Most runs are one word and are not looked at again: only one with a character that has the flag `SPECIAL` may be more.
 
-Scripts without spaces between words are cut where a hash of the two characters at the seam says so, once in 5/3 (Han,
-kana), 4 (Thai, Lao) or 5 (Khmer, Burmese) letters on average. These words are no words of the language, but there are
-as many of them, and a repeated phrase is cut alike wherever it stands, so that n-grams see it.
+Scripts without spaces between words are cut between two characters whose hash is below a threshold: once in 5/3 (Han,
+kana), 4 (Thai, Lao) or 5 (Khmer, Burmese) letters on average. The parts are not the words of the language, but about as
+many, and a repeated phrase is cut in the same way wherever it stands, so that n-grams find the repetition.
 """
 
 from __future__ import annotations
 
-from collections import namedtuple
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numba import njit
 
 from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at, store
 from spark_jobs.filters.heuristics import character_flags as flag
-from spark_jobs.filters.heuristics.contractions import LONGEST, UNIT_SEED, hash_points, hash_step, look_up
+from spark_jobs.filters.heuristics.affixes import infix_length, is_address, prefix_length, suffix_length
+from spark_jobs.filters.heuristics.contractions import LONGEST, hash_points, hash_step, look_up
+from spark_jobs.filters.heuristics.text_memory import (
+    AFTER_SPACES,
+    AT,
+    BOUNDS,
+    ENDS_SENTENCE,
+    HASHES,
+    IS_PUNCTUATION,
+    KINDS,
+    LENGTHS,
+    ROOM,
+    RUN_POINTS,
+    STARTS,
+    TOTALS,
+    Reader,
+    add,
+    flags_at,
+    held,
+    point_at,
+)
 from spark_jobs.lexing.machine import U64
 
-RUN_POINTS: Final = 1024
-"""A longer run is cut into parts of so many characters, so that a text without spaces takes no more memory."""
-ENDS_SENTENCE, IS_PUNCTUATION, AFTER_SPACES = 1, 2, 4
-"""What is kept of a word beside its hash, place and length."""
-_Counts = namedtuple(
-    "_Counts",
-    "words content_words content_characters spaceless_words alphabetic_words stop_words pieces bullet_pieces "
-    "ellipsis_pieces filled_pieces list_pieces table_pieces log_pieces trace_pieces kept_pieces sentences "
-    "javascript policy braces lorem lf lines filled_lines terminal_lines short_lines hashes ellipses letters "
-    "capitals link_characters placeholders mojibake xml_head characters measured_characters line_elements "
-    "duplicate_lines duplicate_line_characters filled_duplicate_characters paragraphs duplicate_paragraphs "
-    "duplicate_paragraph_characters sample compressed",
-)
-AT: Final = _Counts(*range(len(_Counts._fields)))
-"""Where each count stands in the row of a text; those of words come first."""
-WORD_COUNTS: Final = 6
 _EMOTICON_POINTS: Final = 6
 _SEAM: Final = U64(0xD6E8FEB86659FD93)
 
 
-class Reader(NamedTuple):
-    """What the kernels read and write, as addresses (`headrace.kernels.memory` says why): few enough for registers.
-
-    Attributes:
-        points: uint32 code points of all texts of a chunk.
-        flags: `character_flags`.
-        rules: `rule_table`; shapes: `rule_shapes`.
-        memory: int64 addresses, in the order of the constants below.
-    """
-
-    points: int
-    flags: int
-    rules: int
-    shapes: int
-    memory: int
-
-
-HASHES, STARTS, LENGTHS, KINDS, ROOM, BOUNDS, TOTALS, FOLDS, MOVES, OUTPUTS, FIRST_OUTPUT = range(11)
-"""The words of a text (uint64, int32, int32, uint8; how many fit); (3 * RUN_POINTS,) int32 for the bounds of the words
-of a run and the ends of its suffixes; int64 counts of words of the text; the parts of `phrases.automaton`."""
-
-
-@njit
-def held(r: Reader, place: int) -> np.int64:
-    """The address or number at a place of the memory."""
-    return np.int64(eight_bytes_at(r.memory + 8 * place))
-
-
-@njit
-def point_at(r: Reader, i: int) -> int:
-    """Code point at i."""
-    point: int = four_bytes_at(r.points + 4 * i)
-    return point
-
-
-@njit
-def flags_at(r: Reader, i: int) -> int:
-    """Flags of the code point at i."""
-    flags: int = four_bytes_at(r.flags + 4 * four_bytes_at(r.points + 4 * i))
-    return flags
-
-
-@njit
-def add(address: int, place: int, number: int) -> None:
-    """Add to an int64 at a place."""
-    store(address + 8 * place, np.int64(eight_bytes_at(address + 8 * place)) + np.int64(number))
-
-
 @njit
 def find_words(r: Reader, start: int, end: int) -> int:
-    """Write the words of a text and its totals; their number, of which the first `room` are kept."""
+    """Write the words of a text, as many as fit, and its totals; returns the number of all words."""
     n, i, after_spaces = 0, start, 0
     while i < end:
+        # One visit of each character both hashes the run and joins the flags, so that most runs need no second one.
         h, seen, first, last = U64(0), 0, i, 0
         stop = min(end, i + RUN_POINTS)
         while i < stop:
@@ -132,7 +88,7 @@ def find_words(r: Reader, start: int, end: int) -> int:
 
 @njit
 def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, seen: int, kind: int, known: int) -> int:
-    """Write one word; the new number of words."""
+    """Write one word; returns the new number of words."""
     totals = held(r, TOTALS)
     if seen & flag.CONTENT:
         add(totals, AT.content_words, 1)
@@ -152,7 +108,7 @@ def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, seen: int, ki
 
 @njit
 def _write_part(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
-    """Write the word from start to stop, cut up where its script has no spaces."""
+    """Write the word from start to stop, or several where its script has no spaces; returns the new number of words."""
     h, seen, common, before, first = U64(0), 0, flag.PUNCTUATION, 0, start
     for i in range(start, stop):
         point = point_at(r, i)
@@ -184,12 +140,13 @@ def _is_seam(r: Reader, i: int, before: int, flags: int) -> bool:
     mixed = (U64(point_at(r, i - 1)) << U64(32) | U64(point_at(r, i))) * _SEAM
     share = np.int64((mixed ^ mixed >> U64(32)) * _SEAM >> U64(40))  # 24 bits
     letters = script >> flag.SPACELESS_SHIFT
+    # In sixtieths: 3/5, 1/4 and 1/5 of the boundaries, the inverses of 5/3, 4 and 5 letters a word.
     return bool(share * 60 < (36 if letters == 1 else 15 if letters == 2 else 12) << 24)
 
 
 @njit
 def _write_rule(r: Reader, n: int, start: int, stop: int, known: int, kind: int) -> int:
-    """Write the words of a rule."""
+    """Write the two or three words that a rule makes of a run, such as `do` and `n't`; returns their new number."""
     second = start + (known >> 8 & 0xFF)
     n = _write_part(r, n, start, second, kind)
     if known & 0xFF == 3:
@@ -201,10 +158,11 @@ def _write_rule(r: Reader, n: int, start: int, stop: int, known: int, kind: int)
 
 @njit
 def _rule(r: Reader, start: int, stop: int) -> int:
-    """What the table of rules says of the characters from start to stop."""
+    """The entry of the table of rules for the characters from start to stop; 0 if there is none."""
     length = stop - start
     if not 2 <= length <= LONGEST:
         return 0
+    # Only where rules of this length have both the first and the last character is the hash worth computing.
     shape = four_bytes_at(r.shapes + 4 * (point_at(r, start) & 127))
     if not (shape & four_bytes_at(r.shapes + 512 + 4 * (point_at(r, stop - 1) & 127))) >> length & 1:
         return 0
@@ -214,20 +172,20 @@ def _rule(r: Reader, start: int, stop: int) -> int:
 
 @njit
 def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
-    """Write the words of a run; the new number of words."""
+    """Cut a run and write its words; returns the new number of words."""
     lo, hi, count, suffixes, known = start, stop, 0, 0, 0
     ends = held(r, BOUNDS) + 8 * RUN_POINTS
     while lo < hi:
         known = _rule(r, lo, hi)
         if known:
             break
-        prefix = _prefix_length(r, lo, hi)
+        prefix = prefix_length(r, lo, hi)
         if prefix and _rule(r, lo + prefix, hi):
             count = _bound(r, count, lo, lo + prefix)
             lo += prefix
             known = _rule(r, lo, hi)
             break
-        suffix = _suffix_length(r, lo + prefix, hi)
+        suffix = suffix_length(r, lo + prefix, hi)
         if prefix + suffix == 0:
             break
         if suffix:
@@ -256,7 +214,7 @@ def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
 
 @njit
 def _bound(r: Reader, count: int, start: int, stop: int) -> int:
-    """Note a word of the run."""
+    """Add a word of a run to `BOUNDS`, which is written once all words are known; returns the new number of words."""
     store(held(r, BOUNDS) + 8 * count, np.int32(start))
     store(held(r, BOUNDS) + 8 * count + 4, np.int32(stop))
     return count + 1
@@ -264,7 +222,16 @@ def _bound(r: Reader, count: int, start: int, stop: int) -> int:
 
 @njit
 def _write_bounds(r: Reader, n: int, count: int, rest: int, known: int, kind: int) -> int:
-    """Write the words of a run, those that make an emoticon or an abbreviation as one."""
+    """Write the words of a run, and neighbours that make an emoticon or an abbreviation as one word.
+
+    Args:
+        r: see there.
+        n: words of the text so far.
+        count: words of the run.
+        rest: index of the word that is left between prefixes and suffixes; -1 if nothing is.
+        known: entry of the table of rules for this word; 0 if there is none.
+        kind: flags of the first word.
+    """
     k = 0
     while k < count:
         start, stop = four_bytes_at(held(r, BOUNDS) + 8 * k), four_bytes_at(held(r, BOUNDS) + 8 * k + 4)
@@ -286,108 +253,17 @@ def _write_bounds(r: Reader, n: int, count: int, rest: int, known: int, kind: in
 
 
 @njit
-def _dots(r: Reader, start: int, stop: int) -> int:
-    """Dots from start on."""
-    i = start
-    while i < stop and point_at(r, i) == 0x2E:
-        i += 1
-    return i - start
-
-
-@njit
-def _prefix_length(r: Reader, lo: int, hi: int) -> int:
-    """Characters of the prefix at lo."""
-    point = point_at(r, lo)
-    if four_bytes_at(r.flags + 4 * point) & flag.PREFIX:
-        return 1
-    if lo + 1 < hi and point in (0x41, 0x43, 0x55):  # A$, C$, US$
-        dollar = lo + 2 if point == 0x55 and point_at(r, lo + 1) == 0x53 else lo + 1
-        if dollar < hi and point_at(r, dollar) == 0x24 and (point != 0x55 or dollar == lo + 2):
-            return dollar + 1 - lo
-    if point == 0x2E:
-        dots = _dots(r, lo, hi)
-        return dots if dots > 1 else 0
-    if point == 0x2B:
-        return 0 if lo + 1 < hi and flags_at(r, lo + 1) & flag.DIGIT else 1
-    return 0
-
-
-@njit
-def _suffix_length(r: Reader, lo: int, hi: int) -> int:
-    """Characters of the suffix before hi."""
-    if lo >= hi:
-        return 0
-    point = point_at(r, hi - 1)
-    flags = four_bytes_at(r.flags + 4 * point)
-    before = flags_at(r, hi - 2) if hi - 2 >= lo else 0
-    if flags & flag.SUFFIX:
-        return 1
-    if point == 0x2E:
-        first = hi - 1
-        while first > lo and point_at(r, first - 1) == 0x2E:
-            first -= 1
-        if first < hi - 1:
-            return hi - first
-        both_upper = before & flag.UPPER_CASE and hi - 3 >= lo and flags_at(r, hi - 3) & flag.UPPER_CASE
-        return 1 if before & flag.DOT_FOLLOWS or both_upper else 0
-    if point in (0x73, 0x53) and before & flag.QUOTE and point_at(r, hi - 2) in (0x27, 0x2019):
-        return 2
-    if before & flag.DIGIT and (point == 0x2B or flags & flag.CURRENCY):
-        return 1
-    if flags & flag.UNIT_END:
-        for i in range(hi - 2, max(lo, hi - 5) - 1, -1):
-            if flags_at(r, i) & flag.DIGIT:
-                known = look_up(r.rules, hash_points(r.points, i + 1, hi, UNIT_SEED))
-                return hi - i - 1 if known else 0
-    return 0
-
-
-@njit
-def _infix_length(r: Reader, i: int, hi: int) -> int:  # noqa: PLR0911 - one for each kind of infix
-    """Characters of the infix at i, which is behind lo."""
-    point = point_at(r, i)
-    flags = four_bytes_at(r.flags + 4 * point)
-    if not flags & flag.INFIX:
-        return 0
-    dots: int = _dots(r, i, hi) if point == 0x2E else 0
-    if dots > 1:
-        return dots
-    if point == 0x2026 or flags & flag.ICON:
-        return 1
-    if i + 1 >= hi:
-        return 0
-    before, after, next_point = flags_at(r, i - 1), flags_at(r, i + 1), point_at(r, i + 1)
-    if point == 0x2E:
-        return 1 if before & (flag.LOWER_CASE | flag.QUOTE) and after & (flag.UPPER_CASE | flag.QUOTE) else 0
-    if point in (0x2B, 0x2D, 0x2A, 0x5E) and before & flag.DIGIT and (after & flag.DIGIT or next_point == 0x2D):
-        return 1
-    if point == 0x2C:
-        return 1 if before & flag.LETTER and after & flag.LETTER else 0
-    if point in (0x2B, 0x2A, 0x5E) or not before & (flag.LETTER | flag.DIGIT):
-        return 0
-    if after & flag.LETTER:
-        return 1
-    if next_point != point or point not in (0x2D, 0x2014):
-        return 0
-    hyphens = 2
-    while i + hyphens < hi and point_at(r, i + hyphens) == point:
-        hyphens += 1
-    fits = hyphens <= (3 if point == 0x2D else 2) and i + hyphens < hi
-    return hyphens if fits and flags_at(r, i + hyphens) & flag.LETTER else 0
-
-
-@njit
 def _cut_infixes(r: Reader, count: int, lo: int, hi: int) -> int:
-    """Note the words between infixes, and the infixes."""
+    """Add the words between infixes, and the infixes, to `BOUNDS`; returns the new number of words."""
     first, i, asked = lo, lo + 1, False
     while i < hi:
-        length = _infix_length(r, i, hi)
+        length = infix_length(r, i, hi)
         if length == 0:
             i += 1
             continue
         if not asked:
             asked = True
-            if _is_address(r, lo, hi):
+            if is_address(r, lo, hi):
                 break
         if i > first:
             count = _bound(r, count, first, i)
@@ -398,54 +274,12 @@ def _cut_infixes(r: Reader, count: int, lo: int, hi: int) -> int:
 
 
 @njit
-def _is_address(r: Reader, lo: int, hi: int) -> bool:
-    """Whether the characters are a web or mail address: [scheme://] [user@] labels.domain [:port] [/ ? # and more]."""
-    host = lo
-    for i in range(lo, hi - 2):
-        if point_at(r, i) == 0x3A and point_at(r, i + 1) == 0x2F and point_at(r, i + 2) == 0x2F and i - lo > 1:
-            host = i + 3
-            break
-        if not (flags_at(r, i) & (flag.ALPHA | flag.DIGIT) or point_at(r, i) in (0x2B, 0x2D, 0x2E, 0x5F)):
-            break
-    if _is_host(r, host, hi):
-        return True
-    for i in range(host + 1, hi):  # noqa: SIM110 - compiled
-        if point_at(r, i) == 0x40 and _is_host(r, i + 1, hi):
-            return True
-    return False
-
-
-@njit
-def _is_host(r: Reader, lo: int, hi: int) -> bool:
-    """Whether labels with dots, the last two or more lower-case letters, lead to the end, a port or a path."""
-    label, labels, i, lower = lo, 0, lo, True
-    while i < hi:
-        point = point_at(r, i)
-        flags = four_bytes_at(r.flags + 4 * point)
-        if point == 0x2E:
-            if i == label or point_at(r, i - 1) in (0x2D, 0x5F) or point_at(r, label) in (0x2D, 0x5F):
-                return False
-            labels, label, lower = labels + 1, i + 1, True
-        elif 0xA1 <= point <= 0xFFFF or point in (0x2D, 0x5F) or (point < 0x80 and flags & (flag.ALPHA | flag.DIGIT)):
-            lower = lower and flags & flag.LOWER_CASE != 0
-        else:
-            break
-        i += 1
-    if labels == 0 or not lower or i - label < 2:
-        return False
-    if i < hi and point_at(r, i) == 0x3A:
-        port = i + 1
-        while port < hi and flags_at(r, port) & flag.DIGIT:
-            port += 1
-        if not 2 <= port - i - 1 <= 5:
-            return False
-        i = port
-    return i == hi or point_at(r, i) in (0x2F, 0x3F, 0x23)
-
-
-@njit
 def count_sentences(r: Reader, first: int, stop: int) -> int:
-    """Sentences among the words from first to stop: one begins after an end that no punctuation follows."""
+    """The number of sentences in the words from first to stop.
+
+    After a word that ends a sentence a new one begins at the first word that is neither an end nor punctuation, so that
+    `"Really?!" she said` is cut before `she`; at any word after a line break or several spaces.
+    """
     sentences, ended = 1, False
     for k in range(first, stop):
         kind = byte_at(held(r, KINDS) + k)

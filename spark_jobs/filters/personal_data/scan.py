@@ -1,14 +1,14 @@
-"""Find candidates of personal data in bytes, in one pass that looks twice only at digits and a few marks.
+"""Find candidates of personal data in bytes, in one pass that stops only at digits and a few marks.
 
-Most bytes trigger nothing and cost one look into a table. What does trigger:
+Most bytes cost one look into a table of triggers. These bytes are triggers:
 
     digit        its run of letters and digits, then the runs joined to it by one blank or mark: shapes, phones, IPv4
     @            a mail address, or the password of a URL before a host
-    :            an IPv6 or MAC address; with = also the value given to a name such as `password`
+    :            an IPv6 or MAC address; with = also the value assigned to a name such as `password`
     _ - G B I J  prefixes of keys (`ghp_`, `xoxb-`, `SG.`, `-----BEGIN`, `AIza`, `eyJ`)
 
-A candidate leaves here only where its boundaries are right and, if its rule demands so, where one of the rule's words
-stands before it. Everything exact (checksums, dates, ranges) happens in `checks.py` on the few that are left.
+A candidate must have the right boundaries and, where its rule says so, one of the rule's words before it. The exact
+checks (checksums, dates, ranges) are in `checks.py`, for the few candidates that are left.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.personal_data import rules
+from spark_jobs.filters.personal_data.number_ends import extension_end, iban_end, ipv4_end, phone_end
 from spark_jobs.filters.personal_data.scan_words import (
     ALNUM,
     DIGIT,
     DOMAIN,
     HIGH,
-    KEY_PREFIX,
     LETTER,
     LOCAL,
     LOWER,
@@ -47,125 +47,31 @@ from spark_jobs.filters.personal_data.scan_words import (
     slot_of,
     words_in,
 )
+from spark_jobs.filters.personal_data.secret_spans import assigned_value, key_start
 
 TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT = range(6)
 """Columns of a candidate: row of the text, byte span in the buffer, index into `RULES`, whether a word of the rule
-stands before it, and the mask of all known words there."""
+stands before it, and the mask of the words of all rules there."""
 
 _BLOCK: Final = 8192  # candidates
 _MOST_AT_ONCE: Final = 512  # no trigger gives more: 12 windows of at most 20 rules, and a few
-_LONGEST_KEY: Final = 8192
-_LONGEST_SHAPE: Final = 32
+_LONGEST_KEY: Final = 8192  # bytes; a private key in PEM form has a few thousand
+_LONGEST_SHAPE: Final = 32  # bytes; the longest shapes have 23 characters, of which a mark may take three bytes
 _PHONE_BIT: Final = 1 << rules.PHONE_INTERNATIONAL
 
 
 @njit
 def _emit(out: Int64Array, n: int, row: int, start: int, end: int, rule: int, beside: bool, context: int) -> int:
-    """Add a candidate; the new count. `scan` sees to it that there is room."""
+    """Add a candidate; returns the new count. `_scan_into` has made sure that there is room."""
     out[n, 0], out[n, 1], out[n, 2], out[n, 3], out[n, 4], out[n, 5] = row, start, end, rule, beside, context
     return n + 1
 
 
 @njit
-def _ipv4_end(data: int, start: int, high: int) -> int:
-    """The end of four numbers up to 255 with points between them, or 0."""
-    i = start
-    for part in range(4):
-        first, value = i, 0
-        while i < high and i - first < 4 and is_class(data, i, DIGIT):
-            value = 10 * value + byte_at(data + i) - 48
-            i += 1
-        if i == first or i - first > 3 or value > 255 or (byte_at(data + first) == 48 and i - first > 1):
-            return 0
-        if part < 3:
-            if i >= high or byte_at(data + i) != 46:
-                return 0
-            i += 1
-    return i
-
-
-@njit
-def _iban_end(data: int, start: int, high: int) -> int:
-    """The end of the longest text from `start` that is an IBAN by its remainder modulo 97, or 0.
-
-    Blanks and dashes may stand between groups of four.
-
-    Source: ISO 7064, MOD 97-10; the first four characters are counted after the others.
-    """
-    i, count, rest, found = start + 4, 4, 0, 0
-    head = 0
-    for k in range(start, start + 4):
-        value = byte_at(data + k) - 48 if is_class(data, k, DIGIT) else (byte_at(data + k) | 32) - 87
-        head = (head * (10 if value < 10 else 100) + value) % 97
-    while i < high and count < 34:
-        mark, size = mark_at(data, i, high)
-        if mark in (32, 45) and i + size < high and is_class(data, i + size, ALNUM) and count % 4 == 0:
-            i += size
-        if not is_class(data, i, ALNUM):
-            break
-        value = byte_at(data + i) - 48 if is_class(data, i, DIGIT) else (byte_at(data + i) | 32) - 87
-        rest = (rest * (10 if value < 10 else 100) + value) % 97
-        count += 1
-        i += 1
-        # Two letters and two digits of the head make six digits.
-        if count >= 15 and (rest * 1000000 + head) % 97 == 1 and (i == high or not is_class(data, i, ALNUM)):
-            found = i
-    return found
-
-
-@njit
-def _extension_end(data: int, i: int, high: int) -> int:
-    """The end of an extension (`x12`, ` x12`, ` ext. 12`) that begins at i, or i."""
-    j = i + 1 if i < high and byte_at(data + i) == 32 else i
-    if (
-        j + 3 < high and byte_at(data + j) | 32 == 101 and byte_at(data + j + 1) == 120 and byte_at(data + j + 2) == 116
-    ):  # ext
-        j += 3
-        while j < high and byte_at(data + j) in (32, 46):
-            j += 1
-    elif j < high and byte_at(data + j) == 120:
-        j += 1
-    else:
-        return i
-    first = j
-    while j < high and j - first < 6 and is_class(data, j, DIGIT):
-        j += 1
-    return j if 1 <= j - first <= 5 else i
-
-
-@njit
-def _phone_end(data: int, start: int, high: int) -> Any:
-    """The end of groups of digits joined by one or two marks, digits, groups, and whether a ( before them is closed."""
-    i, digits, groups, end = start, 0, 0, start
-    opened, closed, last_closed = False, False, False
-    while i < high:
-        first = i
-        while i < high and is_class(data, i, DIGIT):
-            i += 1
-        after = _extension_end(data, i, high)
-        if i == first or digits + i - first > 15 or (after == i and i < high and is_class(data, i, ALNUM)):
-            break
-        digits, groups, end = digits + i - first, groups + 1, after
-        if after > i:
-            break
-        marks = 0
-        while i < high and marks < 2:
-            mark, size = mark_at(data, i, high)
-            if mark == 0:
-                break
-            opened |= mark == 40
-            closed |= mark == 41 and not opened
-            i += size
-            marks += 1
-        last_closed, closed = last_closed | (closed and i < high and is_class(data, i, DIGIT)), False
-    return end, digits, groups, last_closed
-
-
-@njit
 def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
-    """Candidates of phone numbers whose first run of digits begins at s."""
+    """Add the phone number whose first group of digits begins at s, if there is one; returns the new count."""
     before = byte_at(data + s - 1) if s > low else 0
-    end, digits, groups, is_closed = _phone_end(data, s, high)
+    end, digits, groups, is_closed = phone_end(data, s, high)
     start = s - 1 if before == 40 and is_closed else s  # (
     if digits < 7 or not ends_well(data, end, low, high):
         return n
@@ -177,6 +83,7 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
                 out, n, row, start - 1 - opened, end, rules.PHONE_INTERNATIONAL, words & _PHONE_BIT != 0, words
             )
         return n
+    # National numbers: at most 13 digits with trunk prefix and extension; no year in front, as of 2024-05-17.
     if digits > 13 or not begins_well(data, start, low, high):
         return n
     is_date = (
@@ -207,13 +114,17 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
 
 @njit
 def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
-    """Candidates of all rules with shapes, for every window of runs that begins at s."""
+    """Add the candidates of all rules with shapes that begin at s; returns the new count.
+
+    A shape is a sequence of letters, digits and marks: a hash rolls over it, and every end of a run of letters and
+    digits is looked up, so that `123-45-6789` is asked for as `123`, `123-45` and `123-45-6789`.
+    """
     h, i, words, has_words = FNV_BASIS, s, np.int64(0), False
     mark, size = 0, 0
     last = min(high, s + _LONGEST_SHAPE)
     while i < last:
         while i < last and is_class(data, i, ALNUM):
-            h = (h ^ U64(68 if is_class(data, i, DIGIT) else 76)) * FNV_PRIME
+            h = (h ^ U64(68 if is_class(data, i, DIGIT) else 76)) * FNV_PRIME  # D or L
             i += 1
         slot = slot_of(t.keys[1], h)
         if slot >= 0 and ends_well(data, i, low, high):
@@ -223,7 +134,7 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
             rule = 0
             while taken:
                 if taken & 1:
-                    end = _extension_end(data, i, high) if rule == rules.PHONE_NORTH_AMERICA else i
+                    end = extension_end(data, i, high) if rule == rules.PHONE_NORTH_AMERICA else i
                     n = _emit(out, n, row, s, end, rule, (words >> rule) & 1 != 0, words)
                 taken >>= 1
                 rule += 1
@@ -242,7 +153,7 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
 
 @njit
 def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
-    """Try everything that begins with the run of letters and digits around i; the run's end, the candidates."""
+    """Add all candidates that begin with the run of letters and digits around i; returns its end and the new count."""
     s = i
     while s > low and i - s < _LONGEST_SHAPE and is_class(data, s - 1, ALNUM):
         s -= 1
@@ -256,7 +167,7 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
         n = _joined_mac(t, data, s, e, low, high, row, out, n)
     if letters == 0:
         if e - s <= 3 and e < high and byte_at(data + e) == 46:
-            end = _ipv4_end(data, s, high)
+            end = ipv4_end(data, s, high)
             begins = s == low or not (
                 byte_at(data + s - 1) in (46, 95) or (byte_at(data + s - 1) == 45 and is_class(data, s - 2, DIGIT))
             )
@@ -271,7 +182,7 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
     else:
         is_iban = i == s + 2 and e - s >= 4 and is_class(data, s + 3, DIGIT) and (e - s == 4 or e - s >= 15)
         if is_iban and (s == low or byte_at(data + s - 1) != 95):
-            end = _iban_end(data, s, high)
+            end = iban_end(data, s, high)
             goes_on = end + 1 < high and byte_at(data + end) == 45 and is_class(data, end + 1, ALNUM)
             if end and not goes_on and (end == high or byte_at(data + end) != 95):
                 words = context_of(t, data, low, s)
@@ -289,9 +200,9 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
 
 @njit
 def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
-    """A mail address around the @ at i, and the password of a URL before it."""
+    """Add the mail address around the @ at i, or the password of a URL before it; returns the new count."""
     s = i
-    while s > low and i - s < 65:
+    while s > low and i - s < 65:  # RFC 5321 allows 64 bytes before the @ and 255 after it; 65 are seen to be too long
         if is_class(data, s - 1, LOCAL):
             s -= 1
         elif s - 2 >= low and 0xC3 <= byte_at(data + s - 2) <= 0xD4 and 0x80 <= byte_at(data + s - 1) < 0xC0:
@@ -325,7 +236,7 @@ def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, 
 
 @njit
 def _at_colon(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
-    """An IPv6 or MAC address whose first colon is at i; where to go on, and the candidates."""
+    """Add the IPv6 or MAC address whose first colon is at i; returns where to go on, and the new count."""
     s = i
     while s > low and i - s < 5 and _is_hex(byte_at(data + s - 1)):
         s -= 1
@@ -368,7 +279,11 @@ def _are_hex(data: int, start: int, end: int) -> bool:
 def _joined_mac(
     t: ScanTables, data: int, s: int, e: int, low: int, high: int, row: int, out: Int64Array, n: int
 ) -> int:
-    """A MAC address as `001a.2b3c.4d5e`, of whose groups that from s to e is the first with a digit, or as one word."""
+    """Add the MAC address in one of two forms of which s to e is a run; returns the new count.
+
+    It is all of `001a2b3c4d5e`, and the first group with a digit of `001a.2b3c.4d5e`; of the groups before it, which
+    have letters alone, the scan did not stop at any.
+    """
     if e - s == 12:
         words = context_of(t, data, low, s) if _are_hex(data, s, e) else 0
         return _emit(out, n, row, s, e, rules.MAC, True, words) if (words >> rules.MAC) & 1 else n
@@ -390,7 +305,7 @@ def _joined_mac(
 def _mac_between(
     t: ScanTables, data: int, start: int, end: int, low: int, high: int, row: int, out: Int64Array, n: int
 ) -> int:
-    """A MAC address by its form, where it is not part of something longer."""
+    """Add a span with the form of a MAC address, unless it is part of something longer; returns the new count."""
     if start > low and (is_class(data, start - 1, ALNUM) or byte_at(data + start - 1) in (45, 46, 95)):
         return n
     if end < high and (is_class(data, end, ALNUM) or byte_at(data + end) in (45, 95)):
@@ -403,7 +318,7 @@ def _mac_between(
 
 @njit
 def _dashed_mac(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
-    """A MAC address as `00-1A-2B-3C-4D-5E`, whose first dash is at i."""
+    """Add the MAC address `00-1A-2B-3C-4D-5E` whose first dash is at i; returns the new count."""
     start, end = i - 2, i + 15
     if start < low or end > high:
         return n
@@ -419,85 +334,13 @@ def _is_hex(byte: int) -> bool:
     return 48 <= byte <= 57 or 97 <= byte | 32 <= 102
 
 
-@njit
-def _assigned(t: ScanTables, data: int, i: int, low: int, high: int) -> Any:
-    """The value that the = or : at i gives to a name such as `password`; an empty span if there is none."""
-    e = i
-    while e > low and i - e < 2 and byte_at(data + e - 1) in (32, 34, 39, 93):
-        e -= 1
-    s = e
-    while s > low and e - s < 32 and (is_class(data, s - 1, ALNUM) or byte_at(data + s - 1) in (95, 45)):
-        s -= 1
-    if e - s < 3:
-        return 0, 0
-    mask = words_in(t, data, s, e)
-    if not (mask & rules.SECRET_NAME or (mask & rules.KEY_NAME and mask & rules.KEY_OF)):
-        return 0, 0
-    j = i + 1
-    while j < high and j - i < 3 and byte_at(data + j) in (32, 61):
-        j += 1
-    quote = byte_at(data + j) if j < high and byte_at(data + j) in (34, 39, 96) else 0
-    start = j + 1 if quote else j
-    is_loose = quote == 0 and (j > i + 1 or byte_at(data + i) == 58)
-    end = start
-    while (
-        end < high
-        and end - start < 129
-        and byte_at(data + end) > 32
-        and byte_at(data + end) != quote
-        and byte_at(data + end) < 127
-    ):
-        if quote == 0 and not (is_class(data, end, ALNUM) or byte_at(data + end) in (95, 45, 43, 47, 33)):
-            break
-        end += 1
-    if end - start > 128 or (quote and (end == high or byte_at(data + end) != quote)):
-        return 0, 0
-    if is_loose and (end - start < 16 or (end < high and byte_at(data + end) not in (10, 13))):
-        return 0, 0
-    if quote == 0 and end < high and byte_at(data + end) > 32 and byte_at(data + end) not in (38, 44, 59, 34, 39):
-        return 0, 0
-    return start, end
-
-
-@njit
-def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
-    """Where a key begins whose prefix has its telling byte at i; -1 if none does."""
-    byte = byte_at(data + i)
-    if byte in (95, 45):  # _ -
-        s = i
-        while s > low and i - s < 8 and is_class(data, s - 1, ALNUM):
-            s -= 1
-        if not 2 <= i - s <= 6:
-            return -1
-        if s - 1 > low and byte_at(data + s - 1) in (95, 45) and is_class(data, s - 2, ALNUM):
-            return -1  # the end of a longer name
-        h = FNV_BASIS
-        for k in range(s, i):
-            h = (h ^ U64(byte_at(data + k))) * FNV_PRIME
-        slot = slot_of(t.keys[0], h)
-        return s if slot >= 0 and t.masks[0, slot] & KEY_PREFIX else -1
-    if i + 2 >= high or i == low:
-        return -1
-    before, after = byte_at(data + i - 1), byte_at(data + i + 1)
-    if byte == 66:  # -----BEGIN
-        return i - 5 if before == 45 and after == 69 and byte_at(data + i + 2) == 71 and i - 5 >= low else -1
-    s = i - 1
-    if byte == 71:  # SG.
-        found = before == 83 and after == 46
-    elif byte == 73 and after == 65:  # AKIA, ASIA
-        s = i - 2
-        found = before in (75, 83) and s >= low and byte_at(data + s) == 65
-    elif byte == 73:  # AIza
-        found = before == 65 and after == 122 and byte_at(data + i + 2) == 97
-    else:  # eyJ
-        s = i - 2
-        found = before == 121 and s >= low and byte_at(data + s) == 101
-    return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1
-
-
 @compiled
 def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int, i: int, out: Int64Array) -> Any:
-    """Scan from byte i of a text on, until all is seen or `out` is nearly full; where to go on, and the count."""
+    """Scan from byte i of a text on, until all is seen or `out` is nearly full.
+
+    Returns:
+        The row and byte where to go on, and the number of candidates in `out`.
+    """
     data = np.int64(source.ctypes.data)
     n, room = 0, len(out) - _MOST_AT_ONCE
     while row < len(offsets) - 1:
@@ -518,12 +361,12 @@ def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int,
             elif trigger >= 5:
                 if byte_at(data + i) == 45 and i + 6 < high and byte_at(data + i + 3) == 45 == byte_at(data + i + 6):
                     n = _dashed_mac(t, data, i, low, high, row, out, n)
-                start = _key_start(t, data, i, low, high)
+                start = key_start(t, data, i, low, high)
                 if start >= low:
                     n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), rules.KNOWN_KEY, False, 0)
                 i += 1
             else:
-                start, end = _assigned(t, data, i, low, high)
+                start, end = assigned_value(t, data, i, low, high)
                 if end - start >= 8:
                     n = _emit(out, n, row, start, end, rules.ASSIGNED_SECRET, False, 0)
                 if trigger == 3:

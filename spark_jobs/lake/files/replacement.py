@@ -15,8 +15,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from spark_jobs.lake.files.branches import Written, branch_at_head, branch_of_a_writer, publish
 from spark_jobs.lake.files.data_files import file_schema
-from spark_jobs.lake.files.write import Written, branch_at_head, branch_of_a_writer, publish
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import Leases, writer_branch
 from spark_jobs.lake.ledger.ledger import Ledger

@@ -12,28 +12,17 @@ those of processes that are gone.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import (
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    RemoveSnapshotRefUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-)
 from pyiceberg.types import DecimalType, IcebergType
 
-from spark_jobs.exceptions import AuditError, CheckResult, LeaseError, TableMismatchError
+from spark_jobs.exceptions import LeaseError, TableMismatchError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Table, partition_column, spark_schema
 from spark_jobs.lake.engine.embedded import is_embedded, spark_alone
@@ -48,20 +37,19 @@ from spark_jobs.lake.files.audit import (
     proof_results,
     with_bad_keys,
 )
+from spark_jobs.lake.files.branches import Written, branch_of_a_writer, start_branch
 from spark_jobs.lake.files.data_files import file_rules, write_data_files, write_hashed_files
 from spark_jobs.lake.files.file_writer import BAD, HASH
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_columns, row_hash, version_of
-from spark_jobs.lake.ledger.lease import Leases, is_abandoned, writer_branch
-from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
-from spark_jobs.lake.ledger.materialization import Materialization, Place
-from spark_jobs.lake.session.catalogue import commit, remove_ref, spark_identifier
+from spark_jobs.lake.ledger.lease import writer_branch
+from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.session.catalogue import spark_identifier
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_log = logging.getLogger(__name__)
 _BRANCH_SUMMARY = "headrace.branch"
 _LONG_DIGITS = 18  # of a decimal that fits 64 bits
 
@@ -74,7 +62,7 @@ class Target:
         identifier: the table.
         declared: its declaration.
         place: the part of it that is written.
-        laid_out: whether each partition of the frame is one data file already, its rows in order.
+        laid_out: whether each partition of the frame becomes one data file as it is, with its rows in order.
     """
 
     identifier: str
@@ -83,24 +71,8 @@ class Target:
     laid_out: bool = False
 
 
-@dataclass(frozen=True)
-class Written:
-    """One snapshot on a branch, not published yet."""
-
-    identifier: str
-    branch: str
-    base_snapshot_id: int | None
-    snapshot_id: int
-    sequence_number: int
-    table_uuid: str
-    version: DataVersion
-    row_count: int
-    byte_count: int
-    checks: tuple[CheckResult, ...]
-
-
 def conform(frame: DataFrame, schema: StructType, identifier: str) -> DataFrame:
-    """The frame's columns in the table's order.
+    """Select the columns of a frame in the table's order.
 
     Raises:
         TableMismatchError: a column is missing, unknown or of another type; the message names it.
@@ -143,8 +115,7 @@ def write_to_branch(
         target: the part of it that is replaced.
         frame: the rows.
         summary: properties of the snapshot.
-        made: the same rows as a Python function makes them, where one does; then its workers write the files if they
-            can.
+        made: the Python function that makes the rows, if there is one; its workers then write the files if they can.
         base: the snapshot that the branch starts at; the head of main by default.
 
     Raises:
@@ -155,19 +126,8 @@ def write_to_branch(
     branch = writer_branch()
     base = base or table.current_snapshot()
     with branch_of_a_writer(catalogue, identifier, branch):
-        _start_branch(spark, catalogue, table, identifier, branch, base)
+        start_branch(spark, catalogue, table, identifier, branch, base)
         return _fill_branch(spark, catalogue, target, rows, branch, summary, made, base)
-
-
-@contextlib.contextmanager
-def branch_of_a_writer(catalogue: Catalog, identifier: str, branch: str) -> Iterator[None]:
-    """Remove a branch where what writes to it fails; only the writer knows that nobody writes there any more."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):  # should the catalogue be away, the branch goes once the process is gone
-            remove_ref(catalogue, identifier, branch)
-        raise
 
 
 def _fill_branch(
@@ -220,8 +180,8 @@ def _fill_branch(
 
 
 def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | None) -> DataFrame:
-    """Rows of a branch that lie in files which the snapshot before it does not have."""
-    if is_embedded(spark):  # what lies out of its place is shown by its values alone
+    """The rows that a branch adds: those in files that the snapshot before it does not have."""
+    if is_embedded(spark):  # it has no column `_file`; keys of misplaced rows are found by their values alone
         return table_rows(spark, identifier, branch=branch)
     rows = spark.table(spark_identifier(identifier, branch)).select("*", "_file")
     if base is None:
@@ -233,7 +193,7 @@ def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | N
 def _write_by_workers(
     catalogue: Catalog, made: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int]] | None:
-    """Have Python workers write their rows; gives version and bad rows by check, None where Spark must write them."""
+    """Let Python workers write their rows; returns data version and bad rows by check, None if Spark must write."""
     table = catalogue.load_table(target.identifier)
     rules = file_rules(table, target.declared, target.laid_out)
     if rules is None or target.place.replaced is None:
@@ -246,7 +206,7 @@ def _write_by_workers(
 def _write_by_spark(
     rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int]]:
-    """Write rows by Spark; gives their data version and bad rows by check, observed in the same pass."""
+    """Write rows by Spark; returns their data version and bad rows by check, observed in the same pass."""
     from pyspark.sql import Observation
 
     declared = target.declared
@@ -314,124 +274,14 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
     return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
 
 
-def branch_at_head(catalogue: Catalog, identifier: str, branch: str) -> tuple[IcebergTable, int]:
-    """Make a branch at the head of a table that holds rows; gives the table with it, and the head's snapshot."""
-    table = catalogue.load_table(identifier)
-    base = table.current_snapshot()
-    assert base is not None  # the caller knows of rows in it
-    _start_branch(None, catalogue, table, identifier, branch, base)
-    return catalogue.load_table(identifier), base.snapshot_id
-
-
-def _start_branch(
-    spark: SparkSession | None,
-    catalogue: Catalog,
-    table: IcebergTable,
-    identifier: str,
-    branch: str,
-    base: Snapshot | None,
-) -> None:
-    """Make a branch at a snapshot, and remove the branches of writers that are gone."""
-    stale = [name for name in table.refs() if is_abandoned(name)]
-    for name in stale:
-        _log.info("%s: removing branch %s of a run that did not end", identifier, name)
-    if base is None and spark is not None and is_embedded(spark):
-        _empty_branch(catalogue, table, branch)
-    elif base is None and spark is not None:  # a branch of an empty table needs an empty snapshot
-        spark.sql(f"ALTER TABLE {spark_identifier(identifier)} CREATE BRANCH {branch}")
-    own = () if base is None else (_ref(branch, base.snapshot_id),)
-    if stale or own:
-        commit(
-            catalogue,
-            identifier,
-            lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
-            lambda now: (*(RemoveSnapshotRefUpdate(ref_name=name) for name in stale if name in now.refs()), *own),
-        )
-
-
-def _empty_branch(catalogue: Catalog, table: IcebergTable, branch: str) -> None:
-    """A branch with an empty snapshot, of a table that has none; by itself PyIceberg makes `main` alone of nothing."""
-    with table.transaction() as transaction:
-        updates, _ = transaction.update_snapshot(branch=branch).fast_append()._commit()
-        catalogue.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
-
-
-def _ref(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    return SetSnapshotRefUpdate(
-        ref_name=name,
-        type=SnapshotRefType.BRANCH,
-        snapshot_id=snapshot_id,
-        max_ref_age_ms=None,
-        max_snapshot_age_ms=None,
-        min_snapshots_to_keep=None,
-    )
-
-
 def _read_again(landed: DataFrame, checks: Mapping[str, Column], added: int) -> tuple[DataVersion, dict[str, int]]:
-    """Data version and bad rows of the rows on the branch, by Spark jobs of their own.
+    """Compute data version and bad rows from the rows on the branch, by further Spark jobs.
 
-    Needed when what was observed does not add up to the rows written: Spark counts a partition twice in `observe` when
-    its shuffle files were lost and made again.
+    Needed if the observed count is not the number of rows written: Spark counts a partition twice in `observe` if its
+    shuffle files were lost and made again.
     """
     version = digest(landed)
     counts = count_bad(landed, checks)
     if IN_PLACE in counts:
         counts[IN_PLACE] = added - version.count
     return version, counts
-
-
-def publish(
-    catalogue: Catalog,
-    written: Written,
-    stored: Materialization,
-    properties: Mapping[str, str],
-    leases: Leases | None,
-) -> None:
-    """Make a written snapshot the head of main and store its ledger row in the table's properties, in one commit.
-
-    Raises:
-        LeaseError: the lease was taken over, or main is no longer where the writer found it.
-    """
-    values = {LAST_PROPERTY: stored.to_json(), **properties}
-
-    def requirements(table: IcebergTable) -> tuple[AssertTableUUID | AssertRefSnapshotId, ...]:
-        if leases is not None:
-            leases.require(written.identifier)
-        return (
-            AssertTableUUID(uuid=table.metadata.table_uuid),
-            AssertRefSnapshotId(ref="main", snapshot_id=written.base_snapshot_id),
-            AssertRefSnapshotId(ref=written.branch, snapshot_id=written.snapshot_id),
-        )
-
-    def updates(_: IcebergTable) -> tuple[SetSnapshotRefUpdate | RemoveSnapshotRefUpdate | SetPropertiesUpdate, ...]:
-        return (
-            _ref("main", written.snapshot_id),
-            RemoveSnapshotRefUpdate(ref_name=written.branch),
-            SetPropertiesUpdate(updates=values),
-        )
-
-    try:
-        commit(catalogue, written.identifier, requirements, updates)
-    except CommitFailedException as error:
-        raise LeaseError(
-            f"{written.identifier}: somebody else wrote it meanwhile, nothing was published ({error}); run again"
-        ) from error
-
-
-def discard(catalogue: Catalog, written: Written) -> None:
-    """Drop the branch of rows that are not published; their files are deleted by the next expiry of snapshots."""
-    remove_ref(catalogue, written.identifier, written.branch)
-
-
-def require_passed(written: Written) -> None:
-    """Refuse to publish rows that failed a check.
-
-    Raises:
-        AuditError: names the checks that failed, with the number of bad rows and the keys of some.
-    """
-    failed = [check for check in written.checks if not check.passed]
-    if failed:
-        reasons = "; ".join(map(str, failed))
-        raise AuditError(
-            f"{written.identifier}: audit failed, the table is as it was: {reasons}", written.identifier, written.checks
-        )

@@ -1,22 +1,23 @@
 """The ledger `system.materializations`: one row per table and increment (or partition) that was computed.
 
-It answers two questions without Spark: whether a step key is known (then nothing is computed), and which data version
-an increment has. Of the rows of one table and place the newest counts, as long as the table still holds what it says:
+It answers two questions without Spark: whether a step key has been computed (then nothing is to do), and which data
+version an increment has. Of several rows of one table and place the newest counts. It is valid while the table still
+holds its rows:
 
     the table's uuid is the row's, and main still descends from the row's snapshot   (`validity`)
 
-The commit that publishes puts the same facts into the table property `headrace.last-materialization` (the snapshot's
-summary cannot hold them: it is fixed before the pass that computes the data version). So rows need not be written one
-by one: a run gathers those of its steps and appends them together, and whoever looks meanwhile, or after a crash,
-recovers them from the tables. A property holds one row, so it is written to the ledger before its table is published
-again; rows that published nothing are in no property, so whatever waits for half a minute goes with the next step.
+The commit that publishes puts the same facts into the table property `headrace.last-materialization`. (The snapshot's
+summary cannot hold them: it is fixed before the pass that computes the data version.) So rows need not be written one
+by one: a run gathers the rows of its steps and appends them together, and other processes recover them from the
+properties until then, or after a crash. A property holds only one row, so a gathered row is written before its table is
+published again. A step with the same rows as before publishes nothing and sets no property, so all gathered rows are
+also written at the next step after half a minute.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import logging
 import threading
 import time
@@ -24,16 +25,13 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.ledger_table import LEDGER, MATERIALIZATIONS, by_table, to_arrow
 from spark_jobs.lake.ledger.materialization import Materialization, forgotten, withdrawn
-from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.ledger.validity import refuse_foreign, rolled_back, valid_rows
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, again_if_disconnected, ensure_table, load_table
 from spark_jobs.lake.session.identity import metadata_locations
@@ -41,58 +39,19 @@ from spark_jobs.lake.session.tidiness import tidy
 
 _log = logging.getLogger(__name__)
 
-LEDGER = "system.materializations"
 LAST_PROPERTY = "headrace.last-materialization"
 _GATHER_SECONDS = 30.0
 _Derived = TypeVar("_Derived")
 
-MATERIALIZATIONS = Table(
-    name="materializations",
-    comment="What was computed: one row per table and increment (or partition), newest row counts.",
-    columns=(
-        Column("table!", "string", "identifier of the table"),
-        Column("place!", "string", "increment or partition computed; empty for a table without either"),
-        Column("step!", "string", "step that computed it"),
-        Column(
-            "step_key!",
-            "string",
-            "SHA-256 over step, code version, config, inputs and place; empty: the snapshot was rolled back; "
-            "`forgotten`: the place is to be computed anew",
-        ),
-        Column("data_version!", "string", "digest of the rows, v1:count:sum:xor"),
-        Column("code_version!", "string", "version of the step's code"),
-        Column("config!", "string", "config as canonical JSON"),
-        Column(
-            "inputs!",
-            "string",
-            "JSON: input table to snapshot_id and `versions` read, by place; of a step that reads history, to their "
-            "`count`, the `last` increment and one `digest`",
-        ),
-        Column("snapshot_id!", "long", "snapshot that made the rows visible"),
-        Column("sequence_number!", "long", "sequence number of that snapshot"),
-        Column("table_uuid!", "string", "the table when it was written"),
-        Column("row_count!", "long", "rows of this increment or partition"),
-        Column("byte_count!", "long", "bytes of its data files"),
-        Column("seconds!", "double", "wall-clock seconds from the first read to publishing"),
-        Column(
-            "core_seconds",
-            "double",
-            "seconds of tasks over all cores; on Sail its part of what the process took; null: not measured",
-        ),
-        Column("engine", "string", "engine that computed it, spark or sail; null where it is not known"),
-        Column("run_id!", "string", "Dagster run or command that computed it"),
-        Column("git_commit", "string", "commit of the code, where it is known"),
-        Column("recorded_at!", "timestamptz", "when the row was written"),
-    ),
-    key=(),
-)
-
 
 @dataclasses.dataclass
 class _Standing:
-    """What the ledger says of one table while neither of them changes (`of`), and what was worked out from that.
+    """The valid rows of one table, cached as long as neither the table nor its rows in the ledger change.
 
-    `found` has the rows too that are marked to be computed anew; `places` and `increments` do not.
+    Attributes:
+        of: metadata file of the table and number of its rows in the ledger, which tell when the cache is stale.
+        found: the valid row of each place, also of places that are marked to be computed anew.
+        derived: values computed from the rows, by key (`Ledger.derived`).
     """
 
     of: tuple[str, int]
@@ -101,7 +60,7 @@ class _Standing:
 
     @functools.cached_property
     def places(self) -> dict[str, Materialization]:
-        """The row of each place."""
+        """The row of each place that is not marked to be computed anew."""
         return {place: row for place, row in self.found.items() if not row.is_forgotten}
 
     @functools.cached_property
@@ -111,9 +70,9 @@ class _Standing:
 
 
 class Ledger:
-    """Reads and appends the ledger's rows, and tells which of them are true of the tables as they are now.
+    """The rows of the ledger, and which of them are valid for the tables as they are now.
 
-    The ledger is read again only when another process has written it. Steps that run at the same time share it.
+    The ledger is read again only if another process has written it. Steps that run at the same time share one object.
     """
 
     def __init__(self, catalogue: Catalog) -> None:
@@ -121,12 +80,12 @@ class Ledger:
         self._snapshot_id: int | None = None
         self._rows: dict[str, list[Materialization]] = {}
         self._first: dict[tuple[str, str, str], datetime] = {}  # by table, its UUID and place: when first recorded
-        self._gathered: list[Materialization] = []  # in the two above, and not written yet
+        self._gathered: list[Materialization] = []  # also in the two above, but not written yet
         self._gathered_at = 0.0
-        self._newest = datetime.min.replace(tzinfo=UTC)  # when the last row that is known was written
+        self._newest = datetime.min.replace(tzinfo=UTC)  # the latest `recorded_at` of the rows
         self._tables: dict[str, IcebergTable | None] = {}
         self._standings: dict[str, _Standing] = {}
-        self._lock = threading.RLock()  # over all that changes those above
+        self._lock = threading.RLock()  # guards all attributes above
 
     @classmethod
     def fresh(cls, catalogue: Catalog) -> Ledger:
@@ -136,7 +95,7 @@ class Ledger:
         return ledger
 
     def refresh(self) -> None:
-        """Read the ledger if it changed, and forget the tables that changed, so that their heads are looked up anew."""
+        """Read the ledger if it changed, and drop the tables that changed, so that they are loaded again."""
         with self._lock:
             is_asked = bool(self._tables) and isinstance(self.catalogue, SqlCatalog)  # others answer table by table
             heads = again_if_disconnected(metadata_locations, self.catalogue) if is_asked else {}
@@ -154,7 +113,7 @@ class Ledger:
             self._rows, self._first, self._snapshot_id = {}, {}, None
         else:
             rows = table.scan().to_arrow()
-            self._rows, self._first = _by_table(rows)
+            self._rows, self._first = by_table(rows)
             self._snapshot_id, self._newest = snapshot.snapshot_id, pc.max(rows["recorded_at"]).as_py() or self._newest
         self._standings.clear()
         self._gathered = [
@@ -182,16 +141,16 @@ class Ledger:
             return sorted(self._rows)
 
     def places(self, identifier: str) -> dict[str, Materialization]:
-        """Valid rows of one table by place, a row lost in a crash recovered from the table; to be read only.
+        """Valid rows of one table by place; the caller must not change the dict. A row lost in a crash is recovered.
 
         Raises:
-            TableMismatchError: something other than headrace wrote the table, so what it holds is not known.
+            TableMismatchError: something other than headrace wrote the table, so its rows belong to no step key.
         """
         standing = self._standing(identifier)
         return standing.places if standing is not None else {}
 
     def _standing(self, identifier: str) -> _Standing | None:
-        """What is known of a table; None where it holds nothing."""
+        """The valid rows of a table; None if it holds nothing."""
         with self._lock:
             table = self.table(identifier)
             if table is None or table.metadata.current_snapshot_id is None:
@@ -208,7 +167,7 @@ class Ledger:
         return table.metadata_location, len(self._rows.get(identifier, ()))
 
     def derived(self, identifier: str, key: Hashable, make: Callable[[], _Derived]) -> _Derived:
-        """What is worked out from the rows of a table that holds some, once while neither table nor ledger changes."""
+        """A value computed from the rows of a table, cached by `key` as long as neither table nor ledger changes."""
         with self._lock:
             standing = self._standing(identifier)
             if standing is None:
@@ -219,7 +178,7 @@ class Ledger:
             return found
 
     def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
-        """Rows of one table, with the one that a crash may have kept from being recorded."""
+        """Rows of one table, with the row in its property if this is not recorded, as after a crash."""
         last = _last(table)
         if last is None or _recorded(last, self._rows.get(identifier, [])):
             return self._rows.get(identifier, [])
@@ -231,12 +190,12 @@ class Ledger:
         return [*rows, last]
 
     def increments(self, identifier: str) -> dict[int, Materialization]:
-        """Valid rows of a table by increment, ascending; to be read only, it is the same while nothing changes."""
+        """Valid rows of a table by increment, ascending; the caller must not change the dict, which is cached."""
         standing = self._standing(identifier)
         return standing.increments if standing is not None else {}
 
     def first_recorded(self, identifier: str) -> dict[str, datetime]:
-        """When each place of a table was computed first, in UTC; not of an earlier table of its name."""
+        """When each place of a table was first computed, in UTC; a dropped table of the same name does not count."""
         table = self.table(identifier)
         if table is None:
             return {}
@@ -245,16 +204,16 @@ class Ledger:
             return {key[2]: at for key, at in self._first.items() if key[:2] == own}
 
     def increments_there(self, identifier: str) -> dict[int, Materialization]:
-        """As `increments`, with those that are marked to be computed anew and whose rows the table still holds."""
+        """As `increments`, together with increments that are marked to be computed anew but still in the table."""
         standing = self._standing(identifier)
         return _by_increment(standing.found) if standing is not None else {}
 
     def settle(self, identifiers: Collection[str]) -> None:
-        """Record what is known only from the present state of some tables, before a publish changes that state.
+        """Record facts that only the present state of some tables shows, before a publish changes that state.
 
-        Called by a writer under its lease. Two things are recorded: rows that a crash lost, which are only in the
-        table's property, and that property is overwritten by the next publish; and withdrawals of snapshots that were
-        rolled back, which cannot be told from others once expiry has cut the chain.
+        Called by a writer under its lease. Two kinds of rows are recorded: those that a crash lost, which are only in
+        the table's property, which the next publish overwrites; and withdrawals of snapshots that were rolled back,
+        which nothing distinguishes from valid ones after old snapshots have expired.
         """
         with self._lock:
             self.make_room(identifiers)
@@ -285,18 +244,22 @@ class Ledger:
         """
         with self._lock:
             self.settle(identifiers)
-            there = (row for table in identifiers for number, row in self.increments(table).items() if number >= since)
-            rows = [forgotten(row) for row in there]
+            rows = [
+                forgotten(row)
+                for table in identifiers
+                for number, row in self.increments(table).items()
+                if number >= since
+            ]
             if rows:
                 self.record(rows)
 
     def record(self, rows: Iterable[Materialization], now: datetime | None = None) -> None:
-        """Append rows, and those that were gathered, in one commit."""
+        """Append rows, together with all gathered ones, in one commit."""
         self.gather(rows)
         self.write(now)
 
     def gather(self, rows: Iterable[Materialization]) -> None:
-        """Take rows of tables that were just published, to be written with others by `write`."""
+        """Add rows of tables that were just published; `write` appends them later, together with others."""
         new = list(rows)
         with self._lock:
             if new and not self._gathered:
@@ -307,14 +270,14 @@ class Ledger:
                 self._tables.pop(row.table, None)
 
     def make_room(self, tables: Collection[str]) -> None:
-        """Write what was gathered, if that is due: some of the tables are about to be published again, or it is old."""
+        """Write the gathered rows if some of their tables are about to be published again, or after half a minute."""
         with self._lock:
             is_old = time.monotonic() - self._gathered_at > _GATHER_SECONDS
             if self._gathered and (is_old or any(row.table in tables for row in self._gathered)):
                 self.write()
 
     def write(self, now: datetime | None = None) -> None:
-        """Append what was gathered, in one commit."""
+        """Append the gathered rows, in one commit."""
         with self._lock:
             if self._gathered:
                 self._read()  # what another process has recorded is not written again: it may be forgotten since
@@ -323,14 +286,14 @@ class Ledger:
             table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
             # Later than all rows there, whatever this machine's clock says, because the newest row of a place counts.
             self._newest = now or max(datetime.now(UTC), self._newest + timedelta(microseconds=1))
-            table.append(_to_arrow(self._gathered, self._newest, table))
+            table.append(to_arrow(self._gathered, self._newest, table))
             self._gathered = []
             self._follow(table)
             tidy(self.catalogue, table)
             self._follow(table)
 
     def _follow(self, table: IcebergTable) -> None:
-        """Take the head of the ledger for known, where no other process's commit lies between it and the last one."""
+        """Note that the head of the ledger is read, unless another process has committed since the last one."""
         snapshot = table.current_snapshot()
         if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
             self._snapshot_id = snapshot.snapshot_id
@@ -349,34 +312,8 @@ def _order(place: str) -> tuple[int, str]:
     return (int(place), "") if place.isdigit() else (-1, place)
 
 
-def _by_table(rows: pa.Table) -> tuple[dict[str, list[Materialization]], dict[tuple[str, str, str], datetime]]:
-    """Rows by table, in the order recorded; and the first time of each place, by table, UUID and place."""
-    found: dict[str, list[Materialization]] = {}
-    first: dict[tuple[str, str, str], datetime] = {}
-    rows = rows.sort_by([("recorded_at", "ascending"), ("sequence_number", "ascending")])
-    names = [name for name in rows.column_names if name != "recorded_at"]
-    columns = [_shared(rows[name]) for name in names]
-    for at, values in zip(rows["recorded_at"].to_pylist(), zip(*columns, strict=True), strict=True):
-        facts = dict(zip(names, values, strict=True))
-        facts["inputs"] = json.loads(facts["inputs"])
-        facts["data_version"] = DataVersion.parse(facts["data_version"])
-        row = Materialization(**facts)
-        first.setdefault((row.table, row.table_uuid, row.place), at)
-        found.setdefault(row.table, []).append(row)
-    return found, first
-
-
-def _shared(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column, each text once in memory: configs and names come again in most rows."""
-    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    coded = column.combine_chunks().dictionary_encode()
-    texts = coded.dictionary.to_pylist()
-    return [None if code is None else texts[code] for code in coded.indices.to_pylist()]
-
-
 def _last(table: IcebergTable) -> Materialization | None:
-    """What the last publish to a table wrote into its property."""
+    """The row in the property of a table, which the last publish wrote."""
     text = table.properties.get(LAST_PROPERTY)
     last = Materialization.from_json(text) if text else None
     return last if last is not None and last.table_uuid == str(table.metadata.table_uuid) else None
@@ -390,7 +327,7 @@ def _recorded(last: Materialization, rows: Sequence[Materialization]) -> bool:
 
 
 def _is_settled(row: Materialization, before: Sequence[Materialization], now: Sequence[Materialization]) -> bool:
-    """Whether another process has written what this one gathered, or marked the place since to be computed anew."""
+    """Whether another process has written a gathered row, or has since marked its place to be computed anew."""
 
     def marks(rows: Sequence[Materialization]) -> int:
         return sum(one.is_forgotten and (one.snapshot_id, one.place) == (row.snapshot_id, row.place) for one in rows)
@@ -399,16 +336,3 @@ def _is_settled(row: Materialization, before: Sequence[Materialization], now: Se
     return any((one.snapshot_id, one.place, one.step_key, one.run_id) == own for one in now) or (
         not row.is_forgotten and marks(now) > marks(before)
     )
-
-
-def _to_arrow(rows: list[Materialization], now: datetime, table: IcebergTable) -> pa.Table:
-    values = [
-        {
-            **dataclasses.asdict(row),
-            "data_version": str(row.data_version),
-            "inputs": canonical_json(row.inputs),
-            "recorded_at": now,
-        }
-        for row in rows
-    ]
-    return pa.Table.from_pylist(values, schema=table.schema().as_arrow())

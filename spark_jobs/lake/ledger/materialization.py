@@ -52,7 +52,7 @@ FORGOTTEN = "forgotten"
 
 @dataclass(frozen=True, slots=True)
 class Materialization:
-    """One row of the ledger; fields as in `ledger.MATERIALIZATIONS`, `inputs` decoded."""
+    """One row of the ledger; fields as in `ledger_table.MATERIALIZATIONS`, `inputs` decoded."""
 
     table: str
     place: str

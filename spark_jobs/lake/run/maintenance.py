@@ -23,7 +23,7 @@ from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.maintenance import expire, old_snapshots, remove_orphans
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.lake.ledger.ledger import LEDGER
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import catalogue_errors, tables_in
 from spark_jobs.lake.session.spark_errors import cause_line

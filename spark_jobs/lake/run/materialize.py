@@ -12,36 +12,24 @@ Dagster's assets, `headrace run` and `python -m spark_jobs` all compute through 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import logging
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepRunError, TableMismatchError
+from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepRunError
 from spark_jobs.lake.declare.step import Output, Scope
 from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.engine.choice import SAIL, SPARK
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.audit import Evidence
+from spark_jobs.lake.files.branches import Written, discard, publish, require_passed
 from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.files.write import (
-    Target,
-    Written,
-    discard,
-    prove,
-    publish,
-    require_passed,
-    write_to_branch,
-)
+from spark_jobs.lake.files.write import Target, prove, write_to_branch
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -52,11 +40,11 @@ from spark_jobs.lake.run.decisions import refuse_around_quarantine
 from spark_jobs.lake.run.excisions import excisions_in
 from spark_jobs.lake.run.frames import frames
 from spark_jobs.lake.run.plan import Task, first_surplus_increment, tasks
+from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, summary_of
 from spark_jobs.lake.run.reads import sizes_of
 from spark_jobs.lake.run.reasons import other_settings
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
-    GENERATION_PROPERTY,
     SCOPE_PROPERTY,
     again_if_disconnected,
     catalogue_errors,
@@ -75,9 +63,11 @@ _log = logging.getLogger(__name__)
 class Lake:
     """An open lake: its catalogue, its ledger, and a Spark session that starts when it is first needed.
 
-    Where `rollout` is set, steps are tried on some shards before they are computed. Where `fetches` is not, the run has
-    asked its sources already. Where it `gathers`, what was computed is written to the ledger when whoever opened the
-    lake asks for that (`Ledger.write`), for all steps of a run together. `leases` are those of who writes with it.
+    Attributes:
+        rollout: if set, steps are tried on some shards before they are computed.
+        fetches: whether steps ask their sources; False if the run has done so already.
+        gathers: whether rows of the ledger wait until the caller writes them (`Ledger.write`), for all steps of a run.
+        leases: of the tables that are being written.
     """
 
     catalogue: Catalog
@@ -97,13 +87,13 @@ class TableOutcome:
 
     Attributes:
         identifier: the table.
-        computed: places that were computed, in order.
-        unchanged: places that were left.
-        version: data version of the whole table (of the partition, where one was asked for).
-        latest: newest valid ledger row of the table; None where it holds nothing.
-        checks: results of the audit, the worst over all places computed; empty where nothing was computed.
+        computed: places (increments or partitions) that were computed, in order.
+        unchanged: places that were not.
+        version: data version of the whole table, or of the one partition that was asked for.
+        latest: newest valid ledger row of the table; None if it holds nothing.
+        checks: results of the audit, the worst over all places computed; empty if nothing was computed.
         seconds: wall-clock time of the computation.
-        note: how a frozen table differs from its declaration; empty where it does not.
+        note: how a frozen table differs from its declaration; empty if it does not.
     """
 
     identifier: str
@@ -128,7 +118,7 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         CatalogueError: the catalogue's database failed.
     """
     with catalogue_errors():
-        # What was published before the connection broke is found again, so the second try goes on behind it.
+        # A second try finds the places that the first one published, and goes on after them.
         try:
             return again_if_disconnected(_materialize, lake, binding)
         finally:
@@ -165,7 +155,7 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
 
 
 def _make_driving_table(lake: Lake, binding: Binding) -> None:
-    """Make the tables of a step whose increments others follow, where it has none yet: all are in quarantine."""
+    """Make the empty tables of a driving table's step, if all of its increments are still in quarantine."""
     if binding.step.gate or binding.step.scope is Scope.INTAKE:
         for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
             if lake.ledger.table(identifier) is None:
@@ -173,7 +163,7 @@ def _make_driving_table(lake: Lake, binding: Binding) -> None:
 
 
 def _compute_with_retry(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
-    """`_compute`, a second time where the catalogue's database went away while it ran.
+    """`_compute`, and once more if the catalogue's database went away while it ran.
 
     Spark's catalogue, unlike PyIceberg's (`catalogue._connect_again`), does not wait for a database that is restarted.
     """
@@ -191,7 +181,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     """Compute, write, audit, publish and record one place; returns the checks by table."""
     started = time.monotonic()
     lake.ledger.make_room(binding.tables)
-    generation = _generation(lake, binding, task)
+    generation = generation_of(lake.ledger, binding, task)
     with metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds:
         properties, written = _write(lake, binding, task, generation)
         spent = core_seconds()
@@ -212,7 +202,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
 def _write(
     lake: Lake, binding: Binding, task: Task, generation: Mapping[str, str]
 ) -> tuple[Mapping[str, str], list[Written]]:
-    """Call the step, write its rows to branches and audit them; gives the table properties and what was written."""
+    """Call the step, write its rows to branches and audit them; returns the table properties and the branches."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -221,7 +211,7 @@ def _write(
         ensure_table(lake.catalogue, identifier, declared, scope, grows=binding.step.discover is not None)
         for declared, identifier in zip(binding.step.tables, binding.tables, strict=True)
     ]
-    summary = {**_summary(lake, binding, task), **generation}
+    summary = {**summary_of(lake.run_id, binding, task), **generation}
     written: list[Written] = []
     output = Output({})
     spark = lake.session()
@@ -238,7 +228,7 @@ def _write(
             _base(lake, binding, task),
             ObjectFolder.of(lake.catalogue, binding.namespace),
         )
-        _require_properties(lake, binding, task, ready[0], output)
+        require_properties(lake.ledger, binding, task, ready[0], output)
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
             target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
@@ -266,7 +256,7 @@ def _write(
 
 
 def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
-    """What the step reads, by parameter; also sets the number of shuffle partitions by the size of that."""
+    """The inputs of the step, by parameter; their size also sets the session's number of shuffle partitions."""
     spark = lake.session()
     sizes = sizes_of(task.reads, lake.ledger)
     if task.discovered is not None:  # a step at the source reads only identities of its own history
@@ -279,7 +269,7 @@ def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
 
 
 def _base(lake: Lake, binding: Binding, task: Task) -> int:
-    """Rows of the increments before, for tables whose rows are numbered."""
+    """Number of rows in earlier increments, from which a table with numbered rows goes on; 0 for other tables."""
     previous = lake.ledger.increments(binding.tables[0]) if binding.step.numbered else {}
     return sum(row.row_count for number, row in previous.items() if number < (task.increment or 0))
 
@@ -287,7 +277,7 @@ def _base(lake: Lake, binding: Binding, task: Task) -> int:
 def _publish(
     lake: Lake, binding: Binding, task: Task, properties: Mapping[str, str], one: Written, seconds: float, spent: float
 ) -> Materialization:
-    """Publish one table, unless its rows are what is already there; returns the ledger's row."""
+    """Publish one table, unless its rows are the same as before; returns the ledger's row."""
     before = lake.ledger.places(one.identifier).get(task.place.key)
     facts = Materialization(
         table=one.identifier,
@@ -325,51 +315,8 @@ def _publish(
     return facts
 
 
-def _generation(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
-    """Generation of a numbered table: a new one when an ordinal may come to mean another row, never for an append."""
-    if not binding.step.numbered:
-        return {}
-    table = lake.ledger.table(binding.tables[0])
-    current = table.properties.get(GENERATION_PROPERTY) if table is not None else None
-    later = [number for number in lake.ledger.increments(binding.tables[0]) if number >= (task.increment or 0)]
-    if current is not None and not later and task.increment:
-        return {GENERATION_PROPERTY: current}
-    return {GENERATION_PROPERTY: hashlib.sha256(f"{current}\0{task.key}".encode()).hexdigest()[:16]}
-
-
-def _require_properties(lake: Lake, binding: Binding, task: Task, table: IcebergTable, output: Output) -> None:
-    """Refuse properties other than the table's, unless this increment replaces all there is.
-
-    Raises:
-        TableMismatchError: names the property.
-    """
-    earlier = [number for number in lake.ledger.increments(binding.tables[0]) if number < (task.increment or 0)]
-    for name, value in output.properties.items():
-        have = table.properties.get(name)
-        if have is not None and have != value and earlier:
-            raise TableMismatchError(
-                f"{binding.tables[0]}: {name} of the table is {have}, of the new rows {value}; pack with the table's "
-                f"own setting, or start over with `headrace corpus refresh {binding.namespace}`"
-            )
-
-
 def _with_increment(frame: DataFrame, increment: int | None, wanted: bool) -> DataFrame:
     return frame.withColumn("increment", F.lit(increment or 0)) if wanted else frame
-
-
-def _summary(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
-    """Facts for the snapshot's summary; few and short, because readers load every summary with the table."""
-    snapshots = {table: facts["snapshot_id"] for table, facts in task.inputs.items()}
-    values = {
-        "headrace.step": binding.step.name,
-        "headrace.step-key": task.key,
-        "headrace.code-version": binding.step.version,
-        "headrace.place": task.place.key,
-        "headrace.inputs": ",".join(f"{table}@{snapshot}" for table, snapshot in sorted(snapshots.items())),
-        "headrace.run-id": lake.run_id,
-    }
-    commit = git_commit()
-    return {**values, "headrace.git-commit": commit} if commit else values
 
 
 def _discard_all(lake: Lake, written: list[Written]) -> None:
@@ -408,20 +355,3 @@ def _outcomes(
             )
         )
     return tuple(found)
-
-
-@functools.cache
-def git_commit() -> str | None:
-    """Commit of the checkout that this code runs from; None outside of one."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

@@ -10,9 +10,10 @@ from pyiceberg.catalog import Catalog
 from starlette.testclient import TestClient
 
 from dagster_project.inspect.corpora import policy_preview
+from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.inspect.corpora.snapshot_diff import dataset_diff, find_state
-from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.policy_registry import record_policy
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
@@ -88,7 +89,7 @@ def test_a_changed_document_stands_beside_what_it_was(client: TestClient, catalo
 
 def test_two_policies_show_who_keeps_what(client: TestClient, catalogue: Catalog, declare: WriteDefs) -> None:
     """As the comparison of previews; of files those beside the declaration alone are read."""
-    parts = policy_preview.read_documents(catalogue, "notes", [POLICY, OTHER])
+    parts = read_documents(catalogue, "notes", [POLICY, OTHER])
     found = policy_preview.compare(parts, POLICY, OTHER)
     shown = client.get("/compare.json?dataset=notes&second=careful@2").json()
     assert shown["first"] == "careful@1" and shown["labels"] == ["careful@1", "careful@2"]

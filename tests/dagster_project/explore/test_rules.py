@@ -10,11 +10,12 @@ from pyiceberg.catalog import Catalog
 from starlette.testclient import TestClient
 
 from blender_service.auth.visibility import VISIBILITY_TABLE
-from dagster_project.inspect.corpora.policy_preview import preview, read_documents
+from dagster_project.inspect.corpora.policy_preview import preview
 from dagster_project.inspect.corpora.rule_curve import find_rule, rule_curve
+from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.restrictions import RECORD
-from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.policy_registry import policy_finder
+from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at

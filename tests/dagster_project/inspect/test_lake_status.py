@@ -17,8 +17,9 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.cli.status import GAUGES, METRIC_PREFIX
+from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.costs import costs
-from dagster_project.inspect.lake.lake_status import NamespaceStatus, Thresholds, lake_status
+from dagster_project.inspect.lake.lake_status import NamespaceStatus, lake_status
 from dagster_project.inspect.lake.run_health import RUNS_METRIC
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS

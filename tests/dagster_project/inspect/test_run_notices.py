@@ -11,8 +11,9 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.corpora.funnel import funnel
+from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
-from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
+from dagster_project.inspect.lake.lake_status import lake_status
 from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES

@@ -20,7 +20,7 @@ from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.verdicts import VERDICTS
-from spark_jobs.lake.files.write import _ref
+from spark_jobs.lake.files.branches import _ref
 from spark_jobs.lake.run import releases
 from spark_jobs.lake.run.increments import INCREMENTS
 from spark_jobs.lake.run.releases import create_release, delete_release, find_release

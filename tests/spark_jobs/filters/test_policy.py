@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.filters.policy import SHIPPED, Policy, check_signals, resolve, shipped, signal_columns
+from spark_jobs.filters.policy import Policy, check_signals, signal_columns
+from spark_jobs.filters.policy_files import SHIPPED, shipped
+from spark_jobs.filters.policy_resolution import resolve
 
 FEW = {"rule": "few", "signal": "word_count", "below": 3}
 # What the scorers of headrace give; a policy that is shipped reads nothing else.

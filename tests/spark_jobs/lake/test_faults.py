@@ -18,7 +18,8 @@ from spark_jobs.lake.declare.step import NoConfig
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.data_version import digest
-from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.reads import taken_increments

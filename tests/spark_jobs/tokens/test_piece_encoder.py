@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, trainers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from spark_jobs.tokens import piece_encoder
+from spark_jobs.tokens import piece_encoder, piece_tables
 from spark_jobs.tokens.fast_encoder import FastEncoder, load_pieces
 from spark_jobs.tokens.hf_tokenizer import load_reference, train_byte_pairs
-from spark_jobs.tokens.piece_encoder import LONGEST_PIECE, PieceEncoder
+from spark_jobs.tokens.piece_encoder import PieceEncoder
+from spark_jobs.tokens.piece_merging import LONGEST_PIECE
 from spark_jobs.tokens.pre_tokenization import token_name
 from spark_jobs.tokens.word_ends import LETTER, NUMBER, SPACE, character_classes
 from tests.spark_jobs.packing.encoders import HARD_TEXT, changed, needs_fast_encoder, tokenizer_of
@@ -172,7 +173,7 @@ def test_a_long_text_is_encoded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_is_remembered_stays_in_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for four words and pieces ids are the same: the newest takes the place of an older one."""
-    monkeypatch.setattr(piece_encoder, "_KEPT", 4)
+    monkeypatch.setattr(piece_tables, "_KEPT", 4)
     made = PieceEncoder(tokenizer("gpt2"))
     for text in texts_of_all_scripts()[:40]:
         assert ids(made, text) == reference_ids(tokenizer("gpt2"), text)
@@ -183,7 +184,7 @@ def test_unknown_tokenizers_are_left_to_the_library() -> None:
     added = Tokenizer.from_str(tokenizer("gpt2"))
     added.add_tokens([AddedToken("电影", special=False)])
     declared = json.loads(tokenizer("gpt2"))
-    large = {**declared["model"]["vocab"], "zzzz": piece_encoder.MOST_IDS}
+    large = {**declared["model"]["vocab"], "zzzz": piece_tables.MOST_IDS}
     assert load_pieces(added.to_str()) is None
     assert load_pieces(changed(tokenizer("gpt2"), model={**declared["model"], "vocab": large})) is None
 

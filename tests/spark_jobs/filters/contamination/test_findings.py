@@ -18,9 +18,10 @@ import pytest
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.eval_set import EvalSet, Item, item_id, read_eval_set
 from spark_jobs.filters.contamination.findings import FINDINGS_TYPE, score
+from spark_jobs.filters.contamination.folded_document import Settings
 from spark_jobs.filters.contamination.folding import fold_tables, folded_words
 from spark_jobs.filters.contamination.index import ContaminationConfig, Contents, index_of
-from spark_jobs.filters.contamination.kernel import MOST_ROWS, Settings, find
+from spark_jobs.filters.contamination.kernel import MOST_ROWS, find
 from spark_jobs.text.text_columns import utf8_arrays
 
 QUESTION = (

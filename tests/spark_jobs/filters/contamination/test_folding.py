@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.filters.contamination.folded_document import fold_items
 from spark_jobs.filters.contamination.folding import fold_tables, folded_words
-from spark_jobs.filters.contamination.kernel import fold_items
 from spark_jobs.text.text_columns import utf8_arrays
 
 TEXTS = st.text(

@@ -20,7 +20,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from spark_jobs.exceptions import LeaseError
-from spark_jobs.lake.files.write import Written, branch_at_head, publish
+from spark_jobs.lake.files.branches import Written, branch_at_head, publish
 from spark_jobs.lake.ledger import lease
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import LEASE_SECONDS, Leases, table_leases, writer_branch

@@ -11,7 +11,8 @@ import pytest
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.data_version import DataVersion
-from spark_jobs.lake.ledger.ledger import LAST_PROPERTY, LEDGER, Ledger
+from spark_jobs.lake.ledger.ledger import LAST_PROPERTY, Ledger
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run import plan
 from spark_jobs.lake.run.binding import Binding

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger.data_version import digest
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.lake.ledger.ledger import LEDGER
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.run import maintenance
 from spark_jobs.lake.run.maintenance import TASKS, Done, alone, run_task, tables_of
 from spark_jobs.lake.run.materialize import Lake, materialize

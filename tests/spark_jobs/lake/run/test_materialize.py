@@ -10,7 +10,8 @@ import pytest
 from spark_jobs.exceptions import AuditError, InputError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.ledger.data_version import DataVersion, digest
-from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake, materialize

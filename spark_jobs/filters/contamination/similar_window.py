@@ -1,0 +1,111 @@
+"""The part of a document that is most similar to an item, by weighted Jaccard similarity of their words.
+
+A word weighs its inverse document frequency among the items, so that rare words decide.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
+from spark_jobs.filters.contamination.folded_document import Document, traced
+from spark_jobs.filters.contamination.seeds import BASE, Index
+
+NUMBER_WEIGHT: Final = 1
+"""Weight of a word of digits, the smallest there is: a question is the same when only its numbers are changed."""
+
+
+@njit
+def words_between(document: Document, first: int, last: int) -> Any:
+    """The words in the blocks of a document that hold letters first to last.
+
+    Returns:
+        (W,) their hashes, (W,) first bytes, (W,) ends, and (W,) whether they are made of digits.
+    """
+    places = document.marks[:, 1]
+    block = max(np.searchsorted(places, first, side="right") - 1, 0)
+    letters, firsts, lasts, fresh = traced(document, block, np.searchsorted(places, last))
+    size = fresh.sum()
+    hashes = np.zeros(size, dtype=np.uint64)
+    starts, ends = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    numeric = np.ones(size, dtype=np.bool_)
+    word = -1
+    for k in range(letters.size):
+        if fresh[k]:
+            word += 1
+            starts[word] = firsts[k]
+        if word >= 0:
+            hashes[word] = hashes[word] * BASE + letters[k]
+            ends[word] = lasts[k]
+            numeric[word] &= 48 <= letters[k] <= 57
+    return hashes, starts, ends, numeric
+
+
+@njit
+def best_window(hashes: UInt64Array, numeric: BoolArray, index: Index, text: int) -> tuple[int, int, int, int]:
+    """The window of a document's words with the largest weighted Jaccard similarity to a text.
+
+    A window with as many words as the text moves over the document. Of the first window with the largest similarity,
+    words that the text does not have, or has less often, are then taken off both ends.
+
+    Returns:
+        The weight that both share and the weight of both, whose quotient is the similarity; the window's first word and
+        the word after its last.
+    """
+    begin, end = index.text_vocabulary[text], index.text_vocabulary[text + 1]
+    own, counts = index.text_hashes[begin:end], index.text_counts[begin:end]
+    own_weight = (index.text_weights[begin:end] * counts).sum()
+    ranks, weights = np.empty(hashes.size, dtype=np.int64), np.empty(hashes.size, dtype=np.int64)
+    for k in range(hashes.size):
+        at = np.searchsorted(own, hashes[k])
+        ranks[k] = at if at < own.size and own[at] == hashes[k] else -1
+        any_at = np.searchsorted(index.vocabulary, hashes[k])
+        known = any_at < index.vocabulary.size and index.vocabulary[any_at] == hashes[k]
+        weights[k] = index.weights[any_at] if known else NUMBER_WEIGHT if numeric[k] else index.unknown_weight[0]
+    size = index.text_words[text + 1] - index.text_words[text]
+    seen = np.zeros(own.size, dtype=np.int64)
+    shared, weight, best, best_last = 0, 0, -1.0, 0
+    for k in range(hashes.size):
+        shared += _enter(seen, counts, ranks[k], weights[k])
+        weight += weights[k]
+        if k >= size:
+            shared -= _leave(seen, counts, ranks[k - size], weights[k - size])
+            weight -= weights[k - size]
+        if shared / (weight + own_weight - shared) > best:
+            best, best_last = shared / (weight + own_weight - shared), k + 1
+    first, last = max(best_last - size, 0), best_last
+    seen[:] = 0
+    shared, weight = 0, 0
+    for k in range(first, last):
+        shared += _enter(seen, counts, ranks[k], weights[k])
+        weight += weights[k]
+    while first < last and (ranks[first] < 0 or seen[ranks[first]] > counts[ranks[first]]):
+        shared -= _leave(seen, counts, ranks[first], weights[first])
+        weight -= weights[first]
+        first += 1
+    while first < last and (ranks[last - 1] < 0 or seen[ranks[last - 1]] > counts[ranks[last - 1]]):
+        last -= 1
+        shared -= _leave(seen, counts, ranks[last], weights[last])
+        weight -= weights[last]
+    return shared, weight + own_weight - shared, first, last
+
+
+@njit
+def _enter(seen: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
+    """Count a word that enters the window; returns how much this adds to the weight shared with the text."""
+    if rank < 0:
+        return 0
+    seen[rank] += 1
+    return weight if seen[rank] <= counts[rank] else 0
+
+
+@njit
+def _leave(seen: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
+    """Count a word that leaves the window; returns how much this takes from the weight shared with the text."""
+    if rank < 0:
+        return 0
+    seen[rank] -= 1
+    return weight if seen[rank] < counts[rank] else 0

@@ -1,0 +1,108 @@
+"""Where secrets are: values assigned to a name such as `password`, and keys with a prefix such as `ghp_`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from headrace.kernels.memory import byte_at
+from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
+from spark_jobs.filters.personal_data import rules
+from spark_jobs.filters.personal_data.scan_words import (
+    ALNUM,
+    KEY_PREFIX,
+    U64,
+    ScanTables,
+    is_class,
+    slot_of,
+    words_in,
+)
+
+
+@njit
+def assigned_value(t: ScanTables, data: int, i: int, low: int, high: int) -> Any:
+    """The span of the value that the = or : at i assigns to a name such as `password`; (0, 0) if there is none.
+
+    `password = "hunter22"` has one between quotes, `api_key=abcd1234` one without. A value after a colon or a blank
+    and without quotes counts only where it has 16 bytes and ends its line, since `password: required` is prose.
+    """
+    e = i
+    while e > low and i - e < 2 and byte_at(data + e - 1) in (32, 34, 39, 93):
+        e -= 1
+    s = e
+    while s > low and e - s < 32 and (is_class(data, s - 1, ALNUM) or byte_at(data + s - 1) in (95, 45)):
+        s -= 1
+    if e - s < 3:
+        return 0, 0
+    mask = words_in(t, data, s, e)
+    if not (mask & rules.SECRET_NAME or (mask & rules.KEY_NAME and mask & rules.KEY_OF)):
+        return 0, 0
+    j = i + 1
+    while j < high and j - i < 3 and byte_at(data + j) in (32, 61):
+        j += 1
+    quote = byte_at(data + j) if j < high and byte_at(data + j) in (34, 39, 96) else 0
+    start = j + 1 if quote else j
+    is_loose = quote == 0 and (j > i + 1 or byte_at(data + i) == 58)
+    end = start
+    while (
+        end < high
+        and end - start < 129
+        and byte_at(data + end) > 32
+        and byte_at(data + end) != quote
+        and byte_at(data + end) < 127
+    ):
+        if quote == 0 and not (is_class(data, end, ALNUM) or byte_at(data + end) in (95, 45, 43, 47, 33)):
+            break
+        end += 1
+    if end - start > 128 or (quote and (end == high or byte_at(data + end) != quote)):
+        return 0, 0
+    if is_loose and (end - start < 16 or (end < high and byte_at(data + end) not in (10, 13))):
+        return 0, 0
+    if quote == 0 and end < high and byte_at(data + end) > 32 and byte_at(data + end) not in (38, 44, 59, 34, 39):
+        return 0, 0
+    return start, end
+
+
+@njit
+def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
+    """Where a key with a known prefix begins; -1 if there is none.
+
+    Args:
+        t: tables of words.
+        data: address of the buffer.
+        i: position of the byte of the prefix at which the scan stops: the `_` of `ghp_`, the B of `-----BEGIN`.
+        low: start of the text.
+        high: end of the text.
+    """
+    byte = byte_at(data + i)
+    if byte in (95, 45):  # _ -
+        s = i
+        while s > low and i - s < 8 and is_class(data, s - 1, ALNUM):
+            s -= 1
+        if not 2 <= i - s <= 6:
+            return -1
+        if s - 1 > low and byte_at(data + s - 1) in (95, 45) and is_class(data, s - 2, ALNUM):
+            return -1  # the end of a longer name
+        h = FNV_BASIS
+        for k in range(s, i):
+            h = (h ^ U64(byte_at(data + k))) * FNV_PRIME
+        slot = slot_of(t.keys[0], h)
+        return s if slot >= 0 and t.masks[0, slot] & KEY_PREFIX else -1
+    if i + 2 >= high or i == low:
+        return -1
+    before, after = byte_at(data + i - 1), byte_at(data + i + 1)
+    if byte == 66:  # -----BEGIN
+        return i - 5 if before == 45 and after == 69 and byte_at(data + i + 2) == 71 and i - 5 >= low else -1
+    s = i - 1
+    if byte == 71:  # SG.
+        found = before == 83 and after == 46
+    elif byte == 73 and after == 65:  # AKIA, ASIA
+        s = i - 2
+        found = before in (75, 83) and s >= low and byte_at(data + s) == 65
+    elif byte == 73:  # AIza
+        found = before == 65 and after == 122 and byte_at(data + i + 2) == 97
+    else:  # eyJ
+        s = i - 2
+        found = before == 121 and s >= low and byte_at(data + s) == 101
+    return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1

@@ -73,7 +73,7 @@ class PairComparison:
         left_out: seeds for which one of them lacks a score, or has nan.
         deviation: standard deviation of the differences between seeds; nan below two seeds.
         seeds_needed: to see a difference of this size, or of the stated size, with probability .8; None where no number
-        of seeds would do.
+            of seeds would do.
     """
 
     first: str
@@ -151,7 +151,7 @@ def compare(
         stated_difference: difference that `seeds_needed` is for; by default the measured one.
         alpha: most probability that any of equal variants are called different, all pairs and sets together.
         read_share: (first, second) -> share of its data that a run reads and the other variant lacks; above .9 counts
-        as .9.
+            as .9.
 
     Raises:
         InputError: fewer than two variants, variants with different sets, or an unknown name in `lower_is_better`.

@@ -247,10 +247,10 @@ def propose(law: Law, natural: Sequence[float], most: Float64Array) -> Proposal:
     Args:
         law: fitted.
         natural: natural share of each source, in any unit.
-            most: (m,) of `most_shares`.
-        """
-        base = np.asarray(natural, np.float64)
-        start = _bounded(base / base.sum(), most)
+        most: (m,) of `most_shares`.
+    """
+    base = np.asarray(natural, np.float64)
+    start = _bounded(base / base.sum(), most)
 
     def slope(mix: Float64Array) -> Float64Array:
         return np.asarray((law.set_weights * np.exp(law.weights @ mix)) @ law.weights)

@@ -94,7 +94,7 @@ def _common(left: str, right: str) -> int:
 
 @cache
 def _ftfy() -> tuple[Any, Any, Any]:
-    """ftfy's detector of mojibake, its fixer and the fixer's config; imported only when texts are mended."""
+    """The detector of mojibake, the fixer and the fixer's config of ftfy; imported only when texts are mended."""
     from ftfy import TextFixerConfig, fix_encoding
     from ftfy.badness import is_bad
 

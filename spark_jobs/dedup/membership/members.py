@@ -173,9 +173,9 @@ def _with_copies(stated: DataFrame, documents: DataFrame, texts: DataFrame) -> D
     found = find_copies(stated, documents, texts)
     if found.forks:
         forks = pa.table({"repo": list(found.forks), "found": pa.array(found.forks.values(), pa.int32())})
-        landings = stated.withColumn("repo", repository_key())
-        landings = landings.join(stated.sparkSession.createDataFrame(forks), "repo", "left")
-        stated = landings.withColumn("fork_depth", F.greatest("fork_depth", "found")).drop("repo", "found")
+        keyed = stated.withColumn("repo", repository_key())
+        keyed = keyed.join(stated.sparkSession.createDataFrame(forks), "repo", "left")
+        stated = keyed.withColumn("fork_depth", F.greatest("fork_depth", "found")).drop("repo", "found")
     if found.files is None:
         return stated.withColumn("copied", F.lit(0))
     return stated.join(found.files, "doc_id", "left").fillna(0, ["copied"])

@@ -82,7 +82,7 @@ class Block(NamedTuple):
 
 @njit
 def new_block(token_count: int) -> Block:
-    """An empty block for that many tokens."""
+    """A block with room for `token_count` tokens, uninitialised."""
     return Block(
         np.empty(token_count, np.uint64),
         np.empty(token_count, np.int64),

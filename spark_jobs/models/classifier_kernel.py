@@ -194,7 +194,7 @@ def score_texts(
     bias: Float64Array,
     scores: Float64Array,
 ) -> None:
-    """Fill (D, K) `scores`, NaN in a text without a feature of the model; `table` has rows (idf, K weights)."""
+    """Fill (D, K) linear `scores`, NaN in a text without a feature of the model; `table` has rows (idf, K weights)."""
     c = _new_counter(f, _longest(offsets))
     counts, touched = c.counts, c.touched
     width = bias.size

@@ -149,7 +149,7 @@ def add_model(
     """Register a model and store its file; nothing is written if both exist already.
 
     Raises:
-        InputError: the file is no model, or the name and version are those of another.
+        InputError: the name is malformed, the file is no model, or name and version are those of another.
     """
     if not _NAME.fullmatch(name):
         raise InputError(f"model {name!r}: not a name; write [a-z][a-z0-9_]{{0,40}}, because columns are called so")

@@ -106,7 +106,7 @@ class LibraryEncoder:
 
 
 class FastEncoder:
-    """Ids of whole documents, equal to the reference's where a certificate says so."""
+    """Ids of a document by the faster of two encoders; equal to the reference's where a certificate says so."""
 
     def __init__(self, file_text: str) -> None:
         self._library = LibraryEncoder(file_text)

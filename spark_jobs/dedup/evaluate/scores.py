@@ -70,7 +70,7 @@ class Score:
 
     @property
     def f1(self) -> float | None:
-        """Harmonic mean of precision and recall; None without any found or known pair."""
+        """Harmonic mean of precision and recall; None where there is neither a found nor a known pair."""
         total = self.found + self.known
         return 2 * self.both / total if total else None
 

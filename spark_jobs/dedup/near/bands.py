@@ -138,7 +138,7 @@ def solve_bands(
 def _cheapest(
     chance: tuple[Float64Array, Float64Array], documents: int, threshold: float, recall: float
 ) -> BandScheme | None:
-    """The scheme with the given recall and the least cost per document; ties go to fewer bands. None if none has it."""
+    """The cheapest disjoint scheme with a recall and few enough false candidates, else the cheapest overlapping one."""
     best: tuple[float, int, int, bool, float] | None = None
     for overlapping in (False, True):
         for rows, bands in _least_bands(threshold, recall, overlapping):

@@ -1,1 +1,1 @@
-"""What the compiled code of the packages shares: hashes, tables, UTF-8, memory, a permutation; on NumPy and Numba."""
+"""Compiled functions that packages share: hashes, hash tables, UTF-8, memory, a permutation; on NumPy and Numba."""

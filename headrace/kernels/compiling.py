@@ -1,12 +1,12 @@
-"""`njit` with a cache of machine code that never serves that of other sources.
+"""`njit` with a cache of machine code that is never stale: another source, other machine code.
 
 Numba's own cache compares the file of the cached function alone, not those of the functions that it calls, nor of the
-constants compiled into it. Here machine code lies in a folder that is named by a digest of the function's module and of
-all that it imports at its top from the same package and from `headrace`::
+constants compiled into it. Here the folder of the machine code has a digest in its name: of the function's module and
+of all modules that it imports at its top from the same package and from `headrace`::
 
     spark_jobs/lexing/__pycache__/blank-6f0c../blank._blank_into-183.py311.nbi
 
-What Python calls is `compiled`; a function that only others call is a plain `njit` and becomes a part of their code.
+Functions that Python calls are `compiled`; one that only compiled code calls is a plain `njit`, a part of its callers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEPT_SECONDS: Final = 7 * 24 * 3600.0  # a process that began with older source
 
 
 def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile a function when it is first called, without the GIL, and cache its code; `options` as of `njit`."""
+    """Decorator: compile at the first call, cache the code on disk, run without the GIL; `options` go to `njit`."""
     if function is None:
         return functools.partial(compiled, **options)
     made = njit(**{"nogil": True, **options})(function)
@@ -41,7 +41,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
 @functools.cache
 def sources_digest(module: str) -> str:
-    """16 hexadecimal digits over the sources of a loaded module and of those that it imports, and Numba's version."""
+    """16 hexadecimal digits over Numba's version and the sources of a loaded module and of those that it imports."""
     roots = {module.partition(".")[0], __name__.partition(".")[0]}
     sources: dict[str, bytes] = {}
     waiting = [module]
@@ -61,7 +61,7 @@ def sources_digest(module: str) -> str:
 
 
 class _CacheFolder(CompileResultCacheImpl):  # type: ignore[misc]
-    """Where a function's code lies: in a folder of the sources' digest, below the one that Numba chooses."""
+    """A function's cache on disk: the folder that Numba chooses, and in it one named by `sources_digest`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -78,7 +78,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
 
 def _remove_old(chosen: Path, stem: str) -> None:
-    """Remove the folders of other sources of a module to which nothing was added for a week."""
+    """Remove a module's cache folders that were last written more than a week ago."""
     for folder in chosen.glob(f"{stem}-{'[0-9a-f]' * 16}"):
         try:
             if time.time() - folder.stat().st_mtime > _KEPT_SECONDS:

@@ -1,8 +1,8 @@
-"""Hash tables with open addressing: a power of two of slots, the next one tried while another key lies in a slot.
+"""Hash tables with open addressing and linear probing; the number of slots is a power of two.
 
 A search begins at `first`, bits of the key's hash, and ends at the key's slot, or at the free slot where it would be.
-So one function finds and makes room. Keys are hashes and never 0, which is a free slot. `py_func` of a function fills
-a table in Python.
+So one function serves look-ups and inserts. Keys are hashes and never 0, which marks a free slot. Python fills a table
+through `py_func` of a function, its uncompiled form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 @njit
 def slots_for(count: int) -> int:
-    """Slots of a table that is at most half full."""
+    """Number of slots (a power of two, at least 16) that `count` keys fill by half at most."""
     slots = 16
     while slots < 2 * count:
         slots *= 2
@@ -28,7 +28,7 @@ def slots_for(count: int) -> int:
 
 @njit(inline="always")
 def key_slot(keys: Any, first: Any, key: Any) -> Any:
-    """The slot of a key in a table of keys."""
+    """Index of a key in `keys`, or of the free slot where it is to be inserted."""
     mask = np.uint64(keys.size - 1)
     slot = first & mask
     while keys[slot] != key and keys[slot] != _ZERO:
@@ -38,7 +38,7 @@ def key_slot(keys: Any, first: Any, key: Any) -> Any:
 
 @njit(inline="always")
 def entry_slot(slots: Any, keys: Any, first: Any, key: Any) -> Any:
-    """The slot of a key in a table of indices into `keys`; -1 is free."""
+    """Slot whose entry is the index of a key in `keys`, or the free slot (-1) where that index is to be inserted."""
     mask = np.uint64(slots.size - 1)
     slot = first & mask
     while slots[slot] >= 0 and keys[slots[slot]] != key:
@@ -48,7 +48,7 @@ def entry_slot(slots: Any, keys: Any, first: Any, key: Any) -> Any:
 
 @njit(inline="always")
 def key_address(rows: int, row_bytes: int, mask: Any, first: Any, key: Any) -> Any:
-    """The address of the row that begins with a key, in a table of rows at an address."""
+    """Address of the row whose first 8 bytes are a key, or of the free row for it, in the table at address `rows`."""
     slot = first & mask
     at = rows + row_bytes * np.int64(slot)
     found = eight_bytes_at(at)

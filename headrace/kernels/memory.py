@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 
 def _loader(bits: int, result: Any) -> Any:
-    """Make a function that reads a little-endian number of 8, 32 or 64 bits at an address, aligned or not."""
+    """Make a compiled function address -> unsigned little-endian number of 8, 32 or 64 bits there, aligned or not."""
 
     def typed(typing_context: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -34,7 +34,7 @@ eight_bytes_at = _loader(64, types.uint64)
 
 @intrinsic
 def store(typing_context: Any, address: Any, number: Any) -> Any:
-    """Write an integer at an address, in as many bytes as its type has."""
+    """Write an integer at an address, in as many bytes as its type has: an int32 in 4."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store(arguments[1], builder.inttoptr(arguments[0], arguments[1].type.as_pointer())).align = 1
@@ -45,7 +45,7 @@ def store(typing_context: Any, address: Any, number: Any) -> Any:
 
 @intrinsic
 def trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Zero bits below the lowest one bit; the number is not 0."""
+    """Number of zero bits below the lowest one bit, 40 -> 3; the number is not 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))

@@ -1,4 +1,4 @@
-"""Constants and steps of the project's hashes of 64-bit words.
+"""The project's hashes of 64-bit words: their constants and the step for one word.
 
 Plain functions: they take NumPy arrays as they are, without Numba, and kernels compile them (`njit(mix64)`). Stored
 values depend on them: the golden tests of orders, signatures and packed tables guard every bit.
@@ -31,13 +31,13 @@ def mix64(z: Any) -> Any:
 
 
 def hash_step(h: Any, word: Any) -> Any:
-    """The hash of a sequence after one more word; sequences of one word never collide."""
+    """Extend the hash of a sequence by one more word; two sequences that differ in one word alone never collide."""
     h = (h ^ np.uint64(word)) * GOLDEN
     return h ^ (h >> _S32)
 
 
 def plain_hash(words: Iterable[int], h: int = 0) -> int:
-    """What `hash_step` makes of words one after another, in plain Python: tables are made without compiled code."""
+    """Hash a sequence of words by `hash_step`, in plain Python, for tables that are made without compiled code."""
     for word in words:
         h = (h ^ word) * int(GOLDEN) & _64_BITS
         h ^= h >> 32

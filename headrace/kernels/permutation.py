@@ -1,8 +1,8 @@
-"""A keyed permutation of [0, size): a pure function of (position, word), nothing stored.
+"""A keyed permutation of [0, size): a pure function of (position, key `word`), nothing stored.
 
 An alternating Feistel network of six rounds on the smallest domain of at least 8 bits that holds the positions, walked
 until it lands inside (fewer than 2 steps on average above 128 positions), then rotated. A Feistel network alone makes
-even permutations only, and under 8 bits it is far from uniform; rounds and floor were chosen by chi-square over all
+even permutations only, and under 8 bits it is far from uniform; both numbers were chosen by chi-square over all
 orders of small tables. The tests have the same in NumPy (`plain_permutation`). Golden values guard it: a change moves
 every row of every packed table and of every blend.
 
@@ -27,13 +27,13 @@ _mix64 = njit(mix64)
 
 @njit
 def mix(word: Any) -> Any:
-    """A word, mixed as splitmix64 does."""
+    """The output of splitmix64 in the state `word`."""
     return _mix64(word + GOLDEN)
 
 
 @njit
 def domain_bits(size: Any) -> int:
-    """Width of the network's domain for that many positions."""
+    """Bits of the network's domain for `size` positions: enough to number them, at least 8."""
     bits = 0
     rest = size - _ONE
     while rest > _ZERO:
@@ -51,7 +51,7 @@ def _round(half, word, bits):  # type: ignore[no-untyped-def]
 
 @njit
 def permuted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> Any:
-    """Where a position goes; `bits` is `domain_bits(size)`, `rotation` is `mix(word) % size`."""
+    """The permuted position of a position; `bits` is `domain_bits(size)`, `rotation` is `mix(word) % size`."""
     if size == _ONE:
         return _ZERO
     high_bits = np.uint64(bits // 2)
@@ -75,7 +75,7 @@ def permuted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> A
 
 @njit
 def inverted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> Any:
-    """The position that goes to this one; arguments as of `permuted`."""
+    """Inverse of `permuted`, with the same arguments."""
     if size == _ONE:
         return _ZERO
     high_bits = np.uint64(bits // 2)
@@ -96,7 +96,7 @@ def inverted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> A
 
 @compiled
 def permute_all(positions: NDArray[np.int64], size: np.uint64, word: np.uint64) -> NDArray[np.int64]:
-    """(N,) where each of (N,) positions goes."""
+    """(N,) permuted positions of (N,) positions."""
     bits, rotation = domain_bits(size), mix(word) % size
     places = np.empty_like(positions)
     for k in range(positions.size):

@@ -1,6 +1,6 @@
 """Characters of valid UTF-8, in compiled code.
 
-Without Numba's counting of references to arrays (`_nrt=False`), so that loops that do not count either may call them.
+Compiled without Numba's counting of references to arrays (`_nrt=False`), so that loops without it may call them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Integer = Any
 
 @njit(_nrt=False, inline="always")
 def width(lead: int) -> Integer:
-    """Bytes of the character that begins with a byte."""
+    """Length in bytes of the character whose first byte is `lead`."""
     return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
 @njit(_nrt=False, inline="always")
 def code_point(data: NDArray[np.uint8], at: int) -> Integer:
-    """The character that begins at a byte."""
+    """Code point of the character whose first byte is `data[at]`."""
     lead = np.int64(data[at])
     if lead < 0x80:
         return lead
@@ -39,7 +39,7 @@ def code_point(data: NDArray[np.uint8], at: int) -> Integer:
 
 @compiled
 def code_points_at(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(N,) the characters that begin at (N,) bytes."""
+    """(N,) code points of the characters that begin at (N,) byte offsets."""
     points = np.empty(places.size, np.int64)
     for k in range(places.size):
         points[k] = code_point(data, places[k])

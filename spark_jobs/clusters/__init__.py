@@ -1,1 +1,1 @@
-"""Clusters: documents as vectors, frozen centroids, and what cluster each document is in."""
+"""Clusters: documents as vectors, frozen centroids, and the cluster of each document."""

@@ -1,15 +1,14 @@
 """The step `centroids`: the clusters of a corpus, fitted on a sample of its first increment and then frozen.
 
     sample   survivors whose hash is low enough, about `sample_documents` of them
-    weigh    in how many of them each bucket is -> weights of the buckets (`embedding`)
+    weigh    document frequency of each bucket of hashed words -> weight of the bucket (`embedding`)
     embed    each becomes a vector
     coarse   K-means over all of them, in one task
     fine     K-means inside each coarse cluster, a task for each; their number is shared out by size
     name     words of the documents nearest to each centroid
 
 On the driver are the weights, 64 KB, and the coarse centroids: nothing that grows with documents. The task of the
-coarse clusters holds about 10 bytes for each dimension of the sample's vectors. Texts without a word that enough others
-have are in no cluster.
+coarse clusters holds about 10 bytes per dimension and sampled document. A text whose words are all rare has no cluster.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def centroids(survivors: DataFrame, texts: DataFrame, config: CentroidsConfig) -
 
 
 def _sample(survivors: DataFrame, texts: DataFrame, sample_documents: int) -> DataFrame:
-    """Keys and contents of about so many survivors, chosen by the hash of their id."""
+    """Keys and contents of about `sample_documents` survivors, chosen by the hash of their id."""
     share = sample_documents / max(survivors.count(), 1)
     chosen = survivors.select(_KEYS)
     if share < 1:
@@ -128,7 +127,7 @@ def _sample(survivors: DataFrame, texts: DataFrame, sample_documents: int) -> Da
 
 
 def _count(batches: Iterable[pa.RecordBatch], config: EmbeddingConfig) -> Iterator[pa.RecordBatch]:
-    """In how many of a task's documents each bucket is; bucket -1 counts the documents."""
+    """Document frequency of each bucket in a task; the row of bucket -1 has the number of documents."""
     total, documents = np.zeros(1 << BITS, np.int64), 0
     for batch in batches:
         total += document_counts(batch.column("content"), config)
@@ -140,7 +139,7 @@ def _count(batches: Iterable[pa.RecordBatch], config: EmbeddingConfig) -> Iterat
 
 
 def _in_documents(sums: pa.Table) -> tuple[Int64Array, int]:
-    """(2^BITS,) documents of the sample that have each bucket, and how many there are."""
+    """(2^BITS,) document frequency of each bucket in the sample, and the number of sampled documents."""
     buckets, counts = (sums.column(name).to_numpy() for name in ("bucket", "document_count"))
     found = np.zeros(1 << BITS, np.int64)
     found[buckets[buckets >= 0]] = counts[buckets >= 0]
@@ -148,7 +147,7 @@ def _in_documents(sums: pa.Table) -> tuple[Int64Array, int]:
 
 
 def vector_column(vectors: Int16Array) -> pa.Array:
-    """(D, V) vectors as (D,) binary values."""
+    """(D,) binary values of (D, V) vectors, each V little-endian int16."""
     flat = np.ascontiguousarray(vectors, "<i2")
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(2 * flat.shape[1]), len(flat), [None, pa.py_buffer(flat.tobytes())]
@@ -157,12 +156,12 @@ def vector_column(vectors: Int16Array) -> pa.Array:
 
 
 def vector_array(column: pa.Array | pa.ChunkedArray, dimensions: int) -> Int16Array:
-    """(D, V) vectors of (D,) binary values."""
+    """(D, V) vectors of (D,) binary values, the inverse of `vector_column`; V is `dimensions`."""
     return np.frombuffer(b"".join(column.to_pylist()), "<i2").astype(np.int16).reshape(-1, dimensions)
 
 
 def _embed(batches: Iterable[pa.RecordBatch], weights: UInt8Array, config: EmbeddingConfig) -> Iterator[pa.RecordBatch]:
-    """Ids and vectors of the documents that have one."""
+    """Ids and vectors of the documents with a vector other than 0."""
     for batch in batches:
         vectors = embed(batch.column("content"), weights, config)
         there = np.flatnonzero(vectors.any(axis=1))
@@ -175,12 +174,12 @@ class CellPlan:
 
     Attributes:
         vectors: (C, V) coarse centroids.
-        counts: (C,) clusters in each, at least one; their sum is at most `fine`, where `coarse` is not more.
-        firsts: (C,) number of the first of them.
+        counts: (C,) clusters in each, at least one; their sum is at most max(`fine`, C).
+        firsts: (C,) number of the first cluster in each.
     """
 
     def __init__(self, vectors: Int16Array, sizes: Int64Array, fine: int) -> None:
-        """Share `fine` clusters out by the sizes of the coarse ones: largest remainders, no more than documents."""
+        """Share `fine` clusters out in proportion to `sizes`, by largest remainders; n documents get at most n."""
         self.vectors = vectors
         shares = sizes * max(fine - len(sizes), 0) / max(int(sizes.sum()), 1)
         counts = shares.astype(np.int64)
@@ -191,7 +190,7 @@ class CellPlan:
 
     @classmethod
     def of(cls, coarse: pa.Table, config: CentroidsConfig) -> CellPlan:
-        """The plan of the coarse clusters that were fitted; says so where there are fewer than the config wants."""
+        """The plan for the fitted coarse clusters; warns where there are fewer clusters than the config wants."""
         rows = coarse.sort_by("coarse")
         sizes = rows.column("document_count").to_numpy()
         plan = cls(vector_array(rows.column("vector"), config.embedding.dimensions), sizes, config.fine)
@@ -205,7 +204,7 @@ class CellPlan:
 
 
 def _fit_coarse(batches: Iterable[pa.RecordBatch], config: CentroidsConfig) -> Iterator[pa.RecordBatch]:
-    """The coarse clusters, of all vectors of the one task."""
+    """The rows of the coarse clusters, fitted on all vectors of the sample, which are in this one task."""
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
@@ -216,20 +215,20 @@ def _fit_coarse(batches: Iterable[pa.RecordBatch], config: CentroidsConfig) -> I
 
 
 def _assign_coarse(batches: Iterable[pa.RecordBatch], plan: CellPlan) -> Iterator[pa.RecordBatch]:
-    """The nearest coarse cluster of each vector."""
+    """Append the nearest coarse cluster of each vector."""
     for batch in batches:
         nearest, _ = k_means.assign(vector_array(batch.column("vector"), plan.vectors.shape[1]), plan.vectors)
         yield batch.append_column("coarse", pa.array(nearest, pa.int32()))
 
 
 def _fit_fine(batches: Iterable[pa.RecordBatch], plan: CellPlan, config: CentroidsConfig) -> Iterator[pa.RecordBatch]:
-    """The row of each coarse cluster and those of the clusters inside it, of vectors by coarse cluster and id."""
+    """For each coarse cluster its row and those of the clusters inside it; vectors come by (coarse, doc_id)."""
     for rows in grouped_rows(batches, ("coarse",)):
         yield from _fit_cell(rows, plan, config).to_batches()
 
 
 def _fit_cell(rows: pa.Table, plan: CellPlan, config: CentroidsConfig) -> pa.Table:
-    """The rows of one coarse cluster."""
+    """The row of one coarse cluster and those of the clusters fitted on its vectors, `rows`."""
     number = rows.column("coarse")[0].as_py()
     vectors = vector_array(rows.column("vector"), config.embedding.dimensions)
     # Each cell draws from a stream of its own; a seed of PCG64 may have any number of bits.
@@ -247,14 +246,14 @@ def _fit_cell(rows: pa.Table, plan: CellPlan, config: CentroidsConfig) -> pa.Tab
 
 
 def _nearest(ids: Any, squares: Int64Array) -> list[str]:
-    """Ids of the nearest documents, of equally near ones the lower id."""
+    """Ids of the nearest documents, at most `_TYPICAL`; ids come sorted, so ties go to the lower id."""
     return [str(one) for one in ids[np.argsort(squares, kind="stable")[:_TYPICAL]]]
 
 
 def _cells(
     coarse: Int64Array, cluster: Int64Array | None, sizes: Int64Array, vectors: Int16Array, typical: list[list[str]]
 ) -> pa.Table:
-    """Rows of `_CELLS_DDL`; the first of some numbered clusters is the coarse one."""
+    """Rows of `_CELLS_DDL`; with `cluster`, the first row is that of the coarse cluster and gets a null number."""
     numbers = pa.nulls(len(coarse), pa.int32())
     if cluster is not None:
         numbers = pa.array(cluster.astype(np.int32), mask=np.arange(len(cluster)) == 0)
@@ -270,7 +269,7 @@ def _cells(
 
 
 def _name(batches: Iterable[pa.RecordBatch], weights: UInt8Array, config: EmbeddingConfig) -> Iterator[pa.RecordBatch]:
-    """The row of each cluster with its label, of a row for each of its typical documents in order."""
+    """The row of each cluster with its label. Input: one row per typical document, by (cluster, nearness)."""
     settings = pa.array([json.dumps(config.model_dump(), sort_keys=True)])
     columns = ["coarse", "cluster", "document_count", "vector", "typical"]
     for rows in grouped_rows(batches, ("coarse", "cluster")):

@@ -1,12 +1,12 @@
-"""The step `cluster_losses`: what a proxy model learns of each cluster; `shape` keeps or drops clusters by it.
+"""The step `cluster_losses`: how much a proxy model learns from each cluster; `shape` keeps or drops clusters by it.
 
 A copy of the model goes on training on a few documents of a cluster, for some steps; its loss on others of the same
-cluster is taken before, on the way and after. Text that a model knows already has a low loss before, text that says
-the same over and over a low one after, and noise a high one that training does not lower.
+cluster is measured before, during and after. Text that a model knows already has a low loss before, repetitive text
+a low one after, and noise a high one that training does not lower.
 
-A cluster is a task. What it gives is kept under a hash of all that decides it (the code, the model, the texts, the
-config), so that a run that was killed goes on with the clusters that it had not reached, and a later one trains
-nothing on clusters whose sample is the same.
+A cluster is a task. Its result is stored under a hash of its inputs (the code, the model, the texts, the config), so
+that a killed run resumes with the clusters that it had not reached, and a later one trains only on clusters whose
+sample changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from spark_jobs.models.causal_model import CausalModel
     from spark_jobs.models.registered import ModelFile
 
-_CODE: Final = "1"  # of the results that are kept; changed with the version of the step
+_CODE: Final = "1"  # part of the key of stored results; changed with the version of the step
 _KEYS: Final = ["dataset", "shard", "doc_id"]
 _MOST_TASKS: Final = 20_000
 _DIGITS: Final = 5
@@ -55,7 +55,7 @@ _SCHEMA: Final = pa.schema(
 
 
 class ClusterLossesConfig(TrainingConfig):
-    """By which model clusters are measured, and how long it is trained on each."""
+    """The model that clusters are measured with, and how long it is trained on each."""
 
     model: str | None = Field(
         None,
@@ -109,7 +109,7 @@ def cluster_losses(
     objects: ObjectFolder,
     proxy_model: DataFrame | None = None,
 ) -> Output:
-    """Train a copy of a model on each cluster, and take its loss before and after; one row per cluster.
+    """Train a copy of a model on each cluster, and measure its loss before and after; one row per cluster.
 
     Raises:
         InputError: the registry has no such causal model.
@@ -132,7 +132,7 @@ def cluster_losses(
 
 
 def _located(config: ClusterLossesConfig, proxy_model: DataFrame | None) -> bytes | ModelFile:
-    """The file of the corpus's model, which goes with the tasks, or where workers find that of the registry.
+    """The bytes of the corpus's own model, sent with the tasks, or the registered model's file, which workers read.
 
     Raises:
         InputError: the registry has no such causal model.
@@ -147,7 +147,7 @@ def _located(config: ClusterLossesConfig, proxy_model: DataFrame | None) -> byte
 
 
 def _registered(model: str) -> ModelFile:
-    """Where workers find a model of the registry.
+    """The file of a registered model.
 
     Raises:
         InputError: the registry has no such causal model.
@@ -167,7 +167,7 @@ def _registered(model: str) -> ModelFile:
 def _measure(
     batches: Iterable[pa.RecordBatch], model: bytes | ModelFile, config: ClusterLossesConfig, objects: ObjectFolder
 ) -> Iterator[pa.RecordBatch]:
-    """The row of each cluster, of its documents in the order of their hashes."""
+    """The row of each cluster; its documents come in the order of their hashes."""
     for rows in grouped_rows(batches, ("cluster",)):
         texts = rows.column("content").to_pylist()
         row = {name: rows.column(name)[0].as_py() for name in ("cluster", "document_count")}
@@ -178,7 +178,7 @@ def _measure(
 def _losses(
     texts: list[str], model: bytes | ModelFile, config: ClusterLossesConfig, objects: ObjectFolder
 ) -> dict[str, Any]:
-    """The numbers of a cluster: those that an earlier run kept, or new ones, which are kept."""
+    """The losses of a cluster: stored ones of an earlier run, else measured now and stored."""
     from spark_jobs.models.causal_model import cut
 
     sha256 = model[-DIGEST_BYTES:].hex() if isinstance(model, bytes) else model.sha256

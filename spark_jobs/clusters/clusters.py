@@ -1,7 +1,7 @@
-"""The step `clusters`: the cluster that each document is in, by the frozen centroids.
+"""The step `clusters`: the cluster of each document, by the frozen centroids.
 
-A document goes to the nearest coarse centroid, and among the clusters inside that to the nearest. A worker holds the
-centroids, 2 bytes for each dimension of each, and the signs of the projection (`embedding`), 32 MB for 512 dimensions.
+A document gets the nearest coarse centroid, and among the clusters inside that the nearest. A worker holds the
+centroids, 2 bytes per dimension, and the signs of the projection (`embedding`), 32 MB for 512 dimensions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DDL = "dataset string, shard int, doc_id string, coarse int, cluster int, dista
 def _survivors_without_cluster(
     rows: DataFrame, inputs: Mapping[str, DataFrame], increment: int | None, config: NoConfig
 ) -> DataFrame:
-    """Survivors without a row of `clusters`."""
+    """Survivors without a row in `clusters`; a proof, so none is expected."""
     return inputs["survivors"].select(*_KEYS).join(rows.select(*_KEYS), _KEYS, "left_anti")
 
 
@@ -67,9 +67,9 @@ class Centroids:
         config: what a vector is.
         weights: (2^BITS,) weight of each bucket.
         coarse: (C, V) coarse centroids, by number.
-        fine: (K, V) the others, by coarse cluster and number.
-        numbers: (K,) their numbers.
-        starts: (C + 1,) where those of each coarse cluster begin.
+        fine: (K, V) centroids of the clusters, by coarse cluster and number.
+        numbers: (K,) number of each cluster.
+        starts: (C + 1,) row of `fine` where each coarse cluster begins.
     """
 
     config: EmbeddingConfig
@@ -81,7 +81,7 @@ class Centroids:
 
     @classmethod
     def of(cls, centroids: pa.Table, weights: pa.Table) -> Centroids:
-        """The centroids in the rows of the two tables."""
+        """Build it from the rows of the tables `centroids` and `centroid_weights`."""
         rows = centroids.sort_by([("coarse", "ascending"), ("cluster", "ascending")])
         settings = json.loads(rows.column("embedding")[0].as_py()) if rows.num_rows else {}
         config = EmbeddingConfig(**settings)
@@ -101,12 +101,12 @@ class Centroids:
             content: (D,) strings, none of them null.
 
         Returns:
-            (D,) whether a text is in one, and its coarse cluster, cluster and distance, 0 where it is in none.
+            (D,) each: whether a text has a cluster, its coarse cluster, cluster and distance; 0 where it has none.
         """
         return self.nearest(embed(content, self.weights, self.config))
 
     def nearest(self, vectors: Int16Array) -> tuple[BoolArray, Int32Array, Int32Array, Float64Array]:
-        """The same of (D, V) vectors."""
+        """The clusters of (D, V) vectors, as `assign` returns them."""
         there: BoolArray = (np.abs(vectors).max(axis=1) > 0) & (len(self.coarse) > 0)
         coarse: Int32Array = np.zeros(len(vectors), np.int32)
         cluster: Int32Array = np.zeros(len(vectors), np.int32)
@@ -136,7 +136,7 @@ def clusters(survivors: DataFrame, texts: DataFrame, centroids: DataFrame, centr
 
 
 def _assign(batches: Iterable[pa.RecordBatch], centroids: Centroids) -> Iterator[pa.RecordBatch]:
-    """Rows of `clusters` of batches of documents."""
+    """The rows of `clusters` for batches of documents."""
     for batch in batches:
         there, *columns = centroids.assign(batch.column("content"))
         yield pa.RecordBatch.from_arrays(

@@ -52,7 +52,7 @@ class EmbeddingConfig(ConfigModel):
 
     @property
     def features(self) -> FeaturesConfig:
-        """What is counted."""
+        """The config of the kernel that counts words or n-grams."""
         return FeaturesConfig(
             bits=BITS,
             word_ngrams=1,
@@ -63,7 +63,7 @@ class EmbeddingConfig(ConfigModel):
 
 
 def embed(content: pa.Array, weights: UInt8Array, config: EmbeddingConfig) -> Int16Array:
-    """The vectors of a column of texts.
+    """Turn a column of texts into vectors.
 
     Args:
         content: (D,) strings, none of them null.
@@ -71,7 +71,7 @@ def embed(content: pa.Array, weights: UInt8Array, config: EmbeddingConfig) -> In
         config: what a vector is.
 
     Returns:
-        (D, V) of length SCALE; 0 where no feature of a text has a weight.
+        (D, V) vectors of length SCALE; all 0 where no feature of a text has a weight.
     """
     from spark_jobs.clusters.embedding_kernel import project
     from spark_jobs.models.classifier_kernel import count_texts
@@ -83,7 +83,7 @@ def embed(content: pa.Array, weights: UInt8Array, config: EmbeddingConfig) -> In
 
 
 def document_counts(content: pa.Array, config: EmbeddingConfig) -> Int64Array:
-    """(2^BITS,) how many of the texts have each bucket."""
+    """(2^BITS,) number of texts in which each bucket occurs."""
     from spark_jobs.models.classifier_kernel import count_texts
 
     _, buckets, _ = count_texts(*kernel_arguments(content, config.features))
@@ -93,14 +93,14 @@ def document_counts(content: pa.Array, config: EmbeddingConfig) -> Int64Array:
 def bucket_weights(in_documents: Int64Array, document_count: int, cluster_count: int) -> UInt8Array:
     """The weight of each bucket: round(16 ln((N + 1) / (df + 1))), at most 255.
 
-    A bucket that fewer than two documents of the sample have, or fewer than a quarter of the mean cluster, weighs 0:
-    it tells documents apart and no topics, and under the projection such words, which weigh most, drown the others.
+    A bucket in fewer than two documents of the sample, or in fewer than a quarter of a mean cluster, weighs 0: it tells
+    documents apart and not topics, and under the projection such words, which weigh most, drown the others.
     Purity of 64 clusters of Python files by package: .80 with this bound, .71 without (benchmarks/bench_clusters.py).
 
     Args:
-        in_documents: (2^BITS,) how many of the documents have each bucket.
+        in_documents: (2^BITS,) df, the documents in which each bucket occurs.
         document_count: N.
-        cluster_count: how many clusters the vectors are for.
+        cluster_count: number of clusters to be fitted.
     """
     least = max(2, document_count // (4 * cluster_count))
     weights = np.rint(_IDF_SCALE * np.log((document_count + 1) / (in_documents + 1)))
@@ -109,14 +109,14 @@ def bucket_weights(in_documents: Int64Array, document_count: int, cluster_count:
 
 @functools.lru_cache(maxsize=1)
 def count_weights() -> Int32Array:
-    """(C,) weight of each count."""
+    """(C,) round(16 (1 + ln count)) for counts 0 to `_MOST_COUNT`; count 0 as 1."""
     counts = np.maximum(np.arange(_MOST_COUNT + 1), 1)
     return np.rint(_COUNT_SCALE * (1 + np.log(counts))).astype(np.int32)
 
 
 @functools.lru_cache(maxsize=2)
 def _signs(dimensions: int, seed: int) -> Int8Array:
-    """(2^BITS, V) random signs: bits of SplitMix64 (Steele et al. 2014) at bucket, part and seed."""
+    """(2^BITS, V) random signs, 1 or -1: bits of SplitMix64 (Steele et al. 2014) at bucket, dimension and seed."""
     parts = np.arange((1 << BITS) * dimensions // 64, dtype=np.uint64) + (np.uint64(seed) << np.uint64(1))
     mixed = mix64((parts + np.uint64(1)) * GOLDEN)
     bits = np.unpackbits(mixed.astype("<u8").view(np.uint8), bitorder="little")

@@ -1,4 +1,4 @@
-"""Turn counted features of texts into vectors of one length, in compiled code, by sums of integers."""
+"""Project counted features of texts to vectors of equal length, in compiled code, by sums of integers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def project(
     Args:
         starts: (D + 1,) where the features of each text begin.
         buckets: (T,) the features.
-        counts: (T,) how often each came.
-        count_weights: (C,) weight of a count, the last one that of all larger ones.
+        counts: (T,) occurrences of each.
+        count_weights: (C,) weight of each count; larger counts get the last one.
         weights: (B,) weight of each bucket.
         signs: (B, V) of the projection, 1 or -1.
         scale: length of the vectors.
-        vectors: (D, V), written.
+        vectors: (D, V) output, written in place.
     """
     width = vectors.shape[1]
     most = count_weights.size - 1

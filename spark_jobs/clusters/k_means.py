@@ -22,8 +22,8 @@ def fit(vectors: Int16Array, k: int, seed: int, max_iterations: int = 50) -> Int
     """Centroids of some vectors, the largest cluster first.
 
     Args:
-        vectors: (N, V), each of length SCALE; their order decides together with the seed.
-        k: how many; fewer where fewer vectors are distinct.
+        vectors: (N, V), each of length SCALE; the result depends on their order and the seed.
+        k: number of centroids; fewer result where fewer vectors are distinct.
         seed: of the first centroids.
         max_iterations: of Lloyd's algorithm, which ends before where nothing changes.
 
@@ -46,7 +46,7 @@ def fit(vectors: Int16Array, k: int, seed: int, max_iterations: int = 50) -> Int
 
 
 def assign(vectors: Int16Array, centroids: Int16Array) -> tuple[Int32Array, Int64Array]:
-    """(N,) the nearest centroid of each vector, and (N,) the square of the distance; K is at least 1."""
+    """(N,) number of the nearest of (K, V) centroids, and (N,) the squared distance to it; K is at least 1."""
     labels, squares = np.empty(len(vectors), np.int32), np.empty(len(vectors), np.int64)
     columns = np.ascontiguousarray(centroids.T, np.float32)
     lengths = np.square(columns).sum(axis=0)
@@ -61,7 +61,7 @@ def assign(vectors: Int16Array, centroids: Int16Array) -> tuple[Int32Array, Int6
 
 
 def _minus_twice(block: Float32Array, columns: Float32Array, lengths: Float32Array) -> Float32Array:
-    """(N, K) |c|^2 - 2 x.c: the square of the distance but for |x|^2, below 2^24 and so exact."""
+    """(N, K) |c|^2 - 2 x.c, the squared distance without its term |x|^2; below 2^24 and so exact."""
     product: Float32Array = block @ columns
     product *= -2
     product += lengths
@@ -69,7 +69,7 @@ def _minus_twice(block: Float32Array, columns: Float32Array, lengths: Float32Arr
 
 
 def _means(vectors: Int16Array, labels: Int32Array, centroids: Int16Array) -> Int16Array:
-    """The rounded mean of each cluster; one that is empty keeps its centroid."""
+    """The rounded mean of each cluster; an empty cluster keeps its centroid."""
     order = np.argsort(labels, kind="stable")
     counts = np.bincount(labels, minlength=len(centroids))
     there = np.flatnonzero(counts)
@@ -82,12 +82,12 @@ def _means(vectors: Int16Array, labels: Int32Array, centroids: Int16Array) -> In
 
 
 def _first(vectors: Int16Array, k: int, seed: int) -> Int16Array:
-    """(K, V) first centroids: each the one, of some vectors drawn by their squared distance, that lowers it most."""
+    """(K, V) first centroids by greedy k-means++: each the best of some vectors drawn by squared distance."""
     block = vectors.astype(np.float32)
     own = np.square(block).sum(axis=1)
 
     def distances(rows: Int64Array) -> Int64Array:
-        """(N, R) squared distances of all vectors to a few."""
+        """(N, R) squared distances of all vectors to R of them."""
         columns = np.ascontiguousarray(block[rows].T)
         squares: Int64Array = (_minus_twice(block, columns, own[rows]) + own[:, None]).astype(np.int64)
         return squares

@@ -1,4 +1,4 @@
-"""The words that name a cluster: those that weigh most in its most typical documents."""
+"""The words that name a cluster: those of the largest weight in its most typical documents."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WORD = re.compile(r"[^\W\d_]{3,20}")
 
 
 def label_words(texts: Sequence[str], weights: UInt8Array, config: EmbeddingConfig, count: int) -> list[str]:
-    """The words with the largest sum of tf-idf, each text as a vector of length 1.
+    """The `count` words with the largest sum of tf-idf, each text scaled to a vector of length 1.
 
-    Words that one text alone has are passed over while two texts or more share others.
+    Words that two texts or more share come before words of a single text.
 
     Args:
         texts: of the typical documents, in a fixed order.
@@ -44,7 +44,7 @@ def label_words(texts: Sequence[str], weights: UInt8Array, config: EmbeddingConf
 
 
 def _weights(words: Sequence[str], weights: UInt8Array, config: EmbeddingConfig) -> list[int]:
-    """The weight of each word's bucket; 0 for what the kernel does not take as one word."""
+    """The weight of each word's bucket; 0 if the kernel does not read it as exactly one word."""
     from spark_jobs.models.classifier import kernel_arguments
     from spark_jobs.models.classifier_kernel import count_texts
 

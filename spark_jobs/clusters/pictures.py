@@ -8,7 +8,7 @@ from spark_jobs.lake.declare.pictures import describe, new_axes, png
 
 
 def draw_losses(rows: pa.Table) -> bytes:
-    """Draw a point for each cluster, and a line up to what its loss was before the training; a PNG."""
+    """Draw for each cluster a point at its loss after training and a line up to its loss before; a PNG."""
     measured = rows.drop_null()
     sizes, before, after = (measured.column(name).to_numpy() for name in ("document_count", "loss_before", "loss"))
     axes = new_axes(6, 4)

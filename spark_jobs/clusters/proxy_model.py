@@ -1,8 +1,8 @@
 """The step `proxy_model`: a small causal model over bytes, trained on a sample of a corpus and then frozen.
 
-It is what `cluster_losses` goes on training on each cluster, and is small for that: a few seconds a cluster on one
-core. It reads bytes because the tokenizer of a corpus is made of what the shape lets go on, which these losses decide;
-and bytes have no unknown word in any language, and no vocabulary whose rare half stays untrained in a sample.
+`cluster_losses` trains copies of it on each cluster, and it is small for that: a few seconds a cluster on one core. It
+reads bytes because a corpus's tokenizer is made after `shape`, which these losses decide; and bytes have no unknown
+word in any language, and no vocabulary whose rare half stays untrained in a sample.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HELD_OUT: Final = 32  # one of so many documents
 
 
 class TrainingConfig(ConfigModel):
-    """How a model is trained on documents."""
+    """How long and at what rate a model is trained on documents, and how much of each it reads."""
 
     steps: int = Field(16, ge=1, description="of training")
     batch_pieces: int = Field(8, ge=1, description="pieces of documents a step")
@@ -96,17 +96,17 @@ def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig
 
 
 def require_torch(name: str) -> None:
-    """Refuse to start a step that needs torch where it is not installed; it is not imported for that.
+    """Raise if torch, which the step `name` needs, is not installed; torch is looked up, not imported.
 
     Raises:
-        SetupError: it is not.
+        SetupError: torch is not installed.
     """
     if importlib.util.find_spec("torch") is None:
         raise SetupError(f"{name}: needs torch; pip install 'headrace[torch]', here and where Spark's workers run")
 
 
 def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Iterator[pa.RecordBatch]:
-    """The row of the model, of all documents of the one task."""
+    """The row of the model, trained on all documents of the sample, which are in this one task."""
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
@@ -115,7 +115,7 @@ def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Itera
 
 
 def trained(documents: list[str], config: ProxyModelConfig) -> dict[str, pa.Array]:
-    """The columns of `proxy_model`: a model trained on documents, in an order that says nothing of them."""
+    """The columns of `proxy_model`: a model trained on documents, which come in random order."""
     from spark_jobs.clusters.proxy_training import pieces, total_loss, train
     from spark_jobs.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes, seeded
 

@@ -1,6 +1,6 @@
-"""Train a causal model on texts, and measure what it learns of some; behind the extra `torch`, as `causal_model` is.
+"""Train a causal model on texts, and measure how much it learns from some; needs the extra `torch`.
 
-All of it is seeded and in one thread, so that the same texts and the same model give the same numbers on one machine.
+Seeded and in one thread, so that the same texts and the same model give the same numbers on one machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_jobs.models.causal_model import CausalModel, cut, one_thread, padded
 if TYPE_CHECKING:
     from spark_jobs.clusters.proxy_model import TrainingConfig
 
-_LOOKS = 5  # at the loss, from before the first step to behind the last
+_LOOKS = 5  # measurements of the loss, from before the first step to after the last
 _HELD_OUT = 4  # one of so many documents
 _WARM_SHARE = 0.1
 
@@ -29,9 +29,9 @@ class Learnt:
     """Losses of the held-out documents of a sample, in nats a byte of UTF-8.
 
     Attributes:
-        before: training.
-        after: training.
-        slope: what a step adds, by the straight line nearest to the looks on the way.
+        before: loss before training.
+        after: loss after training.
+        slope: change of the loss per step, by the least-squares line through the measurements.
     """
 
     before: float
@@ -40,17 +40,17 @@ class Learnt:
 
 
 def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig) -> Learnt | None:
-    """What a copy of a model learns of some documents, of which every fourth is held out; the model stays as it is.
+    """Train a copy of a model on documents and measure its loss on every fourth, which is held out.
 
-    Of a single document the first half is trained on and the other held out.
+    The model itself is not changed. Of a single document the second half is held out.
 
     Args:
         model: on any device; it is trained on the CPU.
-        documents: in an order that says nothing of them.
+        documents: in random order, such as that of a hash.
         config: of the training.
 
     Returns:
-        None where they have too little text for both, or the rate is so high that the loss is no number any more.
+        None where there is too little text to train on and hold out, or the loss diverged to NaN or infinity.
     """
     texts = [text for document in documents if (text := cut(document, config.document_bytes))]
     held, shown = texts[::_HELD_OUT], [text for place, text in enumerate(texts) if place % _HELD_OUT]
@@ -79,7 +79,7 @@ def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig)
 
 
 def pieces(model: CausalModel, texts: Sequence[str], config: TrainingConfig) -> list[list[int]]:
-    """Texts as pieces of tokens, each with the one behind it, so that every token is predicted once."""
+    """Texts as pieces of `piece_tokens` tokens and the next one (0-256, 256-512, ..): each token is predicted once."""
     size = min(config.piece_tokens, model.window)
     found = []
     for text in texts:
@@ -93,9 +93,9 @@ def train(model: CausalModel, shown: Sequence[list[int]], config: TrainingConfig
 
     Args:
         model: on the CPU.
-        shown: pieces, in each round in another order.
+        shown: pieces; each epoch takes them in another random order.
         config: of the training.
-        look: called with the number of steps that were made, from 0 on.
+        look: called before each step and at the end, with the number of completed steps.
     """
     draw = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.AdamW(model.network.parameters(), weight_decay=0.0)
@@ -117,13 +117,13 @@ def train(model: CausalModel, shown: Sequence[list[int]], config: TrainingConfig
 
 
 def total_loss(model: CausalModel, unseen: Sequence[list[int]], config: TrainingConfig) -> float:
-    """Sum of the losses of all tokens of pieces, in nats."""
+    """Sum over all predicted tokens of the pieces of their loss, in nats."""
     with torch.no_grad(), one_thread():
         batches = range(0, len(unseen), config.batch_pieces)
         return sum(float(_losses(model, unseen[one : one + config.batch_pieces])[0]) for one in batches)
 
 
 def _losses(model: CausalModel, batch: Sequence[list[int]]) -> tuple[torch.Tensor, int]:
-    """Sum of the losses of a batch of pieces, and how many tokens it is of."""
+    """Sum of the losses of a batch of pieces, and its number of predicted tokens."""
     counts = [len(one) - 1 for one in batch]
     return model.token_losses(*padded(batch, (len(batch), max(counts)))).sum(), sum(counts)

@@ -1,5 +1,5 @@
-"""Repositories: which files depend on which others, and the order in which the files are packed.
+"""Repositories: the dependencies between their files, and the order in which the files are packed.
 
-Two steps, `dependencies` (of a dataset) and `ordered` (of a corpus). `imports` and `syntax` find dependencies, `order`
-turns them into an order.
+Two steps, `dependencies` (per dataset) and `ordered` (per corpus). `imports` and `syntax` find dependencies, `order`
+sorts files by them.
 """

@@ -17,7 +17,7 @@ from spark_jobs.spark_sql import DataFrame, F
 
 
 class DependenciesConfig(ConfigModel):
-    """Bounds of what is read and parsed to find dependencies."""
+    """Most bytes that are read per file and repository to find dependencies, and limits of parsing."""
 
     max_file_bytes: int = Field(
         1_000_000,
@@ -96,7 +96,7 @@ DEPENDENCY_METHODS = Table(
 
 @step(version="6", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
-    """Find what the files of each repository need of each other; all files of a repository are in one task.
+    """Find the dependencies between the files of each repository; one task has all files of a repository.
 
     Args:
         documents: shard, doc_id, repository, path, kind, language, byte_count, metadata; those without repository, and

@@ -1,4 +1,4 @@
-"""Group sorted rows by a key, out of Arrow batches that end anywhere.
+"""Group sorted rows by a key; a group may begin and end anywhere in the Arrow batches.
 
 batches   [a a b] [b b] [b c]      groups   [a a]  [b b b b]  [c]
 """
@@ -13,19 +13,19 @@ import pyarrow as pa
 Keep = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
+def _unchanged(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
 
 def grouped_rows(
-    batches: Iterable[pa.RecordBatch], key: tuple[str, ...], keep: Callable[[], Keep] = lambda: _as_it_is
+    batches: Iterable[pa.RecordBatch], key: tuple[str, ...], keep: Callable[[], Keep] = lambda: _unchanged
 ) -> Iterator[pa.Table]:
     """Join the rows of each key; one group at a time is in memory.
 
     Args:
         batches: rows sorted by the key.
-        key: the columns; null is a value.
-        keep: called for every group, gives a function that its parts go through before they wait for the rest.
+        key: the columns of the key; null is a value of its own.
+        keep: called once per group; the function that it returns reduces each part of the group before it is held.
     """
     waiting: list[pa.RecordBatch] = []
     current: tuple[object, ...] | None = None
@@ -43,7 +43,7 @@ def grouped_rows(
 
 
 def _bounds(batch: pa.RecordBatch, key: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """First row, and row after the last, of each group inside a batch."""
+    """(first row, row after the last) of each group inside a batch."""
     if not batch.num_rows:
         return
     changes = np.zeros(batch.num_rows - 1, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The step `ordered`: rank the documents of a repository so that what a file needs comes before it."""
+"""The step `ordered`: rank the documents of a repository so that a file's dependencies come before it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OrderedConfig(ConfigModel):
     @field_validator("two_level_languages")
     @classmethod
     def _names_of_languages(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse a language by a word that no document has."""
+        """Raise if a language is not named as documents name it."""
         require_codes(given)
         return given
 
@@ -64,7 +64,7 @@ ORDERED = Table(
 def ordered(
     survivors: DataFrame, members: DataFrame, config: OrderedConfig, dependencies: DataFrame | None = None
 ) -> DataFrame:
-    """Rank the documents of each repository so that what a file needs comes before it; one row per document.
+    """Rank the documents of each repository so that a file's dependencies come before it; one row per document.
 
     Dependencies through files that did not survive still order those that did, see `repository_order`.
 
@@ -72,8 +72,8 @@ def ordered(
         survivors: rows of `survivors` of the increment.
         members: rows of `members` of the same increment.
         config: the policy.
-        dependencies: rows of `dependencies` of all datasets, with the column `dataset`; without it the order is that of
-            the paths, by the bytes of their UTF-8.
+        dependencies: rows of `dependencies` of all datasets, with the column `dataset`; without it files are ordered by
+            the UTF-8 of their paths.
     """
     code = F.when(F.col("kind") == "code", F.col("language")).alias("language")
     about = members.select("dataset", "doc_id", "repository", "path", code)
@@ -89,7 +89,7 @@ def ordered(
 
 
 def _ranked_by_path(found: DataFrame) -> DataFrame:
-    """Documents with their rank among the paths of their repository."""
+    """Documents with their rank by path in their repository."""
     from pyspark.sql import Window
 
     # A document without repository is a group of its own, so that these do not all end up in one task.

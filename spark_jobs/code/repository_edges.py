@@ -1,11 +1,11 @@
 """Find the dependencies between the files of each repository; Arrow batches in, Arrow batches out.
 
 Rows come sorted by (shard, repository, byte_count): all files of a repository one after the other, small ones first.
-One repository at a time is in memory. Its texts have a budget of bytes: texts beyond it, which are those of the largest
-files, are dropped. Such a file is listed with the reason, and others may still depend on it by its path.
+One repository at a time is in memory. Its texts have a budget of bytes; the largest files exceed it first, and their
+texts are dropped. Such a file is listed with the reason, and others may still depend on it by its path.
 
-A record of a Parquet or JSONL file may be a file of a repository, with its path as id: `part-0.jsonl#src/a.go` is
-src/a.go to the resolvers.
+A record of a Parquet or JSONL file may be a file of a repository, with its path as id: resolvers see
+`part-0.jsonl#src/a.go` as src/a.go.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     kotlin_names,
     rust_uses,
 )
-"""In no particular order: the edges of a repository are the union of what they yield."""
+"""Their order does not matter: the edges of a repository are the union of all that they yield."""
 
 
 REPOSITORY_FULL = "repository_full"
@@ -78,8 +78,8 @@ def found_batches(
         files: rows (shard, repository, doc_id, path, language, byte_count, content, unread) sorted by (shard,
             repository, byte_count); `content` is null where a text is not read, and `unread` then holds the reason if
             the text would have been of use.
-        max_repository_bytes: texts of one repository that are read, by the documents' sizes.
-        resolvers: find imports.
+        max_repository_bytes: most bytes of one repository's texts that are read.
+        resolvers: functions that find imports.
         limits: of parsing a file for its symbols.
 
     Yields:
@@ -112,7 +112,7 @@ class _Budget:
 
 
 def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[Resolver]) -> pa.RecordBatch:
-    """Edges of one repository, and its own row."""
+    """Batch of `FOUND` with the edges of one repository, then its own row."""
     rows = _one_per_path(rows)
     repository = Repository(
         paths=tuple(_paths(rows)),
@@ -149,7 +149,7 @@ def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[
 
 
 def _batch(first: pa.Table, columns: dict[str, Any], count: int, own: dict[str, Any]) -> pa.RecordBatch:
-    """Edges, and after them the row of the repository."""
+    """Batch of `FOUND` of `count` edges in `columns`, then the repository's row `own`."""
     made = []
     for field in FOUND:
         if field.name in ("shard", "repository"):
@@ -167,13 +167,13 @@ def _plain(values: Any) -> Any:
 
 
 def _paths(rows: pa.Table) -> list[str]:
-    """Paths inside the repository."""
+    """Paths inside the repository: `part-0.jsonl#src/a.go` -> `src/a.go`."""
     paths: list[str] = pc.replace_substring_regex(rows.column("path"), _RECORDS, "").to_pylist()
     return paths
 
 
 def _one_per_path(rows: pa.Table) -> pa.Table:
-    """Files by the bytes of their path; of several documents with one path that with the least id."""
+    """Files sorted by the UTF-8 of their paths; of several documents with one path that with the least id."""
     paths, ids = _paths(rows), rows.column("doc_id").to_pylist()
     order = sorted(range(len(paths)), key=lambda row: (paths[row].encode(errors="surrogatepass"), ids[row]))
     first = [
@@ -183,7 +183,7 @@ def _one_per_path(rows: pa.Table) -> pa.Table:
 
 
 def merged(edges: Iterable[Dependency]) -> list[Dependency]:
-    """Edges by (needs, needed, kind), the first evidence of each; no symbol between files that an import links."""
+    """Edges by (needs, needed, kind), each once, with its first evidence; no symbol between files that imports link."""
     found: dict[tuple[int, int, str], Dependency] = {}
     for edge in edges:
         found.setdefault((edge.needs, edge.needed, edge.kind), edge)

@@ -1,1 +1,1 @@
-"""Deduplication: which documents are members of a corpus, which of them repeat another, and which survive."""
+"""Deduplication: the members of a corpus, the duplicates among them, and the survivors."""

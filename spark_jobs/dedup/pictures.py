@@ -10,7 +10,7 @@ from spark_jobs.lake.declare.pictures import COLOURS, describe, new_axes, png
 
 
 def draw_component_sizes(rows: pa.Table) -> bytes:
-    """Draw how many components have how many documents, one line per threshold, both axes logarithmic."""
+    """Draw how many components have each size, one line per threshold, both axes logarithmic; a PNG."""
     axes = new_axes()
     for index, (threshold, sizes) in enumerate(component_sizes(rows).items()):
         size, count = np.unique(sizes, return_counts=True)
@@ -25,7 +25,7 @@ def draw_component_sizes(rows: pa.Table) -> bytes:
 
 
 def component_sizes(rows: pa.Table) -> dict[float, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Sizes of the components as they are after the last increment, by threshold ascending."""
+    """Threshold, ascending -> sizes of its components after the last increment."""
     # The document that a component is named by has one row of every increment that touched it.
     keys = ["threshold", "doc_id"]
     newest = rows.group_by(keys).aggregate([("increment", "max")]).rename_columns([*keys, "increment"])
@@ -39,7 +39,7 @@ def component_sizes(rows: pa.Table) -> dict[float, np.ndarray[tuple[int], np.dty
 
 
 def draw_witness_similarities(rows: pa.Table) -> bytes:
-    """Draw how similar removed documents are to their witness: a histogram per threshold."""
+    """Draw histograms of removed documents by similarity to their witness, one per threshold; a PNG."""
     axes = new_axes()
     thresholds = sorted(pc.unique(rows["threshold"]).to_pylist())
     bins = np.linspace(min(thresholds, default=0.0), 1, 51).tolist()
@@ -53,7 +53,7 @@ def draw_witness_similarities(rows: pa.Table) -> bytes:
 
 
 def draw_pair_similarities(rows: pa.Table) -> bytes:
-    """Draw how similar the verified pairs are, as a histogram."""
+    """Draw a histogram of verified pairs by similarity; a PNG."""
     axes = new_axes()
     similarity = rows["similarity"].to_numpy()
     bins = np.linspace(similarity.min(initial=1.0), 1, 51).tolist()
@@ -64,7 +64,7 @@ def draw_pair_similarities(rows: pa.Table) -> bytes:
 
 
 def draw_kept(rows: pa.Table) -> bytes:
-    """Draw the share of documents and bytes that each threshold keeps, and of duplicates that it found."""
+    """Draw the shares of documents and bytes that each threshold keeps, and of duplicates that it found; a PNG."""
     axes = new_axes()
     names = [name for name in rows.column_names if name != "threshold"]
     sums = rows.group_by("threshold").aggregate([(name, "sum") for name in names]).sort_by("threshold")
@@ -84,7 +84,7 @@ def draw_kept(rows: pa.Table) -> bytes:
 
 
 def draw_background(rows: pa.Table) -> bytes:
-    """Draw the share of random pairs at or above each similarity, one line per kind."""
+    """Draw the share of random pairs at or above each similarity, one line per kind; a PNG."""
     axes = new_axes()
     for kind in sorted(set(rows.column("kind").to_pylist())):
         part = rows.filter(pc.equal(rows.column("kind"), kind)).sort_by("similarity")
@@ -98,7 +98,7 @@ def draw_background(rows: pa.Table) -> bytes:
 
 
 def draw_bands(rows: pa.Table) -> bytes:
-    """Draw the candidate probability by similarity under the newest bands, over the background."""
+    """Draw the candidate probability by similarity under the newest bands, over the background; a PNG."""
     axes = new_axes()
     increments = rows.column("increment").to_numpy()
     newest = rows.filter(pa.array(increments == increments.max())) if rows.num_rows else rows

@@ -1,4 +1,4 @@
-"""Compile the kernels of deduplication ahead of time, by sending a few documents through all of them.
+"""Compile the kernels of deduplication ahead of time, by running them all on a few documents.
 
 Numba compiles a kernel when it is first called, for the types it is called with, and caches the result beside the
 source. Without this program every worker of a fresh installation would compile at the same time, in the first step.
@@ -35,7 +35,7 @@ def rehearse() -> int:
 
 
 def _batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """A batch as a worker gets it, by IPC: its buffers are read-only, which makes other types for Numba."""
+    """A batch as in a worker, read from IPC: its buffers are read-only, which are other types to Numba."""
     batch = pa.RecordBatch.from_pydict(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -78,7 +78,7 @@ def _bags(words: pa.Table) -> pa.RecordBatch:
 
 
 def _first(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
-    """The first batch of a step as the next step's worker gets it."""
+    """The first batch of a step's output, as the next step's worker reads it."""
     batch = next(batches)
     return _batch(dict(zip(batch.schema.names, batch.columns, strict=True)))
 

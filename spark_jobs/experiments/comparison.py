@@ -1,7 +1,7 @@
-"""Which variant is better, and how sure that is: paired over seeds, corrected for how much is compared.
+"""Which variant is better, and how sure that is: paired over seeds, corrected for the number of comparisons.
 
-Every variant is trained with the same seeds, so a pair is compared by its differences, one a seed: what a seed does to
-both is no noise. With several learning rates a seed's difference is the mean over them, and a second test asks whether
+Every variant is trained with the same seeds, so a pair is compared by its differences, one per seed: a seed's effect on
+both cancels. With several learning rates a seed's difference is the mean over them, and a second test asks whether
 the difference itself depends on the rate. All tests of an experiment (pairs x sets, twice with several rates) are
 corrected together, so that one call in twenty experiments of equal variants is wrong, not one in twenty pairs.
 
@@ -10,8 +10,8 @@ corrected together, so that one call in twenty experiments of equal variants is 
     another order             -.031 +- .004       +.012 +- .003        depends on the rate
     nothing                   -.001 +- .004       +.002 +- .003        no difference seen
 
-Runs that read much of a variant's data differ little by what they read, though other data like it would give another
-result. So the error is that of Nadeau and Bengio (2003, "Inference for the Generalization Error"): the variance between
+Runs that read most of a variant's data read nearly the same, so seeds vary less than other data of the kind would. So
+the error is that of Nadeau and Bengio (2003, "Inference for the Generalization Error"): the variance between
 seeds counts 1/n + f/(1 - f) times, where f is the share of its data that a run reads and the other variant lacks.
 Without it, of 40 pairs of equal halves of which each run read a third, six were called different.
 
@@ -40,12 +40,12 @@ _MOST_SEEDS: Final = 100_000
 _MOST_SHARE: Final = 0.9
 _QUANTILES: Final = 400  # exact to .001
 
-# Of a variant, by set, seed and learning rate: one number.
+# The scores of one variant: evaluation set -> seed -> learning rate -> number.
 Scores = Mapping[str, Mapping[int, Mapping[float, float]]]
 
 
 class Verdict(StrEnum):
-    """What is known of a pair of variants on a set."""
+    """The verdict on the first of two variants on one evaluation set."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -63,16 +63,16 @@ class PairComparison:
         evaluation_set: the set.
         verdict: whether the first is better.
         difference: mean of first - second over seeds and rates; nan without a seed.
-        low: of the interval around it, which has 0 inside unless the main test decides.
-        high: likewise.
+        low: lower end of the interval around it, which has 0 inside unless the main test decides.
+        high: upper end.
         level: of the interval: 1 minus the level at which Holm's procedure tested this pair.
         p_value: of the difference, corrected.
         rate_p_value: of the difference between the rates, corrected; 1 with one rate.
         by_rate: mean difference at each learning rate.
-        seeds: that both have a score of, at every rate compared.
-        left_out: seeds that one of them has none of, or no number.
-        deviation: between the differences of seeds, one standard deviation; nan below two seeds.
-        seeds_needed: to see a difference of this size, or of the size stated, four times of five; None where no number
+        seeds: those for which both have a score at every rate compared.
+        left_out: seeds for which one of them lacks a score, or has nan.
+        deviation: standard deviation of the differences between seeds; nan below two seeds.
+        seeds_needed: to see a difference of this size, or of the stated size, with probability .8; None where no number
             of seeds would do.
     """
 
@@ -95,12 +95,12 @@ class PairComparison:
 
 @dataclass(frozen=True)
 class SetSignal:
-    """Whether a set tells variants of this size apart.
+    """Whether an evaluation set can tell variants of this model size apart.
 
     Attributes:
         evaluation_set: the set.
-        spread: between the best and the worst mean of a variant.
-        noise: standard deviation between seeds of one variant, without what a seed does to all variants.
+        spread: difference between the best and the worst variant's mean.
+        noise: standard deviation between seeds of one variant, without a seed's effect on all variants.
         tells_nothing: the noise is larger than the spread and no pair is told apart: `tells nothing at this size`.
     """
 
@@ -112,7 +112,7 @@ class SetSignal:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All pairs of variants on all sets, and what the sets are worth."""
+    """The comparisons of all pairs of variants on all sets, and the signal of each set."""
 
     pairs: tuple[PairComparison, ...]
     sets: tuple[SetSignal, ...]
@@ -120,7 +120,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Differences:
-    """What is known of a pair on a set: (S, R) differences of the seeds and rates that both have."""
+    """The scores of a pair on a set: `values` (S, R), first - second, at the S seeds and R rates that both have."""
 
     pair: tuple[str, str]
     evaluation_set: str
@@ -131,7 +131,7 @@ class _Differences:
 
     @property
     def means(self) -> Float64Array:
-        """(S,) over the rates."""
+        """(S,) mean difference of each seed over the rates."""
         return self.values.mean(axis=1) if self.seeds else np.empty(0)
 
 
@@ -143,18 +143,18 @@ def compare(
     alpha: float = ALPHA,
     read_share: Callable[[str, str], float] = lambda first, second: 0.0,
 ) -> Comparison:
-    """Decide for each pair of variants and each set.
+    """Decide for each pair of variants and each set which is better.
 
     Args:
-        scores: by variant, set, seed and learning rate; nan or a missing one is a run that came to nothing.
+        scores: by variant, set, seed and learning rate; nan or a missing one is a failed run.
         lower_is_better: sets of which less is better, such as bits a byte.
-        stated_difference: size to give the number of seeds for; by default the one seen.
-        alpha: how often at most equal variants may be called different, all pairs and sets together.
-        read_share: of two variants, the share of its data that a run reads and that the other does not have; above .9
-            it counts as .9.
+        stated_difference: difference that `seeds_needed` is for; by default the measured one.
+        alpha: most probability that any of equal variants are called different, all pairs and sets together.
+        read_share: (first, second) -> share of its data that a run reads and the other variant lacks; above .9 counts
+            as .9.
 
     Raises:
-        InputError: fewer than two variants, variants of other sets, or an unknown name in `lower_is_better`.
+        InputError: fewer than two variants, variants with different sets, or an unknown name in `lower_is_better`.
     """
     sets = _sets(scores, lower_is_better)
     found = [_differences(scores, pair, name) for name in sets for pair in itertools.combinations(scores, 2)]
@@ -182,7 +182,7 @@ def compare(
 
 
 def _sets(scores: Mapping[str, Scores], lower_is_better: Collection[str]) -> list[str]:
-    """The sets, which all variants have."""
+    """The names of the sets; an InputError unless all variants have the same."""
     if len(scores) < 2:
         raise InputError(f"compare: {len(scores)} variants; give two at least")
     first, *others = scores
@@ -199,7 +199,7 @@ def _sets(scores: Mapping[str, Scores], lower_is_better: Collection[str]) -> lis
 
 
 def _differences(scores: Mapping[str, Scores], pair: tuple[str, str], name: str) -> _Differences:
-    """What both variants have; a rate at which no seed has both is left out."""
+    """The differences of a pair on the set `name`; a rate at which no seed has both scores is left out."""
     first, second = (scores[variant][name] for variant in pair)
     seeds = sorted({*first, *second})
     rates = sorted({rate for one in (first, second) for by_rate in one.values() for rate in by_rate})
@@ -223,7 +223,7 @@ def _differences(scores: Mapping[str, Scores], pair: tuple[str, str], name: str)
 
 
 def _p_value(differences: Float64Array, excess: float) -> float:
-    """Two-sided, that the mean is 0: Student's t; 1 below two seeds. The variance counts 1/n + `excess` times."""
+    """P-value that the mean is 0, two-sided Student's t with variance / n replaced by variance * (1/n + `excess`)."""
     count = len(differences)
     if count < 2:
         return 1.0
@@ -234,7 +234,7 @@ def _p_value(differences: Float64Array, excess: float) -> float:
 
 
 def _rate_p_value(values: Float64Array, excess: float) -> float:
-    """That all rates have one difference: the least of all pairs of rates, times their number (Bonferroni)."""
+    """P-value that the difference is equal at all rates: the least of the pairs of rates, by Bonferroni."""
     pairs = list(itertools.combinations(range(values.shape[1]), 2))
     return min((1.0, *(len(pairs) * _p_value(values[:, one] - values[:, other], excess) for one, other in pairs)))
 
@@ -242,8 +242,8 @@ def _rate_p_value(values: Float64Array, excess: float) -> float:
 def holm(p_values: Float64Array, alpha: float = ALPHA) -> tuple[Float64Array, Float64Array]:
     """P-values corrected by Holm's procedure, and the level at which it tested each hypothesis.
 
-    A hypothesis behind the first that stands is given that one's level; an interval of 1 - level has 0 inside exactly
-    where the corrected p-value is above `alpha`.
+    In ascending order, all hypotheses after the first accepted one get its level; an interval of 1 - level has 0 inside
+    exactly where the corrected p-value is above `alpha`.
     """
     count = len(p_values)
     order = np.argsort(p_values, kind="stable")
@@ -318,9 +318,9 @@ def _signal(scores: Mapping[str, Scores], name: str, pairs: Sequence[PairCompari
 
 
 def power_of(seeds: int, difference: float, deviation: float, level: float = ALPHA) -> float:
-    """How likely a paired t-test of so many seeds, at least 2, sees a difference: the noncentral t distribution.
+    """Probability that a paired t-test with `seeds` seeds, at least 2, finds a difference: noncentral t.
 
-    As the mean over the deviation that the seeds happen to have; SciPy's `nct` gives nan at many places.
+    Computed as a mean over the sample deviation's quantiles, since SciPy's `nct` gives nan for many arguments.
     """
     if deviation == 0:
         return float(difference != 0)
@@ -333,22 +333,22 @@ def power_of(seeds: int, difference: float, deviation: float, level: float = ALP
 def seeds_needed(
     difference: float, deviation: float, level: float = ALPHA, power: float = POWER, excess: float = 0.0
 ) -> int | None:
-    """The least number of seeds that see a difference so often.
+    """The least number of seeds whose test finds a difference with probability `power`.
 
     Args:
         difference: between two variants.
         deviation: standard deviation of the differences of seeds. From five seeds it is itself known only within a
             factor of .6 to 2.9, the number of seeds within the square of that.
         level: of the test, corrected for all that is compared.
-        power: how often of 1 the difference is to be seen.
-        excess: f / (1 - f) of the share f of its data that a run reads; that part of the error no seed makes smaller.
+        power: probability of finding it.
+        excess: f / (1 - f) of the share f of its data that a run reads; more seeds do not lower that part.
 
     Returns:
-        None where 100,000 would not do, as of no difference.
+        None where 100,000 seeds do not suffice, or the difference is 0.
     """
     if deviation == 0 or difference == 0:
         return 2 if difference else None
-    # What a test that knows the deviation takes; one that does not takes a few more.
+    # Start with the seeds of a test that knows the deviation; one that estimates it takes a few more.
     sure = special.ndtri(1 - level / 2) + special.ndtri(power)
     left = difference**2 - excess * (sure * deviation) ** 2
     if left <= 0:
@@ -366,14 +366,14 @@ def seeds_needed(
 def ratio_interval(
     sums: Float64Array, sizes: Float64Array, clusters: Sequence[Hashable], level: float = 1 - ALPHA
 ) -> tuple[float, float, float]:
-    """Sum over size (bits a byte, nats a byte, share of right answers) with an interval over documents by family.
+    """Ratio of two sums (bits a byte, share of right answers) and its interval, for documents that come in families.
 
     The error is that of a ratio by linearization, over families and not over documents (Miller 2024, section 2.2).
 
     Args:
-        sums: (D,) of each document or item.
-        sizes: (D,) bytes of each, or 1.
-        clusters: (D,) what family each is of.
+        sums: (D,) numerator of each document or item, such as its bits.
+        sizes: (D,) denominator of each: its bytes, or 1.
+        clusters: (D,) family of each.
         level: of the interval.
 
     Returns:

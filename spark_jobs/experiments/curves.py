@@ -1,4 +1,4 @@
-"""How many tokens a difference is worth, by a power law through loss curves.
+"""How many more tokens a difference in loss is worth, by a power law fitted to loss curves.
 
 A loss falls as c + k t^-g with the tokens t (Kaplan et al. 2020, arXiv 2001.08361). The law through the curve of a run
 says how much longer it would have to train for its loss to fall by as much as two variants differ. It is a hint: within
@@ -18,7 +18,7 @@ from scipy import optimize, stats
 from spark_jobs.arrays import Float64Array, Int64Array
 from spark_jobs.exceptions import InputError
 
-_BINS: Final = 40  # means of the curve, evenly in the logarithm, so that its long end does not decide alone
+_BINS: Final = 40  # bins of tokens, equal in the logarithm, so that the curve's long end does not decide alone
 _STEEPEST: Final = 2.0
 
 
@@ -31,11 +31,11 @@ class Curve:
     power: float
 
     def loss(self, tokens: float) -> float:
-        """Where so many tokens were read."""
+        """The loss after so many tokens."""
         return float(self.floor + self.scale * tokens**-self.power)
 
     def tokens(self, loss: float) -> float:
-        """How many tokens a loss takes; infinite where it is not reached."""
+        """Tokens after which the curve reaches a loss; infinite where it never does."""
         if loss <= self.floor or self.scale <= 0:
             return np.inf
         return float(np.exp(np.log(self.scale / (loss - self.floor)) / self.power))
@@ -43,12 +43,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Worth:
-    """How many times the tokens of the runs their loss would take to fall by a difference.
+    """By what factor runs would have to be longer for their loss to fall by a difference.
 
     Attributes:
-        factor: the median over seeds; 1 is no more than they had, infinite is never.
-        low: of the 95% interval over seeds.
-        high: likewise.
+        factor: tokens needed / tokens read, the median over seeds; infinite where no number suffices.
+        low: lower end of the 95% interval over seeds.
+        high: upper end.
     """
 
     factor: float
@@ -63,7 +63,7 @@ class Worth:
 
 
 def fit_curve(tokens: Int64Array, losses: Float64Array, warm_share: float = 0.05) -> Curve:
-    """The power law nearest to a loss curve behind its warm-up, by least squares over means of bins.
+    """Fit a power law to a loss curve after its warm-up, by least squares over means of bins.
 
     Raises:
         InputError: the curve has too few steps.
@@ -74,9 +74,7 @@ def fit_curve(tokens: Int64Array, losses: Float64Array, warm_share: float = 0.05
     bins = np.clip(np.searchsorted(edges, t), 1, _BINS) if len(t) else np.empty(0, np.int64)
     _, bins, counts = np.unique(bins, return_inverse=True, return_counts=True)
     if len(counts) < 4:
-        raise InputError(
-            f"fit_curve: {len(t)} steps behind the warm-up; a curve takes more, so log the loss more often"
-        )
+        raise InputError(f"fit_curve: {len(t)} steps after the warm-up; a curve takes more, so log the loss more often")
     t, y = np.bincount(bins, t) / counts, np.bincount(bins, y) / counts
 
     def solve(power: float) -> tuple[Float64Array, float]:
@@ -89,10 +87,10 @@ def fit_curve(tokens: Int64Array, losses: Float64Array, warm_share: float = 0.05
 
 
 def tokens_worth(curves: Sequence[tuple[Int64Array, Float64Array]], difference: float, level: float = 0.95) -> Worth:
-    """How much longer runs would train for their loss to fall by a difference.
+    """By what factor runs would have to train longer for their loss to fall by a difference.
 
     Args:
-        curves: tokens read and loss of the steps of each seed of one variant.
+        curves: for each seed of one variant, (tokens, losses) of its steps, each (S,).
         difference: in the unit of the losses, such as nats a token.
         level: of the interval.
     """

@@ -1,10 +1,10 @@
-"""What a trained model knows: bits a byte of documents, and the probability of right answers.
+"""Score a trained model: bits a byte of documents, and the probability of right answers.
 
 Both are per byte of text, not per token, so that models of different tokenizers compare. Sums are given for each
 document and item, so that intervals can go by family: items of one passage are not independent.
 
-A document longer than the window is read in windows that begin half of one apart; each token counts once, in the first
-window that predicts it, so behind the first window it is predicted from at least half of one. The first token of a
+A document longer than the window is read in windows that overlap by half; each token counts once, in the first window
+that predicts it, so after the first window it is predicted from at least half a window. The first token of a
 document is read, not predicted: its bytes count, its bits do not.
 
 A question and its answers are tokenized together, for a tokenizer may join what is on both sides of the border. Tokens
@@ -40,10 +40,10 @@ Tokens = Sequence[int] | NDArray[np.integer]
 
 @dataclass(frozen=True)
 class DocumentScores:
-    """What a model makes of documents.
+    """Bits and tokens of documents under a model.
 
     Attributes:
-        bits: (D,) sum over the predicted tokens of each.
+        bits: (D,) -log2 of the probability of each document's predicted tokens.
         byte_counts: (D,) of each document.
         token_counts: (D,) predicted tokens of each.
     """
@@ -54,13 +54,13 @@ class DocumentScores:
 
     @property
     def bits_per_byte(self) -> float:
-        """Of all documents together."""
+        """Bits per byte of all documents together."""
         return float(self.bits.sum() / self.byte_counts.sum())
 
 
 @dataclass(frozen=True)
 class Item:
-    """A question with answers to choose from; a cloze test has the right one alone.
+    """A question with answers to choose from; a cloze test has only the right one.
 
     Attributes:
         context: what comes before the answer, not empty.
@@ -75,16 +75,16 @@ class Item:
 
 @dataclass(frozen=True)
 class ItemScores:
-    """What a model makes of items.
+    """A model's answers to items.
 
     Attributes:
-        items: (I,) number of each item that was scored.
+        items: (I,) index of each scored item in the input.
         log_probabilities: (I,) of the right answer, in nats.
         byte_counts: (I,) of the right answer.
         correct: (I,) whether the right answer is the likeliest per byte; with one answer, whether each of its tokens is
             the likeliest of the vocabulary.
         chance: (I,) how likely a guess is right; 0 with one answer.
-        left_out: reasons by number of the item.
+        left_out: for each item that cannot be scored, by its index, the reason.
     """
 
     items: Int64Array
@@ -101,10 +101,10 @@ class ItemScores:
 
 
 def score_documents(network: Network, documents: Sequence[Tokens], byte_counts: Sequence[int]) -> DocumentScores:
-    """Bits of documents.
+    """Measure the bits of each document under a model.
 
     Args:
-        network: trained, of any device.
+        network: trained, on any device.
         documents: token ids of each.
         byte_counts: bytes of UTF-8 of each text.
 
@@ -130,12 +130,12 @@ def score_documents(network: Network, documents: Sequence[Tokens], byte_counts: 
 
 
 def score_items(network: Network, items: Sequence[Item], encode: Callable[[str], Tokens]) -> ItemScores:
-    """How likely right answers are.
+    """Measure how likely a model finds the right answer of each item.
 
     Args:
-        network: trained, of any device.
-        items: to score; of what is longer than the window, the beginning is not read.
-        encode: from a text to its token ids, without tokens that a tokenizer puts behind a text.
+        network: trained, on any device.
+        items: to score; one longer than the window is read without its beginning.
+        encode: text -> token ids, without an end-of-text token.
     """
     window = len(network.positions)
     sequences: list[NDArray[np.int64]] = []
@@ -190,14 +190,14 @@ def _reason_against(item: Item, shared: int, token_counts: Sequence[int], window
 
 
 def _shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """How many tokens two texts begin with alike."""
+    """Length of the common prefix of two sequences of tokens."""
     size = min(len(one), len(other))
     differing = np.flatnonzero(one[:size] != other[:size])
     return int(differing[0]) if len(differing) else size
 
 
 def _windows(ids: NDArray[np.int64], size: int) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """Windows of `size` predictions, with the token before them, and the first prediction of each that counts."""
+    """(window, first) pairs: `size` + 1 tokens, and the index of the first of its `size` predictions that counts."""
     half = max(size // 2, 1)
     for start in range(0, len(ids) - 1, half):
         yield ids[start : start + size + 1], size - half if start else 0
@@ -206,7 +206,7 @@ def _windows(ids: NDArray[np.int64], size: int) -> Iterator[tuple[NDArray[np.int
 
 
 def _token_scores(network: Network, sequences: Sequence[NDArray[np.int64]]) -> Iterator[tuple[Float64Array, BoolArray]]:
-    """For the tokens of each sequence from the second on: log-probability, and whether none is likelier.
+    """For each sequence, of its tokens from the second on: log-probability in nats, and whether it is the likeliest.
 
     Raises:
         InputError: a token is outside of the vocabulary.
@@ -232,7 +232,7 @@ def _token_scores(network: Network, sequences: Sequence[NDArray[np.int64]]) -> I
 def _scores_together(
     network: Network, sequences: Sequence[NDArray[np.int64]]
 ) -> Iterator[tuple[Float64Array, BoolArray]]:
-    """The same for sequences that fit in memory together: each is a row, read up to its last token but one."""
+    """`_token_scores` of sequences that fit in memory together: each is a row of a padded batch."""
     lengths = np.array([max(len(one) - 1, 0) for one in sequences])
     width = int(lengths.max(initial=0))
     if width == 0:
@@ -254,7 +254,7 @@ def _scores_together(
 
 
 def _target_scores(narrow: Tensor, table: Tensor, wanted: Tensor) -> tuple[Float64Array, BoolArray]:
-    """Log-probabilities of tokens, and whether none is likelier, a few tokens at a time."""
+    """`_token_scores` of (N, rank) outputs and (N,) wanted tokens, a few rows of logits at a time."""
     nats, likeliest = [], []
     for rows in logit_rows(len(wanted), len(table), narrow.device):
         logits = narrow[rows] @ table.T

@@ -1,15 +1,15 @@
-"""From small runs of some mixes of sources to a mix that is worth trying.
+"""Propose a mix of sources that is worth a training run, from small runs on other mixes.
 
 For each held-out set k the loss of a run on a mix r (shares of m sources, which add up to 1) follows
 
     loss_k(r) = c_k + exp(w_k . r)
 
 so that a source lowers a loss by a factor, down to a floor. It is fitted to at least 3 (m + 1) runs: the law of a set
-has m + 1 numbers, and the other runs say how far it is off. Each run is predicted by the law of all others, which is
+has m + 1 parameters, and the other runs show its error. Each run is predicted by the law of all others, which is
 what `Law.held_out` shows. A weighted sum of such losses is convex, so the mix with the least is found for certain.
 
-    runs of three sources     natural, 3 near a corner, 8 between
-    a source's most share     epochs x its tokens / budget
+    runs on three sources      1 natural, 3 near a corner (80% of one source), 8 random
+    largest share of a source  epochs x its tokens / budget
 
 With models of 1M parameters it is a hint: there the order of mixes agrees with the order at 1B with a rank correlation
 of .73, and above .89 from 15M on (Olmix, arXiv 2602.12237). Sources: RegMix (arXiv 2407.01492), data mixing laws (arXiv
@@ -31,7 +31,7 @@ from spark_jobs.exceptions import InputError
 
 # Spearman's correlation of the order of mixes with that at 1B parameters: Olmix, arXiv 2602.12237.
 RANK_AGREEMENT: Final[Mapping[str, float]] = MappingProxyType({"proxy_1m": 0.73, "proxy_15m": 0.89, "proxy_125m": 0.89})
-_CORNER: Final = 0.8  # of a run near a corner, the share of that source; the rest is natural
+_CORNER: Final = 0.8  # share of the source in a run near its corner; the rest is the natural mix
 _SMALLEST: Final = 1e-9
 
 
@@ -59,16 +59,16 @@ def design(natural: Sequence[float], most: Float64Array, seed: int, runs: int | 
     """Mixes to train on: the natural one, one near each corner, and seeded ones around the natural one.
 
     Args:
-        natural: share of each source as it is, in any unit.
+        natural: natural share of each source, in any unit.
         most: (m,) of `most_shares`.
         seed: of the draws.
-        runs: how many; `runs_needed` by default, and at least.
+        runs: number of mixes; `runs_needed` is the default and the least.
 
     Returns:
         (runs, m): each row adds up to 1 and is nowhere above `most`.
 
     Raises:
-        InputError: fewer than two sources, one of nothing, or too few runs.
+        InputError: fewer than two sources, an empty source, or too few runs.
     """
     base = np.asarray(natural, np.float64)
     count = len(base)
@@ -87,7 +87,7 @@ def design(natural: Sequence[float], most: Float64Array, seed: int, runs: int | 
 
 
 def _bounded(mix: Float64Array, most: Float64Array) -> Float64Array:
-    """The mix with what is above the bounds given to the other sources in proportion."""
+    """Lower shares above `most` to it, and give the excess to the other sources in proportion."""
     held = np.zeros(len(mix), np.bool_)
     found = mix
     while (over := ~held & (found > most)).any():
@@ -99,13 +99,13 @@ def _bounded(mix: Float64Array, most: Float64Array) -> Float64Array:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Runs as the law of all others predicts them.
+    """Leave-one-out predictions: each run's loss by the law fitted to all others.
 
     Attributes:
-        predicted: (J,) weighted losses.
-        measured: (J,) likewise.
-        error: root of the mean square of what they differ by.
-        baseline: the same where each run is predicted by the mean of the others; a law that is no better says nothing.
+        predicted: (J,) predicted weighted losses.
+        measured: (J,) measured ones.
+        error: root mean square of their differences.
+        baseline: the same where each run is predicted by the mean of the others; a law that is no better is useless.
         rank_correlation: Spearman's; nan where all are equal.
     """
 
@@ -123,8 +123,8 @@ class Law:
     Attributes:
         floors: (K,) c of each set.
         weights: (K, m) w of each set: a source with a lower one is better for it.
-        set_weights: (K,) what each set counts; they add up to 1.
-        held_out: how well it predicts.
+        set_weights: (K,) weight of each set in the loss; they add up to 1.
+        held_out: its leave-one-out predictions.
         others: the laws without each run in turn, as (J, K) floors and (J, K, m) weights.
     """
 
@@ -139,9 +139,9 @@ class Law:
         return float(_loss(self.floors, self.weights, self.set_weights, mix))
 
     def interval(self, mix: Float64Array, level: float = 0.9) -> tuple[float, float]:
-        """In which a run on a mix ends, by the jackknife+: the laws without each run, with what they were off there.
+        """Interval of a run's loss on a mix, by the jackknife+: leave-one-out predictions plus or minus their errors.
 
-        The guarantee is for mixes like those of the design; one that was chosen because the law likes it does worse.
+        Valid for mixes like those of the design; a mix chosen for its low prediction does worse.
         """
         predicted = _loss(*self.others, self.set_weights, mix)
         off = np.abs(self.held_out.predicted - self.held_out.measured)
@@ -156,10 +156,10 @@ class Proposal:
     Attributes:
         mix: (m,) shares.
         loss: predicted.
-        low: of the 90% interval.
-        high: likewise.
-        natural_loss: what the law says of the natural mix.
-        bounded: which sources are at their most, so that more of them might be better.
+        low: lower end of its 90% interval.
+        high: upper end.
+        natural_loss: predicted for the natural mix.
+        bounded: sources at their largest allowed share, so that more of them might be better.
     """
 
     mix: Float64Array
@@ -175,8 +175,8 @@ def fit(mixes: Float64Array, losses: Float64Array, set_weights: Sequence[float] 
 
     Args:
         mixes: (J, m) shares of each run.
-        losses: (J, K) of each run on each set, or (J,) of one: less is better, such as bits a byte.
-        set_weights: (K,) what each set counts; equally by default.
+        losses: (J, K) of each run on each set, or (J,) of one set: less is better, such as bits a byte.
+        set_weights: (K,) weight of each set; equal by default.
 
     Raises:
         InputError: too few runs, or a loss that is no number above 0.
@@ -209,7 +209,7 @@ def fit(mixes: Float64Array, losses: Float64Array, set_weights: Sequence[float] 
 
 
 def _fit_sets(mixes: Float64Array, losses: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """(K,) floors and (K, m) weights."""
+    """The (K,) floors and (K, m) weights of all sets."""
     found = [_fit_one(mixes, column) for column in losses.T]
     return np.array([floor for floor, _ in found]), np.array([weights for _, weights in found])
 
@@ -237,7 +237,7 @@ def _fit_one(mixes: Float64Array, losses: Float64Array) -> tuple[float, Float64A
 
 
 def _loss(floors: Float64Array, weights: Float64Array, set_weights: Float64Array, mix: Float64Array) -> Float64Array:
-    """(..., K) floors and (..., K, m) weights to the weighted losses of a mix."""
+    """(...) weighted losses of a mix, by (..., K) floors and (..., K, m) weights."""
     return np.asarray((floors + np.exp(weights @ mix)) @ set_weights)
 
 
@@ -246,7 +246,7 @@ def propose(law: Law, natural: Sequence[float], most: Float64Array) -> Proposal:
 
     Args:
         law: fitted.
-        natural: share of each source as it is, in any unit.
+        natural: natural share of each source, in any unit.
         most: (m,) of `most_shares`.
     """
     base = np.asarray(natural, np.float64)

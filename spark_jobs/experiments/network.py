@@ -1,8 +1,8 @@
-"""The transformer of the proxies: documents of packed rows, each by itself.
+"""The transformer of the proxy models, for packed rows whose documents do not see each other.
 
-Documents of a row do not see each other: each is cut out of its row, and attention runs over documents of about one
-length together. So padding and other documents cost nothing, and a row of many short documents is quicker than one long
-document. A document is never predicted across its ends.
+Each document is cut out of its row, and attention runs over documents of similar length together. So padding and other
+documents cost nothing, and a row of many short documents is quicker than one long document. The first token of a
+document is never predicted.
 
     row       a b c d e . .        pieces of 2   d e        pieces of 4   a b c .
     document  0 0 0 1 1 -1 -1      predicted     e          predicted     b c
@@ -23,18 +23,18 @@ from torch.nn import functional
 from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.experiments.training_run import ModelShape, TrainingRun
 
-_LEAST_PIECE: Final = 16  # tokens that the shortest pieces are filled up to
+_LEAST_PIECE: Final = 16  # tokens to which shorter pieces are padded
 _LOGITS: Final = {"cpu": 1 << 21, "cuda": 1 << 28}  # at once: 8 MB, which stay in a cache, and 1 GiB
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of documents of about one length.
+    """A batch of pieces of documents of similar length, padded to one length.
 
     Attributes:
-        token_count: n, how many tokens they have; they follow each other in the layout.
-        padded: (B, length) each piece's tokens, counted in 0..n; its last one fills it up.
-        real: (n,) which of the B x length are no filling.
+        token_count: n, tokens of all its pieces, contiguous in the layout.
+        padded: (B, length) index of each token in 0..n; padding repeats a piece's last one.
+        real: (n,) indices of the flattened `padded` that are no padding.
     """
 
     token_count: int
@@ -44,13 +44,13 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows as pieces of documents, the shortest first.
+    """The documents of some rows as pieces, the shortest first.
 
     Attributes:
-        places: (N,) each token's place in the flattened rows.
+        places: (N,) each token's index in the flattened rows.
         positions: (N,) its position in its piece.
-        pieces: of one length each; together they have all N tokens.
-        before: (P,) tokens, counted in 0..N, that have another one of their piece behind them, which they predict.
+        pieces: batches, one per padded length; together they have all N tokens.
+        before: (P,) indices in 0..N of tokens that predict a next one: all but the last of each piece.
     """
 
     places: Int64Array
@@ -60,7 +60,7 @@ class Layout:
 
 
 def layout(document_ids: Int32Array, window_tokens: int) -> Layout:
-    """Where the documents of some rows lie.
+    """Find the documents of some rows and group them by length.
 
     Args:
         document_ids: (R, L), -1 in padding; at least one is not.
@@ -92,7 +92,7 @@ def layout(document_ids: Int32Array, window_tokens: int) -> Layout:
 
 
 class _Pad(torch.autograd.Function):
-    """Tokens to pieces of one length. Its own gradient: torch's of an index adds up in turn, slowly."""
+    """`flat[padded]`, with a gradient of its own: torch's gradient of indexing adds up one by one, slowly."""
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, padded: Tensor, real: Tensor) -> Tensor:
@@ -102,11 +102,11 @@ class _Pad(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (real,) = ctx.saved_tensors
-        return gradients[0].flatten(0, 1)[real], None, None  # that of the filling is 0: nothing of it goes on
+        return gradients[0].flatten(0, 1)[real], None, None  # padding has gradient 0, since no loss depends on it
 
 
 class _Take(torch.autograd.Function):
-    """Some rows, each once."""
+    """`rows[taken]` for distinct indices, with a gradient of its own for the reason of `_Pad`."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, taken: Tensor) -> Tensor:
@@ -123,9 +123,9 @@ class _Take(torch.autograd.Function):
 
 
 class _MeanLoss(torch.autograd.Function):
-    """Mean cross-entropy of the next tokens, a few tokens at a time, with the gradients made at once.
+    """Mean cross-entropy of the next tokens, computed in chunks of tokens; the forward pass makes the gradients too.
 
-    Logits of a whole step with a vocabulary of 150,000 do not fit in memory; here each is made once and then gone.
+    Logits of a whole step with a vocabulary of 150,000 do not fit in memory; here each is made once and not kept.
     """
 
     @staticmethod
@@ -158,7 +158,7 @@ class _MeanLoss(torch.autograd.Function):
 
 
 def logit_rows(count: int, vocabulary_size: int, device: torch.device) -> Iterator[slice]:
-    """Tokens whose logits fit in memory together."""
+    """Slices of 0..`count` whose logits fit in memory together."""
     step = max(16, _LOGITS[device.type] // vocabulary_size)
     return (slice(start, start + step) for start in range(0, count, step))
 
@@ -188,7 +188,7 @@ class _Block(nn.Module):
         return changed
 
     def _attend(self, parts: Tensor, one: Pieces) -> Tensor:
-        """What the tokens of some pieces attend to; the filling is behind all that it could be seen by."""
+        """Causal attention inside each piece: (n, 3 width) to (n, width). Padding comes last, so nothing sees it."""
         padded: Tensor = _Pad.apply(parts, one.padded, one.real)  # type: ignore[no-untyped-call]
         batch, length, _ = padded.shape
         query, key, value = padded.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
@@ -199,12 +199,12 @@ class _Block(nn.Module):
 
 
 class Network(nn.Module):
-    """A decoder with fixed positions and a factored embedding that is its output too."""
+    """A decoder with fixed position vectors and a factored embedding, tied to its output."""
 
     positions: Tensor
 
     def __init__(self, run: TrainingRun) -> None:
-        """Seeded weights: equal on every device."""
+        """Draw the weights by the run's seed: equal on every device."""
         super().__init__()
         shape, rank = run.shape, run.shape.rank(run.vocabulary_size)
         self.tokens = nn.Embedding(run.vocabulary_size, rank)
@@ -221,11 +221,11 @@ class Network(nn.Module):
                     values.normal_(0.0, scale, generator=draw)
 
     def forward(self, input_ids: Tensor, positions: Tensor, pieces: Sequence[Pieces]) -> Tensor:
-        """(N, rank): what is compared with each row of the embedding, to give the logits of the next token.
+        """(N, rank) outputs; their products with the rows of the embedding are the logits of the next token.
 
         Args:
             input_ids: (N,) tokens in the order of a layout.
-            positions: (N,) of them.
+            positions: (N,) position of each in its piece.
             pieces: of the layout.
         """
         hidden = self.widen(self.tokens(input_ids)) + self.positions[positions]
@@ -263,5 +263,5 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 def on_device(pieces: Iterable[Pieces], device: torch.device) -> tuple[Pieces, ...]:
-    """Pieces with their indices where the model is."""
+    """Copy the pieces' indices to a device."""
     return tuple(Pieces(one.token_count, one.padded.to(device), one.real.to(device)) for one in pieces)

@@ -54,15 +54,15 @@ def train(
     """Train a model on rows until its budget of tokens is read; the last step has as many tokens as are left.
 
     Args:
-        batches: rows in order; those that a checkpoint has behind it may be missing (`next_offset`) or come again.
+        batches: rows in order; rows before the checkpoint's `next_offset` may be missing or are skipped.
         run: what to train.
-        checkpoint: the file from which a killed run goes on, with the same weights in the end; it stays there.
-        checkpoint_steps: it is written so often, and at the end.
+        checkpoint: file from which a killed run resumes, to the same weights; it is not deleted.
+        checkpoint_steps: steps between two checkpoints; one more is written at the end.
 
     Raises:
-        ConfigError: the checkpoint is of another run, or the rate is so high that the loss is no number any more.
+        ConfigError: the checkpoint is of another run, or the rate is so high that the loss is nan or infinite.
         InputError: rows are missing, have tokens outside of the vocabulary, or end before the budget.
-        SetupError: the device is not there.
+        SetupError: the device is missing.
     """
     with _deterministic(run):
         state = _State(run, _device(run))
@@ -90,12 +90,12 @@ def train(
 
 
 def next_offset(checkpoint: Path) -> int:
-    """The first row that a run has not read yet; 0 without its file."""
+    """The offset of the first row that a run has not read yet, by its checkpoint; 0 if the file does not exist."""
     return int(_read_checkpoint(checkpoint)["next_offset"]) if checkpoint.exists() else 0
 
 
 class _State:
-    """A model in training, with what it has read."""
+    """A model in training, its optimizer, and a record of the rows read."""
 
     def __init__(self, run: TrainingRun, device: torch.device) -> None:
         self.run = run
@@ -114,7 +114,7 @@ class _State:
         self.go_on_from = 0.0
 
     def step(self, batch: Batch) -> None:
-        """Learn from some rows, as far as the budget goes."""
+        """Train one step on some rows; tokens beyond the budget are ignored."""
         input_ids, document_ids = self._checked(batch)
         count = int(np.count_nonzero(document_ids >= 0))
         places = layout(document_ids, self.run.window_tokens) if count else None
@@ -143,7 +143,7 @@ class _State:
         self.next_offset = batch.offset + len(input_ids)
 
     def _checked(self, batch: Batch) -> tuple[NDArray[np.integer], Int32Array]:
-        """Tokens and documents of a step; what is beyond the budget is padding.
+        """`input_ids` and `document_ids` of a step, with tokens beyond the budget marked as padding.
 
         Raises:
             InputError: they are not the rows that come next, or not of the run's vocabulary.
@@ -164,7 +164,7 @@ class _State:
         return input_ids, np.where(beyond, np.int32(-1), document_ids)
 
     def _count_row(self, offset: int, input_ids: NDArray[np.integer], document_ids: Int32Array) -> None:
-        """Add a row to the digest: equal rows are equal however wide their padding and in steps of any size."""
+        """Add a row to the digest, which depends neither on the width of padding nor on the rows a step."""
         real = document_ids >= 0
         if real.any():
             row = np.concatenate([[offset], input_ids[real], document_ids[real]]).astype("<i8")
@@ -193,7 +193,7 @@ class _State:
         unfinished.replace(path)
 
     def load(self, path: Path) -> None:
-        """Go on where `save` was.
+        """Restore the state that `save` wrote.
 
         Raises:
             ConfigError: the file is of another run.
@@ -215,7 +215,7 @@ class _State:
         return self.seconds_before + time.monotonic() - self.go_on_from
 
     def trained(self) -> Trained:
-        """What came out."""
+        """The result of the finished run."""
         cuda = self.run.device == "cuda"
         return Trained(
             weights=self.network.to_bytes(),
@@ -232,7 +232,7 @@ class _State:
 
 
 def _read_checkpoint(path: Path) -> dict[str, Any]:
-    """What `save` wrote.
+    """Read a file that `save` wrote.
 
     Raises:
         InputError: the file is no checkpoint.
@@ -245,7 +245,7 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _device(run: TrainingRun) -> torch.device:
-    """Where a run computes.
+    """The device of a run.
 
     Raises:
         SetupError: it asks for a GPU and there is none.
@@ -257,7 +257,7 @@ def _device(run: TrainingRun) -> torch.device:
 
 @contextlib.contextmanager
 def _deterministic(run: TrainingRun) -> Iterator[None]:
-    """Kernels that add up in one order, in the run's number of threads; before and after it is as it was."""
+    """Make torch deterministic, with the run's number of threads; restores its former settings at the end."""
     threads, before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
@@ -276,7 +276,7 @@ def _deterministic(run: TrainingRun) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch in memory."""
+    """Rows in memory; see `training_run.Batch`."""
 
     offset: int
     input_ids: NDArray[np.integer]
@@ -286,7 +286,7 @@ class Rows:
 def rows_of(
     input_ids: NDArray[np.integer], document_ids: Int32Array, batch_rows: int, start: int = 0
 ) -> Iterator[Rows]:
-    """Rows in memory as batches, from a row on, read again from the first one as often as is asked for."""
+    """Endless batches of rows in memory from offset `start` on; after the last row they begin again with the first."""
     count = len(input_ids)
     for offset in itertools.count(start, batch_rows):
         chosen = np.arange(offset, offset + batch_rows) % count

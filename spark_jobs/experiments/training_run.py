@@ -1,4 +1,4 @@
-"""What a training run is, as values: the model's size, the schedule, the rows that it reads, what comes out.
+"""Values that describe a training run: the model's size, the schedule, the rows that it reads, its result.
 
 Nothing here needs torch, so that a declaration can be checked, and a plan made, where it is not installed.
 """
@@ -22,13 +22,13 @@ _LEAST_RANK: Final = 8
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A decoder whose embeddings are the product of two matrices, so that a large vocabulary leaves weights for blocks.
+    """Size of a decoder. Its embedding is a product of two matrices, so a large vocabulary leaves weights for blocks.
 
     Attributes:
-        width: numbers that stand for a token inside.
+        width: numbers per token inside the model.
         depth: blocks.
         heads: of attention; they divide the width.
-        embedding_weights: about so many for the vocabulary, whatever its size.
+        embedding_weights: most weights of the vocabulary, about; the rank is chosen by it.
     """
 
     width: int
@@ -73,7 +73,7 @@ def shape_of(name: str) -> ModelShape:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """Everything that decides the weights, but for the rows.
+    """Everything but the rows that decides the trained weights.
 
     Attributes:
         shape: of the model.
@@ -85,7 +85,7 @@ class TrainingRun:
         weight_seed: of the first weights.
         device: `cpu`, or `cuda` (bf16 products, float32 weights).
         threads: of the CPU; another number may change the last bits. Several runs of one thread are quicker than one of
-            several, and threads that wait for each other stand still where the machine is busy.
+            several, and where the machine is busy threads spend their time waiting for each other.
     """
 
     shape: ModelShape
@@ -99,7 +99,7 @@ class TrainingRun:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained.
+        """Check the values.
 
         Raises:
             ConfigError: a value makes no sense.
@@ -117,7 +117,7 @@ class TrainingRun:
             raise ConfigError(f"training run: width {self.shape.width} is no multiple of heads {self.shape.heads}")
 
     def rate_at(self, tokens: float) -> float:
-        """The learning rate where so many tokens were read; 0 at the budget."""
+        """The learning rate after so many tokens; 0 at the budget."""
         share = tokens / self.budget_tokens
         if share < self.warm_share:
             return self.learning_rate * share / self.warm_share
@@ -135,7 +135,7 @@ class Batch(Protocol):
 
     @property
     def offset(self) -> int:
-        """Of the first row."""
+        """Number of the first row."""
 
     @property
     def input_ids(self) -> NDArray[np.integer]:
@@ -143,16 +143,16 @@ class Batch(Protocol):
 
     @property
     def document_ids(self) -> Int32Array:
-        """(R, L) numbers of documents."""
+        """(R, L) number of each token's document in its row, -1 in padding."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, and how it came to be.
+    """A trained model, and the record of its training.
 
     Attributes:
         weights: of the model, little-endian float32 in the order of its parameters (`training.network_of` reads them).
-        offsets: (S,) of the first row of each step; rows that predict nothing are none.
+        offsets: (S,) of the first row of each step; batches without a predicted token are no step.
         step_tokens: (S,) tokens read up to the end of each step, padding left out.
         losses: (S,) mean loss of each step before its change of the weights, in nats a predicted token.
         tokens: read in all; the budget.
@@ -160,8 +160,8 @@ class Trained:
             any size.
         seconds: that training took, without the time before a kill that a checkpoint does not hold.
         parameter_count: numbers that were trained.
-        device: the name of what computed.
-        torch_version: of the torch that computed.
+        device: name of the GPU, or `cpu` with its threads.
+        torch_version: version of torch.
     """
 
     weights: bytes

@@ -2,8 +2,8 @@
 
     x = f("a // b")  // why        x = f("      ")
 
-Whole comments become spaces, and so does what lies between the opening and the closing bytes of a string. Line ends
-stay, and so does code inside of strings (`${...}`). So a regular expression over the result matches nothing but code,
+Whole comments become spaces, and so does the inside of a string, between its opening and closing bytes. Line ends
+stay, and so does code inside strings (`${...}`). So a regular expression over the result matches nothing but code,
 at the byte positions of the source.
 
 Comments and strings are found with the tables and functions of the lexers (`language_syntax`, `comments_and_strings`);
@@ -71,7 +71,7 @@ _MORE: Final = (
 )
 _SYNTAX_OF: Final = {language: syntax for syntax in (*SYNTAXES, *_MORE) for language in syntax.languages}
 BLANKED_LANGUAGES: Final = frozenset(_SYNTAX_OF)
-"""Languages whose comments and strings are known."""
+"""Languages whose comments and strings `blank` recognises."""
 
 _REGEX: Final = int(Prefix.REGEX)
 _C_NUMBERS: Final = int(Prefix.C_NUMBERS)
@@ -80,14 +80,14 @@ _BLANK, _NEWLINE = np.uint8(ord(" ")), ord("\n")
 
 @cache
 def blanking_tables(language: str) -> tuple[SyntaxTables, WordTables]:
-    """The syntax of one of BLANKED_LANGUAGES, and which bytes belong to words; all bytes beyond ASCII do."""
+    """Tables for one of BLANKED_LANGUAGES: its syntax, and the bytes that belong to words; all beyond ASCII do."""
     syntax = _SYNTAX_OF[language]
     of_word = [chr(byte).isalnum() or chr(byte) in ("_", syntax.word_byte) for byte in range(128)] + 128 * [True]
     return syntax_tables((syntax,)), WordTables(np.array(of_word, np.uint8), np.zeros(0, np.uint32))
 
 
 def keywords_of(language: str) -> frozenset[str]:
-    """Keywords of one of BLANKED_LANGUAGES; none of the languages that have no lexer of their own."""
+    """Keywords of one of BLANKED_LANGUAGES; empty for Scala, Swift and Lua, which have no lexer of their own."""
     return frozenset(_SYNTAX_OF[language].keywords.split())
 
 
@@ -144,7 +144,7 @@ def _word(m: Machine, i: int) -> int:
 
 @njit
 def _code(m: Machine, i: int, out: int) -> int:
-    """The position after the bytes that open the next region, or the end of the text."""
+    """Go past code up to the next region, or the end of the text; the position after the bytes that open it."""
     data, end, state = m.data, m.end, m.state
     while i < end:
         byte = byte_at(data + i)
@@ -171,7 +171,7 @@ def _code(m: Machine, i: int, out: int) -> int:
 
 @njit
 def _region(m: Machine, i: int, out: int) -> int:
-    """The position after the bytes that close the region, the begin of code inside of it, or the end of the text."""
+    """Blank up to the end of the region, to code inside it or to the text's end; the position to go on from."""
     data, end, state = m.data, m.end, m.state
     while i < end:
         flags = get_state(state, FLAGS)

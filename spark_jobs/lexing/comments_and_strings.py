@@ -52,7 +52,7 @@ PYTHON, FAMILY_C, RUST, REGEX = map(int, (Prefix.PYTHON, Prefix.C, Prefix.RUST, 
 
 NEWLINE, QUOTE, APOSTROPHE, BACKSLASH, SLASH, HASH, DOLLAR = (ord(character) for character in "\n\"'\\/#$")
 BRACE_OPEN, BRACE_CLOSE, SQUARE_OPEN, SQUARE_CLOSE = (ord(character) for character in "{}[]")
-# Bytes in which the end of a regular expression is looked for.
+# Bytes that are searched for the end of a regular expression.
 LONGEST_REGEX: Final = 4096
 
 
@@ -249,7 +249,7 @@ def string_prefix(data: int, i: int, j: int, end: int, prefixes: int, state: int
 
 @njit
 def _raw_string(data: int, quote: int, end: int, prefixes: int, state: int) -> int:
-    """Enter a raw string of C++ (at its quote) or Rust (at quote or hashes); the position of its text, 0 if none."""
+    """Enter a raw string of C++ (at its quote) or Rust (at quote or hashes); where its text begins, 0 if none does."""
     closing, size = ZERO, 0
     if prefixes & RUST:
         closing, size, k = U64(QUOTE), 1, quote

@@ -1,7 +1,7 @@
 """Tables of how programming languages write comments, strings and keywords, for the compiled lexer.
 
-A *region* is a part of a source that is no code: a comment, a string. It is known by the bytes that open and close it
-and by what its inside may do (`Flag`). Everything else is code: identifiers, numbers, keywords, punctuation. That is
+A *region* is a part of a source that is no code: a comment, a string. It is described by the bytes that open and close
+it and by flags for its inside (`Flag`). Everything else is code: identifiers, numbers, keywords, punctuation. That is
 far less than a grammar, and enough to tell comments, strings and code apart byte by byte; `lexers` lists what is
 missed.
 """
@@ -18,7 +18,7 @@ from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 
 
 class Flag(IntFlag):
-    """Properties of a region, mostly of its inside."""
+    """Properties of a region, mostly of what its inside may contain."""
 
     REGION = 1
     """Set for every region; a state without any flag is code."""
@@ -74,12 +74,12 @@ class Region:
 
 @dataclass(frozen=True)
 class Syntax:
-    """The syntax of one language, as far as the lexer knows it.
+    """The comments, strings and keywords of one language.
 
     Attributes:
         languages: its names in `documents.language`.
         regions: comments and strings; of several that fit, the one with the longest opening bytes opens.
-        keywords: words that do not count, parted by spaces.
+        keywords: words that are no identifiers, separated by spaces.
         prefixes: rules of its family.
         word_byte: an ASCII byte beside letters, digits and `_` that identifiers may have.
         begins_in: index of the region that a file begins in, or -1 for code.
@@ -247,7 +247,7 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
 
 
 class SyntaxTables(NamedTuple):
-    """The descriptions of L languages with R regions, as the compiled lexer reads them.
+    """The syntaxes of L languages with R regions, as arrays for the compiled lexer.
 
     Attributes:
         actions: (L, 256) uint8, what a byte of code may begin: one of the constants below.
@@ -308,5 +308,5 @@ def byte_actions(syntax: Syntax) -> UInt8Array:
 
 
 def packed(pattern: bytes) -> tuple[int, int]:
-    """Up to 8 bytes as a little-endian number, and the mask of the bytes that count."""
+    """Up to 8 bytes as a little-endian number, and the mask of these bytes: b"//" -> (0x2F2F, 0xFFFF)."""
     return int.from_bytes(pattern, "little"), (1 << 8 * len(pattern)) - 1

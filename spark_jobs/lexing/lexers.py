@@ -1,4 +1,4 @@
-"""Choose the lexer of a document, and describe the languages to the compiled code.
+"""Choose the lexer of a document, and make the languages' tables for the compiled code.
 
 - **prose**: words, lower-cased.
 - **a language's own** (the languages of `language_syntax`): identifiers and numbers as they are; keywords and
@@ -46,7 +46,7 @@ _BY_LANGUAGE: Final = {
 
 
 def lexer_of(kind: str, language: str | None) -> int:
-    """The code of the lexer that a document is read by.
+    """The code of the lexer for a document.
 
     Args:
         kind: `documents.kind`: code, prose, markup, data.
@@ -64,7 +64,7 @@ def word_hash(word: bytes) -> int:
 
 @cache
 def syntax_tables(syntaxes: tuple[Syntax, ...] = SYNTAXES) -> SyntaxTables:
-    """The languages as the compiled code reads them, by default those that have a lexer of their own."""
+    """The arrays of some languages for compiled code, by default of all that have a lexer of their own."""
     from headrace.kernels.hash_tables import key_slot
 
     languages = len(syntaxes)

@@ -25,7 +25,7 @@ code alone, and only where the caller asks for its structure.
 """
 
 MAX_STRING_DEPTH: Final = 8
-"""Levels of strings with code inside that a lexer follows."""
+"""Most levels of code inside strings inside code that a lexer follows."""
 
 # The state of a lexer between two blocks: int64 words, then MAX_STRING_DEPTH strings of 4 words each.
 FLAGS, CLOSING, CLOSING_MASK, OPENING, NESTING, IN_CLASS, IN_SCRIPT = range(7)
@@ -35,7 +35,7 @@ STATE_WORDS: Final = STACK + 4 * MAX_STRING_DEPTH
 
 
 class Machine(NamedTuple):
-    """What a lexer reads and writes, as addresses and numbers.
+    """The inputs and outputs of a lexer, as addresses and numbers.
 
     Attributes:
         data, end: address of the byte at position 0; position after the text's last byte.
@@ -82,7 +82,7 @@ class Block(NamedTuple):
 
 @njit
 def new_block(token_count: int) -> Block:
-    """An empty block for that many tokens."""
+    """A block with room for `token_count` tokens, uninitialised."""
     return Block(
         np.empty(token_count, np.uint64),
         np.empty(token_count, np.int64),
@@ -93,13 +93,13 @@ def new_block(token_count: int) -> Block:
 
 @njit
 def get_state(state: int, word: int) -> int:
-    """A word of the state."""
+    """Read the number at index `word` of the state."""
     return np.int64(eight_bytes_at(state + 8 * word))
 
 
 @njit
 def put_state(state: int, word: int, number: int) -> None:
-    """Set a word of the state."""
+    """Set the number at index `word` of the state."""
     store(state + 8 * word, np.int64(number))
 
 

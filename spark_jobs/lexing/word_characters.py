@@ -33,11 +33,11 @@ SCRIPTS: Final[tuple[tuple[str, tuple[tuple[int, int], ...]], ...]] = (
     ("Khmer", ((0x1780, 0x17FF),)),
     ("Burmese", ((0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F))),
 )
-"""First and last code points by script, after Unicode's Scripts.txt; what is no letter, number or mark there
-separates."""
+"""Ranges of code points by script, after Unicode's Scripts.txt; characters in them that are no letter, number or mark
+are separators."""
 
 _CODE_POINTS: Final = 0x110000
-_PLANES: Final = (range(0x40000), range(0xE0000, 0xE1000))  # the others have no letter: unassigned, or private use
+_PLANES: Final = (range(0x40000), range(0xE0000, 0xE1000))  # other planes have no letter: unassigned, or private use
 LAST_CASED: Final = 0x1FFFF  # case ends with plane 1
 
 
@@ -71,7 +71,7 @@ def word_tables() -> WordTables:
 
 
 def _lower() -> UInt32Array:
-    """(0x20000,) lower case by code point; a character without one, or with one of two code points, is its own."""
+    """(0x20000,) lower case by code point; a character without one, or with one of two code points, maps to itself."""
     points = np.arange(LAST_CASED + 1, dtype=np.uint32)
     # Left out: surrogates are no text, U+0130 becomes two code points, and the form of a sigma depends on its context.
     whole = ((points < 0xD800) | (points > 0xDFFF)) & (points != 0x130) & (points != ord("Σ"))
@@ -85,6 +85,6 @@ def _lower() -> UInt32Array:
 
 @cache
 def tables_digest() -> str:
-    """SHA-256 of both tables, in hex: under equal digests every text is split and lower-cased alike."""
+    """SHA-256 of both tables, in hex: with equal digests every text is split and lower-cased equally."""
     tables = word_tables()
     return hashlib.sha256(tables.classes.tobytes() + tables.lower.astype("<u4").tobytes()).hexdigest()

@@ -33,7 +33,7 @@ UNDERSCORES: Final = U64(ord("_") * 0x0101010101010101)
 ZERO, ONE, _TWO, _SEVEN, EIGHT, _SIXTY_FOUR = (U64(number) for number in (0, 1, 2, 7, 8, 64))
 _KEYWORD_SHIFT: Final = U64(64 - (KEYWORD_SLOTS - 1).bit_length())
 LONGEST_KEYWORD: Final = 16
-"""Bytes above which no word is looked up among keywords: `reinterpret_cast` of C++ is the longest."""
+"""Longer words, in bytes, are not looked up among keywords: `reinterpret_cast` of C++ is the longest."""
 
 _mix64 = njit(mixing.mix64)
 hash_step = njit(mixing.hash_step)
@@ -41,7 +41,7 @@ hash_step = njit(mixing.hash_step)
 
 @njit
 def finish(token_hash: np.uint64, salt: np.uint64) -> np.uint64:
-    """Salt a hash and mix it, so that its top bits are as good as any (splitmix64); never 0."""
+    """Salt a hash and mix it (splitmix64), so that its top bits can index a table; never 0."""
     z = _mix64((token_hash ^ salt) + GOLDEN)
     return z if z != ZERO else ONE
 
@@ -147,7 +147,7 @@ def encode_point(point: int) -> tuple[np.uint64, np.uint64]:
 def wide_word(
     data: int, i: int, end: int, fold: np.uint64, extra: np.uint64, whole: bool, classes: int, lower: int
 ) -> tuple[np.uint64, int]:
-    """Hash of the word that begins at i, and the position after it; `whole` keeps scripts without spaces in it."""
+    """Hash of the word that begins at i, and the position after it; with `whole` it includes scripts without spaces."""
     h, block, filled = ZERO, ZERO, ZERO
     while i < end:
         point, size = decode_at(data, i, end)

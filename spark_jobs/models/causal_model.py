@@ -1,17 +1,17 @@
 """Causal language models: the loss of each token of a text given those before it, and the perplexity of a text.
 
-Behind the extra `torch`, which this module imports: whoever imports it has a model of this kind. A folder of Hugging
-Face's needs the extra `transformers` too; it is read offline and no code in it is run. headrace's own small model over
-bytes is a plain transformer of torch's layers, with no tokenizer to keep and no text that it cannot read.
+This module imports torch (the extra `torch`), so it is imported only where such a model is used. A model in Hugging
+Face's layout needs the extra `transformers` too; it is read offline and no code in its folder is run. headrace's own
+small model over bytes is a plain transformer of torch's layers; it needs no tokenizer and reads any text.
 
-A text is read in windows of W tokens that begin W/2 apart. Each token counts once, in the first window that predicts
-it, so behind the first window it is predicted from more than W/2 tokens. Of tokens 1 to 9, with W = 4:
+A text is read in windows of W tokens that overlap by half. Each token counts once, in the first window that predicts
+it, so after the first window it is predicted from more than W/2 tokens. Of tokens 1 to 9, with W = 4:
 
     reads 1 2 3 4    counts 2 3 4 5
     reads 3 4 5 6    counts 6 7
     reads 5 6 7 8    counts 8 9
 
-Windows are filled up to a power of two and run in batches of one shape, so that the loss of a text does not depend on
+Windows are padded to a power of two and run in batches of one shape, so that the loss of a text does not depend on
 the texts beside it: with other shapes a matrix product may differ in its last bits.
 """
 
@@ -34,21 +34,21 @@ from spark_jobs.arrays import Float64Array, Int64Array
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.models.model_file import DIGEST_BYTES, MAGIC, byte_model_file, read_model_file, unpack_folder
 
-READ_BYTES: Final = 1 << 16  # of a text, as of classifiers
+READ_BYTES: Final = 1 << 16  # only the first bytes of a text are read, as by classifiers
 LEFT_OUT: Final = -100  # a target that does not count
-_WINDOW_TOKENS: Final = 1024  # most of them
+_WINDOW_TOKENS: Final = 1024  # most tokens of a window
 _LEAST_TOKENS: Final = 16
 _BATCH_TOKENS: Final = {"cpu": 1024, "cuda": 16_384}
 _START: Final = 256  # token before the first byte
 
 
 class ByteNetwork(nn.Module):
-    """A transformer over bytes: pre-norm blocks of torch's, learnt places, the embedding as output too."""
+    """A transformer over bytes: torch's pre-norm blocks, learnt position vectors, the embedding tied to the output."""
 
     mask: Tensor
 
     def __init__(self, width: int, layers: int, heads: int, context: int) -> None:
-        """Layers without values; `seeded` and `read_causal_model` give them some."""
+        """Make the layers; `seeded` or `read_causal_model` sets the weights."""
         super().__init__()
         self.shape = {"width": width, "layers": layers, "heads": heads, "context": context}
         self.bytes = nn.Embedding(_START + 1, width)
@@ -67,13 +67,13 @@ class ByteNetwork(nn.Module):
         return F.linear(hidden, self.bytes.weight)
 
     def to_bytes(self) -> bytes:
-        """The file of the model."""
+        """The bytes of the model's file."""
         values = self.state_dict()
         return byte_model_file(self.shape, b"".join(values[key].numpy().astype("<f4").tobytes() for key in values))
 
 
 def seeded(network: ByteNetwork, seed: int) -> ByteNetwork:
-    """Give all matrices small random values; gains stay 1 and biases 0."""
+    """Draw all matrices from N(0, .02); gains stay 1, biases become 0."""
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, values in network.named_parameters():
@@ -89,10 +89,10 @@ class CausalModel:
     """A model with its tokenizer.
 
     Attributes:
-        network: from (B, T) token ids to logits, or to something that has `logits`.
-        encode: from a text to its token ids, behind a start token where the model has one.
-        window: most tokens that it reads.
-        sha256: what it is known by.
+        network: (B, T) token ids -> (B, T, V) logits, or an object with `logits`.
+        encode: text -> token ids, with a start token first where the model has one.
+        window: most tokens that it reads at once.
+        sha256: identity of the model.
     """
 
     network: nn.Module
@@ -101,7 +101,7 @@ class CausalModel:
     sha256: str
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
-        """The perplexity of a token of each text, of its first 64 KiB.
+        """The perplexity per token of each text's first 64 KiB.
 
         Args:
             content: (D,) strings, none of them null.
@@ -115,14 +115,14 @@ class CausalModel:
             return {"perplexity": pa.array(np.exp(sums / counts), from_pandas=True)}
 
     def token_losses(self, ids: Tensor, targets: Tensor) -> Tensor:
-        """(B, T) losses in nats of targets, each given the tokens up to its place; 0 for those that are left out."""
+        """(B, T) losses in nats of targets, each given the tokens up to its position; 0 for a target LEFT_OUT."""
         found: Any = self.network(ids)
         logits: Tensor = getattr(found, "logits", found)
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=LEFT_OUT)
         return losses.view(targets.shape)
 
     def _losses(self, texts: Iterable[list[int]], count: int) -> tuple[Float64Array, Int64Array]:
-        """(D,) sums of the losses of texts, and how many tokens they are of."""
+        """(D,) sum of the losses of each text, and (D,) its number of predicted tokens."""
         device = next(self.network.parameters()).device
         waiting: dict[int, list[tuple[int, list[int], int]]] = {}
         text_of: list[int] = []
@@ -143,7 +143,7 @@ class CausalModel:
         return np.bincount(np.array(text_of, np.int64), weights, count).astype(np.float64), counts
 
     def _run(self, rows: Sequence[tuple[int, list[int], int]], shape: tuple[int, int]) -> Iterator[tuple[int, float]]:
-        """The numbers of some windows with the sums of what counts in them."""
+        """(number, sum of the losses that count) of each of some windows, run as one batch of `shape`."""
         ids, targets = padded([tokens for _, tokens, _ in rows], shape)
         for row, (_, _, first) in enumerate(rows):
             targets[row, :first] = LEFT_OUT
@@ -153,7 +153,7 @@ class CausalModel:
 
 
 def windows(ids: list[int], size: int) -> Iterator[tuple[list[int], int]]:
-    """Windows of a text: their tokens, the one behind them included, and the first target that counts."""
+    """(tokens, first target that counts) of each window; `tokens` has one more, the last target."""
     half = max(size // 2, 1)
     for start in range(0, len(ids) - 1, half):
         yield ids[start : start + size + 1], size - half if start else 0
@@ -162,7 +162,7 @@ def windows(ids: list[int], size: int) -> Iterator[tuple[list[int], int]]:
 
 
 def padded(sequences: Sequence[list[int]], shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Tokens and targets of sequences as (B, T); what is filled up does not count."""
+    """(B, T) tokens and (B, T) targets, the next tokens; padding has the target LEFT_OUT."""
     ids = torch.zeros(shape, dtype=torch.long)
     targets = torch.full(shape, LEFT_OUT)
     for row, tokens in enumerate(sequences):
@@ -172,13 +172,13 @@ def padded(sequences: Sequence[list[int]], shape: tuple[int, int]) -> tuple[Tens
 
 
 def cut(text: str, byte_count: int) -> str:
-    """The beginning of a text that has at most so many bytes of UTF-8."""
+    """The longest beginning of a text with at most `byte_count` bytes of UTF-8."""
     return text[:byte_count].encode()[:byte_count].decode("utf-8", "ignore")
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute in one thread: each Spark task has one core, and sums are made in one order."""
+    """Let torch use one thread inside, since a Spark task has one core and sums keep one order; then restore it."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -188,7 +188,7 @@ def one_thread() -> Iterator[None]:
 
 
 def encode_bytes(text: str) -> list[int]:
-    """The tokens of a model over bytes."""
+    """Tokens of a model over bytes: the start token, then the UTF-8 of the text."""
     return [_START, *text.encode()]
 
 
@@ -196,9 +196,9 @@ def read_causal_model(data: bytes, name: str, device: str | None = None) -> Caus
     """Read a model from its file.
 
     Args:
-        data: what `causal_file` gave.
-        name: how errors call it.
-        device: of torch's; by default a GPU where there is one.
+        data: bytes of its file (`pack_folder` or `ByteNetwork.to_bytes`).
+        name: name of the model in errors.
+        device: torch device; by default a GPU where there is one.
 
     Raises:
         InputError: the bytes are no model, of another version, or damaged.
@@ -217,14 +217,14 @@ def read_causal_model(data: bytes, name: str, device: str | None = None) -> Caus
 
 
 def read_network(auto: str, folder: str, name: str, what: str, unused: str = "") -> Any:
-    """A network in the layout of Hugging Face, read offline; no code in its folder is run.
+    """Read a network in Hugging Face's layout, offline; no code in its folder is run.
 
     Args:
         auto: the class of transformers that reads it, such as `AutoModel`.
         folder: where its files are.
-        name: how errors call it.
-        what: it is, for errors.
-        unused: how the names of weights begin that may be missing; empty for none.
+        name: name of the model in errors.
+        what: its kind in errors, such as `causal model`.
+        unused: prefix of weights that may be missing; empty for none.
 
     Raises:
         InputError: transformers cannot read it, or weights are missing.
@@ -250,7 +250,7 @@ def read_network(auto: str, folder: str, name: str, what: str, unused: str = "")
 
 @contextlib.contextmanager
 def _readable(folder: str, name: str, what: str) -> Iterator[None]:
-    """Say in one line that a file of a folder cannot be read."""
+    """Turn any error inside into an InputError of one line."""
     try:
         yield
     except Exception as error:  # transformers and tokenizers raise what they like
@@ -259,7 +259,7 @@ def _readable(folder: str, name: str, what: str) -> Iterator[None]:
 
 
 def _read_folder(folder: str, name: str, sha256: str, device: str) -> CausalModel:
-    """The model of an unpacked folder."""
+    """Read the causal model in an unpacked folder."""
     from tokenizers import Tokenizer
 
     network = read_network("AutoModelForCausalLM", folder, name, "causal model")
@@ -287,7 +287,7 @@ def _read_folder(folder: str, name: str, sha256: str, device: str) -> CausalMode
 
 
 def _refuse_looking_ahead(model: CausalModel, name: str, vocabulary: int) -> None:
-    """Refuse a model whose losses change with later tokens, as those of BERT do."""
+    """Raise an InputError if a model's losses change with later tokens, as BERT's do."""
     ids = torch.arange(model.window).unsqueeze(0)[:, :9] % vocabulary
     other = ids.clone()
     other[0, -1] = (other[0, -1] + 1) % vocabulary

@@ -1,8 +1,8 @@
 """Classifiers of texts: logistic regression over hashed word and character n-grams, trained on any labelled table.
 
 They serve quality, advertisements, toxicity, topics; a pair of datasets (reference against raw) is a table with two
-labels. `classifier_kernel` says what the features are, `classifier_training` how a model is trained and evaluated. A
-model is a file of canonical bytes, known by their SHA-256:
+labels. `classifier_kernel` defines the features, `classifier_training` trains and evaluates. A model is a file of
+canonical bytes, and its identity is their SHA-256:
 
     magic, version, length of the header | header: JSON of labels and settings | table | bias | SHA-256 of all before
 
@@ -30,7 +30,7 @@ Judged = tuple[pa.Array, pa.Array, dict[str, pa.Array]]
 
 
 class FeaturesConfig(ConfigModel):
-    """Which features of a text a classifier sees; part of its file."""
+    """Which features of a text a classifier uses; part of its file."""
 
     bits: int = Field(18, ge=8, le=24, description="features are hashed into 2^bits buckets")
     word_ngrams: int = Field(2, ge=1, le=5, description="most words of a word n-gram")
@@ -50,8 +50,8 @@ class Classifier:
     """A trained model.
 
     Attributes:
-        labels: (L,) in order.
-        features: what it sees of a text.
+        labels: (L,) names, in order.
+        features: the features that it uses.
         table: (2^bits, 1 + K) idf and weights; K is L, or 1 where there are two labels.
         bias: (K,).
     """
@@ -63,7 +63,7 @@ class Classifier:
 
     @property
     def sha256(self) -> str:
-        """What the model is known by: the hash that ends its file."""
+        """Identity of the model: the hash that ends its file."""
         return self.to_bytes()[-DIGEST_BYTES:].hex()
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
@@ -76,7 +76,7 @@ class Classifier:
         return {label: pa.array(probabilities[:, k], from_pandas=True) for k, label in enumerate(self.labels)}
 
     def judge(self, content: pa.Array, labels: Sequence[str]) -> Judged:
-        """The most probable label, its probability, and the probabilities of some labels; null as for `score`."""
+        """(D,) the most probable label, (D,) its probability, and (D,) probabilities by label; null as for `score`."""
         probabilities = self._probabilities(content)
         known = ~np.isnan(probabilities[:, 0])
         best = np.where(known, probabilities.argmax(axis=1), 0)
@@ -88,7 +88,7 @@ class Classifier:
         )
 
     def _probabilities(self, content: pa.Array) -> Float64Array:
-        """(D, L) NaN in a text without a feature of the model."""
+        """(D, L) probabilities; NaN in a text without a feature of the model."""
         sums = self._sums(content)
         with np.errstate(over="ignore"):
             if len(self.labels) == 2:
@@ -99,12 +99,12 @@ class Classifier:
             return shares
 
     def to_bytes(self) -> bytes:
-        """The file: equal models have equal bytes."""
+        """The bytes of its file; equal models have equal bytes."""
         body = self.table.astype("<f4").tobytes() + self.bias.astype("<f8").tobytes()
         return write_model_file(MAGIC, {"labels": self.labels, "features": self.features.model_dump()}, body)
 
     def _sums(self, content: pa.Array) -> Float64Array:
-        """(D, K) what the linear model says before it becomes a probability."""
+        """(D, K) linear scores (logits) of texts."""
         from spark_jobs.models.classifier_kernel import score_texts
 
         sums = np.empty((len(content), len(self.bias)), np.float64)
@@ -134,7 +134,7 @@ def read_classifier(data: bytes, name: str) -> Classifier:
 
 
 def kernel_arguments(content: pa.Array, features: FeaturesConfig) -> tuple[Any, ...]:
-    """What both kernels take of a column of texts: settings, tables of characters, bytes and offsets."""
+    """Arguments of `count_texts` and `score_texts`: settings, tables of characters, bytes and offsets of texts."""
     from spark_jobs.lexing.word_characters import word_tables
     from spark_jobs.models.classifier_kernel import FeatureSettings
     from spark_jobs.text.text_columns import utf8_arrays

@@ -1,8 +1,9 @@
 """Turn texts into hashed counts of word and character n-grams, and score them by linear models, in compiled code.
 
 A word is a run of letters, marks and numbers in lower case, every ASCII digit as 0; any other character that is no
-white space is a word of its own, so that code and logs show. Scripts without spaces make a word of a whole run, which
-its character n-grams take apart. Features of "Fox, fox" with word n-grams up to 2 and characters 3 to 4:
+white space is a word of its own, so that code and logs differ from prose. In scripts without spaces a whole run is
+one word, but its character n-grams are features too. Features of "Fox, fox" with word n-grams up to 2 and characters
+3 to 4:
 
     words       fox  ,  fox    "fox ,"  ", fox"
     characters  <fo fox ox> <fox fox>   twice; none of words that are one character
@@ -29,18 +30,18 @@ from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR
 _U64: Final = np.uint64
 _CHARACTER_BASIS: Final = _U64(0x84222325CBF29CE4)
 _S32: Final = _U64(32)
-_OPEN, _CLOSE = 0x110000, 0x110001  # before and after a word: no characters
+_OPEN, _CLOSE = 0x110000, 0x110001  # stand for the beginning and end of a word; beyond all code points
 
 
 class FeatureSettings(NamedTuple):
-    """What the features are.
+    """Settings of the features, as in `FeaturesConfig`.
 
     Attributes:
         bits: features are hashed into 2^bits buckets.
         word_ngrams: most words of a word n-gram.
         min_characters: fewest characters of a character n-gram, the ends of the word counted as one each.
-        max_characters: most of them; 0 for none.
-        max_text_bytes: of a longer text, only its first characters are looked at.
+        max_characters: most characters of it; 0 for no character n-grams.
+        max_text_bytes: a longer text is cut there, at a character.
     """
 
     bits: int
@@ -51,13 +52,13 @@ class FeatureSettings(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """Memory that texts use one after another.
+    """Memory that is reused from text to text.
 
     Attributes:
-        counts: (2^bits,) how often each bucket came; 0 between texts.
-        touched: the buckets that came, in order.
-        word: characters of the word at hand, with its ends.
-        recent: hashes of the n-grams that the next word continues, the youngest first.
+        counts: (2^bits,) occurrences of each bucket in the text; 0 between texts.
+        touched: distinct buckets of the text, by first occurrence.
+        word: characters of the current word, with its ends.
+        recent: hashes of the n-grams that the next word continues, the shortest first.
     """
 
     counts: Int32Array
@@ -79,7 +80,7 @@ def _count(h: Any, shift: Any, counts: Int32Array, touched: Int32Array, used: in
 def _count_characters(
     word: UInt32Array, length: int, low: int, high: int, shift: Any, counts: Int32Array, touched: Int32Array, used: int
 ) -> int:
-    """Count the character n-grams of a word with its ends."""
+    """Count the character n-grams of a word with its ends; the new number of distinct buckets."""
     for i in range(length):
         h = _CHARACTER_BASIS
         for j in range(i, min(i + high, length)):
@@ -93,7 +94,7 @@ def _count_characters(
 def _count_features(
     c: Counter, f: FeatureSettings, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, start: int, end: int
 ) -> int:
-    """Count the features of a text; gives how many buckets came."""
+    """Count the features of a text; the number of distinct buckets."""
     counts, touched, word, recent = c.counts, c.touched, c.word, c.recent
     shift, ngrams, low, high = _U64(64 - f.bits), f.word_ngrams, f.min_characters, f.max_characters
     if end - start > f.max_text_bytes:
@@ -141,7 +142,7 @@ def _count_features(
 
 @njit
 def _new_counter(f: FeatureSettings, longest: int) -> Counter:
-    """Memory for texts of at most so many bytes."""
+    """Memory for texts of at most `longest` bytes."""
     return Counter(
         np.zeros(1 << f.bits, np.int32),
         np.empty((1 << f.bits) + 1, np.int32),
@@ -162,7 +163,7 @@ def _longest(offsets: Int64Array) -> int:
 def count_texts(
     f: FeatureSettings, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Int64Array, Int32Array, Int32Array]:
-    """(D + 1,) where each text begins in the (T,) buckets of all texts, and (T,) their counts."""
+    """(D + 1,) where each text begins in the next two; (T,) buckets of all texts, (T,) their counts."""
     c = _new_counter(f, _longest(offsets))
     starts = np.zeros(offsets.size, np.int64)
     buckets, counts = np.empty(1024, np.int32), np.empty(1024, np.int32)
@@ -193,7 +194,7 @@ def score_texts(
     bias: Float64Array,
     scores: Float64Array,
 ) -> None:
-    """Fill (D, K) sums of weights and bias, NaN in a text without a feature of the model (idf, K weights a row)."""
+    """Fill (D, K) linear `scores`, NaN in a text without a feature of the model; `table` has rows (idf, K weights)."""
     c = _new_counter(f, _longest(offsets))
     counts, touched = c.counts, c.touched
     width = bias.size

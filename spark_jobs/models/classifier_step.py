@@ -1,10 +1,10 @@
-"""The step `classifier`: train a model of texts on a bounded sample of labelled ones, and say how good it is.
+"""The step `classifier`: train a classifier on a bounded sample of labelled texts, and evaluate it.
 
-Labelled is a pair of datasets (the texts of the one are `reference`, those of the other `raw`) or a table with a label
+Labels come from a pair of datasets (all texts of one are `reference`, those of the other `raw`) or a table with a label
 for each text. The sample is the texts with the smallest hashes of their ids (`hash_sample`), of a pair as many bytes of
-either label; texts are cut to what a model reads of them. It goes to one task, which sorts and trains, so memory grows
-with `sample_bytes` and not with the datasets. Another increment may bring other texts into the sample, and so another
-model: what datasets are scored by is the version that they name, which stays in the registry.
+either label; texts are cut to the part that a model reads. One task sorts the sample and trains, so memory grows with
+`sample_bytes` and not with the datasets. Another increment may bring other texts into the sample, and so another model;
+datasets are scored by the version that they name, which stays in the registry.
 """
 
 from __future__ import annotations
@@ -141,14 +141,14 @@ def classifier(
 ) -> Output:
     """Train a classifier on labelled texts, or on two datasets; one row is the model.
 
-    The side table says how well it does on texts that it was not shown.
+    The side table has its evaluation on held-out texts.
 
     Args:
         config: of the training.
         reference: shard, doc_id and content of texts that are labelled `reference`.
-        raw: likewise of texts that are labelled `raw`.
-        labelled: doc_id, texts and labels, in place of the two.
-        documents: documents of the same dataset, where they have the labels.
+        raw: the same columns of texts that are labelled `raw`.
+        labelled: doc_id, texts and labels, in place of these two.
+        documents: documents of the dataset of `labelled`, if `label_column` is one of theirs.
     """
     if reference is not None and raw is not None:
         parts = [
@@ -176,7 +176,7 @@ def classifier(
 def _labels(
     labelled: DataFrame, documents: DataFrame | None, config: ClassifierConfig
 ) -> tuple[DataFrame, SparkColumn]:
-    """The rows of a labelled table that have a label, and the label."""
+    """The rows of a labelled table with a label, and the column that gives it."""
     table, point, name = config.label_column.partition(".")
     if not point:
         _require_column(labelled, config.label_column, "the table")
@@ -194,7 +194,7 @@ def _labels(
 
 
 def _graded(rows: DataFrame, label: SparkColumn, config: ClassifierConfig) -> tuple[DataFrame, SparkColumn]:
-    """The rows that have a label, and the label: as it is, or `low` and `high`."""
+    """The rows with a label, and its column: as it is, or with `high_from` `low` and `high`."""
     if config.high_from is None:
         return rows.where(label.isNotNull()), label.cast("string")
     is_high = label.cast("double") >= config.high_from
@@ -226,7 +226,7 @@ def _require_column(frame: DataFrame, name: str, where: str) -> None:
 def _train(
     batches: Iterable[pa.RecordBatch], config: ClassifierConfig, budgets: Mapping[str, int]
 ) -> Iterator[pa.RecordBatch]:
-    """Train on the texts of one task, in their order, of each part until its bytes are used up."""
+    """Train on the texts of one task, in their order; of each part as many as fit its budget of bytes."""
     import pyarrow as pa
 
     from spark_jobs.models.classifier_training import train
@@ -246,7 +246,7 @@ def _train(
 
 
 def _schema() -> pa.Schema:
-    """A model with its evaluation, as the task gives them."""
+    """Schema of the one row that `_train` yields: a model with its evaluation."""
     import pyarrow as pa
 
     double, long = pa.float64(), pa.int64()
@@ -261,7 +261,7 @@ def _schema() -> pa.Schema:
 
 
 def _cut(batches: Iterable[pa.RecordBatch], budgets: Mapping[str, int]) -> pa.Table:
-    """Label and content of the first texts of each part, as many as fit its bytes, but for a first that is larger."""
+    """Label and content of the first texts of each part, as many as fit its budget, but at least one."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

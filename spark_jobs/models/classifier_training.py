@@ -1,8 +1,8 @@
-"""Train a classifier on a labelled table, and say how good it is on the texts that it was not shown.
+"""Train a classifier on a labelled table, and evaluate it on held-out texts.
 
-A text is in the test set if its hash says so: equal texts are on one side, in whatever order and how often they come,
-and a text that is in the test set stays there when the table grows. Rows are trained on in the order of their hashes,
-so that the order of the table does not matter either.
+The hash of a text decides whether it is in the test set: equal texts are on one side, in whatever order and how often
+they come, and a text of the test set stays there when the table grows. Training takes rows in the order of their
+hashes, so that the order of the table does not matter either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CALIBRATION_BINS = 10
 
 
 class TrainingConfig(ConfigModel):
-    """Where texts and labels are, what is held back, and how firmly the weights are held down."""
+    """The columns of texts and labels, the share that is held out, and the penalty on weights."""
 
     text_column: str = Field("content", description="column of strings")
     label_column: str = Field("label", description="column of labels, which are taken as text")
@@ -45,13 +45,13 @@ class TrainingConfig(ConfigModel):
 
 @dataclass(frozen=True)
 class LabelEvaluation:
-    """How well one label is told from all others in the test set.
+    """How well a classifier separates one label from all others in the test set.
 
     Attributes:
-        label: which.
+        label: the label.
         test_count: test texts that have it.
-        precision: of the texts for which it is the most probable label; None where there are none.
-        recall: likewise, of the texts that have it.
+        precision: share of right texts among those for which it is the most probable label; None for none.
+        recall: share of those texts among the ones that have it; None for none.
         auc: area under the ROC curve; None, as the next, where all or no test texts have the label.
         average_precision: area under the curve of precision and recall.
         curve: up to 101 points (threshold, precision, recall) of it.
@@ -72,13 +72,13 @@ class LabelEvaluation:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a classifier is.
+    """A classifier's evaluation on held-out texts.
 
     Attributes:
         train_count: texts that it was trained on.
         test_count: texts that it was evaluated on.
-        accuracy: share of these whose most probable label is theirs.
-        labels: each label by itself.
+        accuracy: share of these whose most probable label is right.
+        labels: evaluation of each label.
     """
 
     train_count: int
@@ -131,7 +131,7 @@ def train(table: pa.Table, config: TrainingConfig | None = None) -> tuple[Classi
 
 
 def count_matrix(content: pa.Array, features: FeaturesConfig) -> csr_matrix:
-    """(D, 2^bits) how often each text has each feature, as the scoring kernel counts."""
+    """(D, 2^bits) count of each feature in each text, by the kernel that scores too."""
     from scipy.sparse import csr_matrix
 
     from spark_jobs.models.classifier_kernel import count_texts
@@ -143,7 +143,7 @@ def count_matrix(content: pa.Array, features: FeaturesConfig) -> csr_matrix:
 
 
 def weighted(counts: csr_matrix, idf: Any) -> csr_matrix:
-    """(1 + ln count) * idf, each row of length 1."""
+    """(D, 2^bits) values (1 + ln count) * idf, each row scaled to length 1."""
     from sklearn.preprocessing import normalize
 
     values = counts.copy()
@@ -152,12 +152,12 @@ def weighted(counts: csr_matrix, idf: Any) -> csr_matrix:
 
 
 def evaluate(classifier: Classifier, content: pa.Array, numbers: Int64Array, train_count: int) -> Evaluation:
-    """Compare what a classifier says of texts with their labels.
+    """Compare a classifier's labels of held-out texts with their true labels.
 
     Args:
         classifier: to be evaluated.
         content: (D,) strings, none of them null.
-        numbers: (D,) position of each text's label in those of the classifier.
+        numbers: (D,) index of each text's true label in the classifier's labels.
         train_count: texts that it was trained on.
     """
     scores = classifier.score(content)
@@ -174,11 +174,11 @@ def evaluate(classifier: Classifier, content: pa.Array, numbers: Int64Array, tra
     )
 
 
-def _evaluate_label(label: str, has: BoolArray, said: BoolArray, probability: Float64Array) -> LabelEvaluation:
-    """Measures of one label, of which precision and recall are those of the most probable label."""
+def _evaluate_label(label: str, has: BoolArray, given: BoolArray, probability: Float64Array) -> LabelEvaluation:
+    """Evaluate one label: `has` marks texts with the label, `given` those for which it is the most probable."""
     from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
-    right = int((has & said).sum())
+    right = int((has & given).sum())
     auc = area = None
     curve: tuple[tuple[float, float, float], ...] = ()
     if has.any() and not has.all():
@@ -197,7 +197,7 @@ def _evaluate_label(label: str, has: BoolArray, said: BoolArray, probability: Fl
     return LabelEvaluation(
         label=label,
         test_count=int(has.sum()),
-        precision=right / int(said.sum()) if said.any() else None,
+        precision=right / int(given.sum()) if given.any() else None,
         recall=right / int(has.sum()) if has.any() else None,
         auc=auc,
         average_precision=area,
@@ -208,7 +208,7 @@ def _evaluate_label(label: str, has: BoolArray, said: BoolArray, probability: Fl
 
 
 def _columns(table: pa.Table, config: TrainingConfig) -> tuple[pa.Array, Any]:
-    """Texts, and labels as strings."""
+    """(D,) texts, and (D,) labels as strings, of a table."""
     for name in (config.text_column, config.label_column):
         if name not in table.column_names:
             raise ConfigError(f"classifier: the table has no column {name!r}{did_you_mean(name, table.column_names)}")
@@ -227,7 +227,7 @@ def _columns(table: pa.Table, config: TrainingConfig) -> tuple[pa.Array, Any]:
 
 
 def _split(content: pa.Array, numbers: Int64Array, config: TrainingConfig) -> tuple[Int64Array, BoolArray]:
-    """Rows in the order of the hashes of their texts (of equal ones, of their labels), and which of them are tests."""
+    """(D,) rows sorted by hash of the text, then by label, and (D,) whether each is in the test set."""
     offsets, data = utf8_buffer(content)
     key = config.seed.to_bytes(8, "little")
     hashes = np.array(

@@ -1,6 +1,6 @@
-"""Sentence encoders: from a text to a vector of integers, whose direction says what the text is about.
+"""Sentence encoders: from a text to an integer vector; texts of similar meaning have vectors of similar direction.
 
-    headrace encoder | header: kind, files | the files of a folder | SHA-256
+    headrace encoder | header: kind, names and sizes of files | the files, concatenated | SHA-256
 
 Static vectors are read by `static_vectors`, transformers by `sentence_encoder`, which needs torch. The vectors of
 either are scaled to one length and rounded, so that products of two of them are exact in float32.
@@ -28,21 +28,21 @@ _WANTED: Final = re.compile(
 
 
 class Encoder(Protocol):
-    """What makes vectors of texts."""
+    """A model that turns texts into vectors."""
 
     @property
     def dimensions(self) -> int:
-        """Of a vector."""
+        """V, numbers of a vector."""
 
     def encode(self, texts: Sequence[str]) -> Int16Array:
-        """(D, V) vectors of length LENGTH (`static_vectors`) of D texts; 0 for one without a token that it knows."""
+        """(D, V) vectors of length LENGTH (`static_vectors`) of D texts; all 0 for a text without a known token."""
 
 
 def pack_encoder(folder: Path, name: str) -> bytes:
-    """The files of a sentence encoder as one; equal folders give equal bytes.
+    """Pack a sentence encoder's folder into one file; equal folders give equal bytes.
 
     Raises:
-        InputError: they are not there, or no encoder.
+        InputError: the folder lacks a tokenizer.json or weights.
     """
     paths = {str(path.relative_to(folder)): path for path in sorted([*folder.iterdir(), folder / POOLING])}
     files = {found: path.read_bytes() for found, path in paths.items() if _WANTED.fullmatch(found) and path.is_file()}
@@ -60,7 +60,7 @@ def read_encoder(data: bytes, name: str) -> Encoder:
     """Read an encoder from its file.
 
     Raises:
-        InputError: the bytes are none, of another version, or damaged.
+        InputError: the bytes are no encoder, of another version, or damaged.
         SetupError: it needs a package that is not installed.
     """
     header, body = read_model_file(MAGIC, data, name, "headrace model add takes a folder with --encoder")

@@ -15,7 +15,7 @@ def add_rows(
     rows: Float32Array,
     sums: Float64Array,
 ) -> None:
-    """Add to (D, V) sums the weighted rows of the tokens of each text, one after another, so that all bits are fixed.
+    """Add to (D, V) sums the weighted rows of each text's tokens, in order, so that every bit of the sum is fixed.
 
     Args:
         offsets: (D + 1,) where the tokens of each text begin.
@@ -23,7 +23,7 @@ def add_rows(
         row_of: (T,) row of each token.
         weights: (T,) its weight.
         rows: (R, V) vectors.
-        sums: (D, V), added to.
+        sums: (D, V) output, added to in place.
     """
     for text in range(offsets.size - 1):
         for place in range(offsets[text], offsets[text + 1]):

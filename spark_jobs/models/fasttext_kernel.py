@@ -39,27 +39,27 @@ _EPSILON: Final = 1e-5
 
 
 class Tables(NamedTuple):
-    """A model as the kernels read it; W words, E entries (words, then L labels), R rows of H numbers.
+    """A model's arrays for the kernels; W words, E entries (words, then L labels), R rows of H numbers.
 
     Attributes:
         word_count: W.
         bucket: buckets that n-grams are hashed into; 0 where the model has no n-grams.
-        min_characters: of a subword.
-        max_characters: of a subword; 0 where the model has none.
+        min_characters: fewest characters of a subword.
+        max_characters: most of them; 0 where the model has no subwords.
         word_ngrams: most words of a word n-gram.
-        loss: number of the loss in the file.
+        loss: the loss, by its number in the file.
         entry_bytes: all entries, one after another.
         entry_starts: (E + 1,) where each begins.
         slots: open addressing by the hash of an entry, a power of two of them; -1 is free.
         is_pruned: whether only some buckets have a row.
         kept_bits: bucket b has a row where bit b % 64 of word b // 64 is set.
-        kept_before: rows of buckets before each word of `kept_bits`.
+        kept_before: number of buckets with a row before each 64-bit word of `kept_bits`.
         rows: (R, H) the input matrix: the words, then the buckets that have a row, in their order.
         word_sums: (W, H) sum of the rows of each word: its own and those of its subwords.
-        word_rows: (W,) how many rows that are.
+        word_rows: (W,) number of rows in that sum.
         output: (L, H) the output matrix.
-        left: (2 L - 1,) left children in the Huffman tree of the labels; empty for other losses.
-        right: likewise.
+        left: (2 L - 1,) left child of each node in the Huffman tree of the labels; empty for other losses.
+        right: right child of each.
     """
 
     word_count: int
@@ -83,15 +83,15 @@ class Tables(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory that texts use one after another.
+    """Memory that is reused from text to text.
 
     Attributes:
-        word: the token at hand as <token>.
+        word: the current token as <token>.
         buckets: of n-grams whose rows wait to be added.
-        partial: hashes of the word n-grams that the next token continues, the youngest first.
+        partial: hashes of the word n-grams that the next token continues, the shortest first.
         hidden: (H,) the vector of the text.
         block: (H,) sum of the rows of some n-grams.
-        scores: (2 L - 1,) of labels, and of the inner nodes of their tree.
+        scores: (2 L - 1,) scores of the labels, then of the inner nodes of their tree.
     """
 
     word: UInt8Array
@@ -118,7 +118,7 @@ def _is_space(byte: Any) -> bool:
 
 @njit
 def hash_entry(data: UInt8Array, start: int, end: int) -> Any:
-    """FNV-1a of a word."""
+    """FNV-1a of the bytes from start to end."""
     h = _FNV_BASIS
     for i in range(start, end):
         h = _fnv(h, data[i])
@@ -127,7 +127,7 @@ def hash_entry(data: UInt8Array, start: int, end: int) -> Any:
 
 @njit
 def _find(slots: Int32Array, starts: Int64Array, entries: UInt8Array, h: Any, word: UInt8Array, length: int) -> int:
-    """Number of the entry that <token> is, or -1; `length` is that of the token."""
+    """Number of the entry equal to the token in `word`, or -1; `length` is the token's, without < and >."""
     mask = slots.size - 1
     slot = np.int64(h) & mask
     while slots[slot] >= 0:
@@ -161,7 +161,7 @@ def hash_subwords(
     """Append the buckets of the subwords of <token> that begin at `first` or later, as long as there is room.
 
     Returns:
-        Where to go on, `length` at the end, and how much of `out` is used.
+        The position to go on from (`length` at the end), and the used size of `out`.
     """
     i = first
     while i < length and used + high <= out.size:
@@ -194,7 +194,7 @@ def _bit_count(bits: Any) -> Any:
 
 @njit
 def add_rows(t: Tables, s: Scratch, used: int) -> int:
-    """Add the rows of buckets to the vector, in 32 bits among themselves; gives how many have one."""
+    """Add the rows of the first `used` buckets to `s.hidden`, summed in 32 bits first; the number that have a row."""
     rows, bits, before, buckets = t.rows, t.kept_bits, t.kept_before, s.buckets
     word_count, block, hidden = t.word_count, s.block, s.hidden
     width = block.size
@@ -219,7 +219,7 @@ def add_rows(t: Tables, s: Scratch, used: int) -> int:
 
 @njit(error_model="numpy")
 def embed(t: Tables, s: Scratch, data: UInt8Array, start: int, end: int) -> bool:  # noqa: PLR0912 (one loop, whole)
-    """Put the vector of a text into `s.hidden`; false where no row of it is known, which fastText gives no label."""
+    """Put the vector of a text into `s.hidden`; false if the model has no row for it: fastText gives no label then."""
     word, hidden, partial, buckets = s.word, s.hidden, s.partial, s.buckets
     slots, starts, entries, sums, row_counts = t.slots, t.entry_starts, t.entry_bytes, t.word_sums, t.word_rows
     low, high, bucket, word_count = t.min_characters, t.max_characters, np.uint32(t.bucket), t.word_count
@@ -289,12 +289,13 @@ def _dot(matrix: Float32Array, row: int, hidden: Float64Array) -> float:
 
 @njit
 def label_scores(t: Tables, s: Scratch, only_best: bool) -> None:
-    """Turn `s.hidden` into the probability of every label, or of the best alone, in the first L of `s.scores`.
+    """Turn `s.hidden` into the probabilities of the labels, in the first L of `s.scores`.
 
     Args:
         t: the model.
-        s: its vector is read, its scores are written.
-        only_best: whether the Huffman tree may be left where no better label can be; others get less than theirs.
+        s: `hidden` is read, `scores` are written.
+        only_best: whether only the best label needs its probability: branches of the Huffman tree that cannot beat
+            it are skipped, and their labels get 0.
     """
     scores, hidden, output, left, right = s.scores, s.hidden, t.output, t.left, t.right
     label_count = output.shape[0]
@@ -334,7 +335,7 @@ def label_scores(t: Tables, s: Scratch, only_best: bool) -> None:
 
 @njit
 def new_scratch(t: Tables, longest: int) -> Scratch:
-    """Memory for texts of at most so many bytes."""
+    """Memory for texts of at most `longest` bytes."""
     return Scratch(
         np.empty(max(longest, _END.size) + 2, np.uint8),
         np.empty(max(_ROWS, t.max_characters, t.word_ngrams), np.uint32),
@@ -365,7 +366,7 @@ def score_texts(
     best: Int32Array,
     of_best: Float32Array,
 ) -> None:
-    """Fill the probabilities of wanted labels, the best label and its own; NaN and -1 where a text has none."""
+    """Fill (D, W) `probabilities` of wanted labels, (D,) `best` label and (D,) its `of_best`; NaN, -1, NaN for none."""
     longest = np.int64(0)
     for text in range(offsets.size - 1):
         longest = max(longest, offsets[text + 1] - offsets[text])

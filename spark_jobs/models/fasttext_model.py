@@ -1,6 +1,6 @@
-"""Read supervised models of fastText, as they are (`.bin`) and quantized (`.ftz`), and score columns of texts by them.
+"""Read supervised models of fastText, plain (`.bin`) and quantized (`.ftz`), and score columns of texts by them.
 
-Labels and probabilities are fastText's own to 1e-4, at several times its speed; `fasttext_kernel` says what they are.
+Labels and probabilities are fastText's own to 1e-4, at several times its speed; `fasttext_kernel` defines them.
 Only one-vs-all reads its logistic function from a table of 512 steps, so that one probability in some 10,000, whose sum
 lies on the edge of a step, is that of the next step (less than .008 away).
 A text is scored as one line: LF is white space, where fastText itself refuses it. The layout of a file, little-endian:
@@ -39,13 +39,13 @@ _COUNTS: Final = struct.Struct("<3i2q")
 
 @dataclass(frozen=True)
 class FastTextModel:
-    """A model that is ready to score.
+    """A fastText model that has been read.
 
     Attributes:
-        name: how errors call it.
+        name: name of the model in errors.
         labels: (L,) without the prefix `__label__`, in the file's order.
-        sha256: of the file.
-        tables: what the kernels read.
+        sha256: hash of the file.
+        tables: arrays for the kernels.
     """
 
     name: str
@@ -54,7 +54,7 @@ class FastTextModel:
     tables: Tables
 
     def judge(self, content: pa.Array, labels: Sequence[str]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
-        """The most probable label, its probability, and the probabilities of some labels, none above 1.
+        """(D,) the most probable label, (D,) its probability, and (D,) probabilities by label; clipped to 1.
 
         Raises:
             ConfigError: the model has no such label.
@@ -90,13 +90,13 @@ def read_fasttext(data: Any, name: str) -> FastTextModel:
 
 
 class _Reader:
-    """Reads a file from the front; what is asked for and not there is an IndexError."""
+    """Reads a file from front to back; a read beyond the end is an IndexError."""
 
     def __init__(self, data: memoryview, name: str) -> None:
         self.data, self.name, self.at = data, name, 0
 
     def model(self) -> FastTextModel:
-        """Read all of it."""
+        """Read the whole file."""
         magic, version = struct.unpack("<2i", self._take(8))
         if magic != _MAGIC:
             raise InputError(f"{self.name}: is no fastText model, it begins with {magic}, not with {_MAGIC}")
@@ -174,13 +174,13 @@ class _Reader:
         return np.frombuffer(self._take(np.dtype(dtype).itemsize * count), dtype=dtype)
 
     def _dense(self) -> Float32Array:
-        """A matrix as it lies there, a small one as a copy: kernels are compiled once for all models that are small."""
+        """Read a dense matrix: a view of the file, or a copy if small, so that small models share compiled kernels."""
         rows, columns = struct.unpack("<2q", self._take(16))
         matrix: Float32Array = self._array("<f4", rows * columns).reshape(rows, columns)
         return matrix.copy() if matrix.nbytes <= _COPIED_BYTES else matrix
 
     def _quantized(self) -> Float32Array:
-        """Decode a matrix whose rows are sums of centroids, by part of the row, times a centroid of norms."""
+        """Read a quantized matrix: each part of a row is a centroid; the row may be scaled by a quantized norm."""
         has_norms = bool(self._take(1)[0])
         rows, columns, code_count = struct.unpack("<2qi", self._take(20))
         codes = self._array("u1", code_count)
@@ -207,7 +207,7 @@ class _Reader:
 
 
 def _kept_buckets(pruned: Any, bucket: int) -> tuple[Any, Int32Array, Int32Array]:
-    """Which buckets have a row, how many of them precede each 64 buckets, and their rows by bucket."""
+    """`kept_bits` and `kept_before` of `Tables`, and the row number of each kept bucket in the file, by bucket."""
     order = np.argsort(pruned[:, 0], kind="stable")
     kept = pruned[order, 0].astype(np.int64)
     if len(kept) and not (kept[0] >= 0 and kept[-1] < bucket and (np.diff(kept) > 0).all()):
@@ -220,7 +220,7 @@ def _kept_buckets(pruned: Any, bucket: int) -> tuple[Any, Int32Array, Int32Array
 
 
 def _huffman(counts: Int64Array) -> tuple[Int32Array, Int32Array]:
-    """Children in the Huffman tree of labels, which come with the most frequent first; nodes after L are inner ones."""
+    """(2 L - 1,) left and right children in the labels' Huffman tree. Counts descend; nodes from L on are inner."""
     label_count = len(counts)
     totals = [*counts.tolist(), *[10**15] * (label_count - 1)]
     left, right = np.full((2, 2 * label_count - 1), -1, np.int32)

@@ -1,4 +1,4 @@
-"""Prepare the tables of a fastText model in compiled code: its entries, where each is found, sums of its subwords."""
+"""Prepare a fastText model's tables in compiled code: entries, their hash table, sums of each word's subwords."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def find_entries(data: UInt8Array, entry_count: int, word_count: int) -> tuple[I
 
 @compiled
 def fill_slots(entry_bytes: UInt8Array, starts: Int64Array) -> Int32Array:
-    """Open addressing by hash, at most half full; -1 is free."""
+    """Hash table of entry numbers: open addressing, at most half full; -1 is free."""
     size = slots_for(starts.size)
     slots = np.full(size, -1, np.int32)
     for entry in range(starts.size - 1):
@@ -63,7 +63,7 @@ def fill_slots(entry_bytes: UInt8Array, starts: Int64Array) -> Int32Array:
 
 @compiled
 def sum_words(t: Tables) -> tuple[Float32Array, Int32Array]:
-    """Sum of the rows of each word and of its subwords, and their number, so that a known word costs one row."""
+    """`word_sums` and `word_rows` of `Tables`: with them a known word costs one row."""
     sums = np.empty((t.word_count, t.rows.shape[1]), np.float32)
     counts = np.empty(t.word_count, np.int32)
     longest = np.int64(0)

@@ -1,9 +1,9 @@
-"""The file of a model that headrace trains: canonical bytes, known by the SHA-256 that ends them.
+"""The file format of headrace's models: canonical bytes; the SHA-256 that ends them is the model's identity.
 
 kind, a line | version, length of the header | header: JSON | body | SHA-256 of all before
 
-Of a causal language model the body is a folder's files, one behind another ({"kind": "folder", "files": {name:
-bytes}}), or parameters by name, float32 ({"kind": "bytes", "shape": {..}}). So a folder in the layout of Hugging Face
+The body of a causal language model is a folder's files, concatenated (header {"kind": "folder", "files": [[name,
+bytes], ..]}), or float32 parameters ({"kind": "bytes", "shape": {..}}). So a folder in the layout of Hugging Face
 has one SHA-256 and is copied as one. Weights are taken as safetensors alone: other formats are pickles, and reading a
 pickle may run what somebody put into it.
 """
@@ -37,14 +37,14 @@ SHA256_CHECK: Final = Check(
 
 
 def write_model_file(kind: bytes, header: Mapping[str, Any], body: bytes) -> bytes:
-    """The file of a model; equal models have equal bytes."""
+    """The bytes of a model's file; equal models have equal bytes."""
     described = json.dumps(header, sort_keys=True, ensure_ascii=False).encode()
     data = kind + _HEAD.pack(_VERSION, len(described)) + described + body
     return data + hashlib.sha256(data).digest()
 
 
 def read_model_file(kind: bytes, data: bytes, name: str, hint: str) -> tuple[dict[str, Any], memoryview]:
-    """Header and body of a file.
+    """Check a model's file and return its header and body.
 
     Raises:
         InputError: the bytes are of another kind or version, or damaged.
@@ -74,10 +74,10 @@ _WEIGHTS: Final = ".safetensors"
 
 
 def pack_folder(folder: Path, name: str) -> bytes:
-    """A folder of config.json, tokenizer.json and weights as one file; equal folders give equal bytes.
+    """Pack a folder of config.json, tokenizer.json and weights into one file; equal folders give equal bytes.
 
     Raises:
-        InputError: one of them is not there.
+        InputError: one of them is missing.
     """
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if _WANTED.fullmatch(path.name)}
     for wanted in ("config.json", "tokenizer.json", _WEIGHTS):
@@ -89,7 +89,7 @@ def pack_folder(folder: Path, name: str) -> bytes:
 
 
 def unpack_folder(files: list[tuple[str, int]], body: memoryview, folder: Path, name: str) -> None:
-    """Write the files of a packed folder.
+    """Unpack the files of a packed model into a folder.
 
     Raises:
         InputError: a file has a name that no packed folder has.
@@ -103,5 +103,5 @@ def unpack_folder(files: list[tuple[str, int]], body: memoryview, folder: Path, 
 
 
 def byte_model_file(shape: Mapping[str, int], parameters: bytes) -> bytes:
-    """The file of a model over bytes; equal models have equal bytes."""
+    """The bytes of the file of a model over bytes; equal models have equal bytes."""
     return write_model_file(MAGIC, {"kind": "bytes", "shape": dict(shape)}, parameters)

@@ -1,21 +1,21 @@
 """Split texts into lines of words, hash their n-grams, and score lines by a table of n-grams, in compiled code.
 
 A line is a sentence: it begins with `<s>`, which is never predicted, and ends with `</s>`, which is. Blank lines are
-none. Words are split in one of three ways:
+skipped. Words are split in one of three ways:
 
     FOLDED       runs of letters, marks and numbers in lower case, every ASCII digit as 0; any other visible character
                  is a word of its own, and so is every letter of a script without spaces (Han, kana, Thai, ..)
-    WHITE_SPACE  what stands between ASCII white space, unchanged: the words that KenLM is given
-    LETTERS      as FOLDED, but digits stay, punctuation separates, and what `Words.lower` makes 0 is left out
+    WHITE_SPACE  runs without ASCII white space, unchanged: the words that KenLM is given
+    LETTERS      as FOLDED, but digits stay, punctuation separates, and characters that `lower` maps to 0 are dropped
 
     "Fox 12, 東京"    FOLDED: fox 00 , 東 京    WHITE_SPACE: Fox 12, 東京
 
-An n-gram is known by 64 bits, made word by word: H(w1..wn) mixes H(w1..wn-1) with the word wn, and H of no word is
-EMPTY. So one pass over a line has the hashes of all n-grams that end at a word from those that ended at the word
-before.
+An n-gram is represented by a hash of 64 bits, made word by word: H(w1..wn) mixes H(w1..wn-1) with the word wn, and H
+of no word is EMPTY. So in one pass over a line the hashes of all n-grams that end at a word follow from those that
+ended at the word before.
 
-The table is open addressing in the order of hashes: n-gram h lies at or behind place (h / 2^64) * capacity, and before
-every n-gram of a larger hash, so a search ends at the first larger hash. A row is 16 bytes, half a cache line at most:
+The table is open addressing in the order of hashes: n-gram h is at or after row (h / 2^64) * capacity, and before every
+n-gram of a larger hash, so a search ends at the first larger hash. A row is 16 bytes, half a cache line at most:
 the hash, log10 of the probability and log10 of the back-off weight as two float32.
 """
 
@@ -48,7 +48,7 @@ class NgramTable(NamedTuple):
     Attributes:
         rows: (2 * capacity,) hash and values of each row.
         values: (4 * capacity,) the same memory; log10 of probability and back-off weight are at 4 * row + 2 and + 3.
-        capacity: places that searches begin at; there are more rows than that.
+        capacity: number of rows where a search may begin; there are a few more rows.
     """
 
     rows: UInt64Array
@@ -57,7 +57,7 @@ class NgramTable(NamedTuple):
 
 
 class Words(NamedTuple):
-    """How texts are split.
+    """How texts are split into words.
 
     Attributes:
         how: FOLDED, WHITE_SPACE or LETTERS.
@@ -70,11 +70,11 @@ class Words(NamedTuple):
 
 
 def ngram_table(hashes: UInt64Array, eight_bytes: UInt64Array) -> NgramTable:
-    """Lay n-grams out for searches.
+    """Build the hash table of some n-grams.
 
     Args:
         hashes: (G,) in ascending order, each once.
-        eight_bytes: (G,) what stands beside them: two float32, or whatever the caller looks up.
+        eight_bytes: (G,) value of each: two float32, or any number that the caller looks up.
     """
     count = len(hashes)
     capacity = 3 * count // 2 + 1
@@ -97,13 +97,13 @@ def _mix(h: Any) -> Any:
 
 @njit(inline="always")
 def joined(prefix: Any, word: Any) -> Any:
-    """The hash of an n-gram with a word behind it."""
+    """The hash of an n-gram extended by one word."""
     return _mix(prefix * GOLDEN + word)
 
 
 @njit(inline="always")
 def find_ngram(rows: UInt64Array, capacity: int, h: Any) -> int:
-    """The row of an n-gram; -1 without one."""
+    """Row of an n-gram by its hash; -1 if it is not in the table."""
     at = np.int64(((h >> _S32) * _U64(capacity)) >> _S32)
     while rows[2 * at] < h:
         at += 1
@@ -112,7 +112,7 @@ def find_ngram(rows: UInt64Array, capacity: int, h: Any) -> int:
 
 @njit(inline="always")
 def _values_at(values: Float32Array, row: int) -> tuple[float, float]:
-    """log10 of probability and back-off weight; without a row, those of KenLM for <unk> in a model without it."""
+    """log10 of probability and back-off weight of a row; for row -1 KenLM's for <unk> in a model without it."""
     if row < 0:
         return -100.0, 0.0
     return np.float64(values[4 * row + 2]), np.float64(values[4 * row + 3])
@@ -122,7 +122,7 @@ def _values_at(values: Float32Array, row: int) -> tuple[float, float]:
 def next_word(
     how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, i: int, end: int
 ) -> tuple[int, Any, int]:
-    """What comes next: WORD with its hash, LINE for the end of a line or END; and the position behind it."""
+    """Next part of a text from i on: (WORD, LINE at the end of a line, or END; a word's hash; position after it)."""
     h = FNV_BASIS
     begun = False
     while i < end:
@@ -172,7 +172,7 @@ _BEGIN_WORD, _END_WORD, _UNKNOWN_WORD = (
 def score_texts(
     words: Words, t: NgramTable, order: int, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Float64Array, Int64Array, Int64Array]:
-    """(D,) each: sum of log10 of probabilities of words and line ends, words, lines that are not blank."""
+    """(D,) each: sum of log10 probabilities of words and line ends, number of words, number of lines not blank."""
     count = offsets.size - 1
     sums, word_counts, line_counts = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
     hashes, backoffs = np.zeros(order + 1, np.uint64), np.zeros(order + 1)  # of n-grams that end at the last word
@@ -233,9 +233,9 @@ def list_ngrams(
     rows: UInt64Array,
     lengths: Int8Array,
 ) -> int:
-    """Write hash, prefix and suffix of the n-grams of texts, and their words; as many as there is room for.
+    """Write the n-grams of texts to `rows` (hash, prefix, suffix) and `lengths` (words), as many as have room.
 
-    The prefix is the n-gram without its last word, the suffix without its first. Gives how many there are.
+    The prefix is the hash of the n-gram without its last word, the suffix without its first. Returns the number of all.
     """
     count = 0
     how, classes, lower = words
@@ -270,7 +270,7 @@ def list_ngrams(
 
 @compiled
 def look_up(t: NgramTable, hashes: UInt64Array) -> Int64Array:
-    """(H,) what stands beside each n-gram; -1 without one."""
+    """(H,) value of each n-gram as an int64; -1 if it is not in the table."""
     found = np.empty(hashes.size, np.int64)
     for k in range(found.size):
         row = find_ngram(t.rows, t.capacity, hashes[k])
@@ -279,7 +279,7 @@ def look_up(t: NgramTable, hashes: UInt64Array) -> Int64Array:
 
 
 def hash_ngram(words: list[str]) -> int:
-    """The hash of an n-gram of words, as they stand after folding; `<s>`, `</s>` and `<unk>` are the special ones."""
+    """The hash of an n-gram of words, folded already; `<s>`, `</s>` and `<unk>` are the special ones."""
     h = EMPTY
     for word in words:
         h = _U64(_joined_word(h, np.frombuffer(word.encode("utf-32-le"), np.uint32)))

@@ -1,18 +1,18 @@
 """N-gram models: how well a text is predicted, word by word, by the words before; made here or read from ARPA files.
 
-`ngram_kernel` says what words are, `ngram_training` how a model is made. The perplexity of a text is that of its lines,
-each a sentence with its end predicted too, as in CCNet (Wenzek et al. 2020, "CCNet: Extracting High Quality Monolingual
+`ngram_kernel` splits words, `ngram_training` makes models. The perplexity of a text is that of its lines, each a
+sentence with its end predicted too, as in CCNet (Wenzek et al. 2020, "CCNet: Extracting High Quality Monolingual
 Datasets from Web Crawl Data"):
 
     perplexity = 10 ^ (-(sum of log10 p(word | words before it in the line)) / (words + lines))
 
-Blank lines are none, and a text of them alone has no perplexity. A model is a file of canonical bytes, known by their
-SHA-256:
+Blank lines are skipped, and a text of them alone has no perplexity. A model is a file of canonical bytes, and its
+identity is their SHA-256:
 
     magic, version, length of the header | header: JSON | hashes | log10 p | log10 back-off | SHA-256 of all before
 
-with the hashes of all n-grams (uint64) in ascending order, then two float32 for each, all little-endian. Workers lay
-them out as a hash table when they read it.
+with the hashes of all n-grams (uint64) in ascending order, then two float32 for each, all little-endian. Workers build
+a hash table when they read it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_ORDER: Final = 5
 
 
 class NgramConfig(ConfigModel):
-    """How long n-grams are, and which are kept."""
+    """The length of n-grams, and which are kept."""
 
     text_column: str = Field("content", description="column of strings")
     order: int = Field(5, ge=1, le=5, description="most words of an n-gram")
@@ -68,14 +68,14 @@ class NgramConfig(ConfigModel):
 
 @dataclass(frozen=True)
 class NgramModel:
-    """A model.
+    """An n-gram model.
 
     Attributes:
         order: most words of an n-gram.
         words: how texts are split; see `ngram_kernel`.
         hashes: (G,) the n-grams, ascending.
-        log10_probabilities: (G,) of their last word behind the others.
-        log10_backoffs: (G,) weight of shorter n-grams behind this one, where no longer one is known.
+        log10_probabilities: (G,) of each one's last word, given the words before it.
+        log10_backoffs: (G,) back-off weight: factor for the next word if the n-gram extended by it is not in the model.
     """
 
     order: int
@@ -86,11 +86,11 @@ class NgramModel:
 
     @property
     def sha256(self) -> str:
-        """What the model is known by: the hash that ends its file."""
+        """Identity of the model: the hash that ends its file."""
         return self.to_bytes()[-DIGEST_BYTES:].hex()
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
-        """How well texts are predicted.
+        """Perplexity of texts.
 
         Returns:
             perplexity: (D,) float64; null in a text without a word. word_count: (D,) int64, line ends left out.
@@ -101,7 +101,7 @@ class NgramModel:
         return _columns(*score_texts(splitting(self.words), self._table, self.order, *utf8_arrays(content)))
 
     def to_bytes(self) -> bytes:
-        """The file: equal models have equal bytes."""
+        """The bytes of its file; equal models have equal bytes."""
         columns = (
             self.hashes.astype("<u8"),
             self.log10_probabilities.astype("<f4"),
@@ -135,12 +135,12 @@ def read_arpa(data: bytes, name: str, words: Splitting = "white_space") -> Ngram
 
     Args:
         data: the file, unpacked.
-        name: how errors call it.
-        words: how texts are split; `white_space` gives the scores that KenLM gives for lines, `folded` fits a model
-            that was made of texts so prepared.
+        name: name of the model in errors.
+        words: how texts are split; `white_space` gives KenLM's scores of lines, `folded` fits a model that was
+            trained on folded texts.
 
     Raises:
-        InputError: a line is not as it should be, or the counts in `\data\` are not those of the lines; it is named.
+        InputError: a line is malformed (the message names it), or the counts in `\data\` are not those of the lines.
     """
     from spark_jobs.models.ngram_kernel import hash_ngram
 
@@ -168,8 +168,8 @@ def read_arpa(data: bytes, name: str, words: Splitting = "white_space") -> Ngram
         except (ValueError, IndexError) as error:
             raise wrong from error
     if sum(counts.values()) != len(hashes) or not hashes:
-        told = f"{sum(counts.values()):,} n-grams are promised, {len(hashes):,} are there"
-        raise InputError(f"{name}: {told}; the file is cut off or no ARPA file, copy it again")
+        promised = f"{sum(counts.values()):,} n-grams are promised, {len(hashes):,} are there"
+        raise InputError(f"{name}: {promised}; the file is cut off or no ARPA file, copy it again")
     if max(counts) > _MOST_ORDER:
         raise InputError(f"{name}: has n-grams of {max(counts)} words, {_MOST_ORDER} are read; train a lower order")
     known = np.array(hashes, np.uint64)
@@ -189,7 +189,7 @@ class KenlmModel:
     model: Any
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
-        """As `NgramModel.score`; a line is a call of kenlm, which takes most of the time."""
+        """Perplexity of texts, as `NgramModel.score`; each line is a call of kenlm, which takes most of the time."""
         sums, words, lines = np.zeros(len(content)), np.zeros(len(content), np.int64), np.zeros(len(content), np.int64)
         for text, value in enumerate(content):
             split = [line.split() for line in value.as_py().encode().split(b"\n")]
@@ -219,7 +219,7 @@ def read_kenlm(path: str) -> KenlmModel:
 
 
 def splitting(words: Splitting) -> Words:
-    """What compiled code needs to split texts."""
+    """Arguments of compiled code for a way of splitting texts."""
     from spark_jobs.lexing.word_characters import word_tables
     from spark_jobs.models.ngram_kernel import FOLDED, WHITE_SPACE, Words
 
@@ -228,14 +228,14 @@ def splitting(words: Splitting) -> Words:
 
 
 def _columns(sums: Float64Array, words: Int64Array, lines: Int64Array) -> dict[str, pa.Array]:
-    """What models give, of the sums of log10 of probabilities."""
+    """The columns of `score`, from (D,) sums of log10 probabilities, words and lines."""
     with np.errstate(invalid="ignore", over="ignore"):
         perplexities = 10 ** (-sums / (words + lines))
     return {"perplexity": pa.array(perplexities, from_pandas=True), "word_count": pa.array(words)}
 
 
 def _lines(data: bytes, name: str) -> Iterator[tuple[int, str]]:
-    """Numbers and lines of an ARPA file that say something, behind that of its data."""
+    """(number, text) of each line of an ARPA file that is not blank, from its data section to its end mark."""
     begin = data.find(b"\\data\\")
     if begin < 0:
         raise InputError(f"{name}: has no line \\data\\, so it is no ARPA file; headrace's own are read otherwise")

@@ -13,7 +13,7 @@ from spark_jobs.text.hash_sample import smallest_hashes
 
 
 class NgramsConfig(NgramConfig):
-    """What a model is trained on, how long n-grams are, and which are kept."""
+    """The size of the sample, the length of n-grams, and which are kept."""
 
     sample_bytes: int = Field(32 << 20, ge=1, le=1 << 30, description="least bytes of text to train on")
 

@@ -8,9 +8,9 @@ Counts are tables that merge in any order: `count_ngrams` makes one of a batch o
     p(w | h)   = (a(hw) - D(a(hw))) / a(h .) + g(h) p(w | h without its first word),   a(h .) = sum of a(hw) over w
     g(h)       = (sum of D(a(hw)) over kept hw, and of a(hw) over pruned ones) / a(h .)
 
-below the words there is the uniform distribution over all words, </s> and <unk>. D(k) is that of 3 for larger k.
-N-grams that occur less often than `min_counts` says are pruned after discounts were estimated, and what they had goes
-to shorter n-grams, so that probabilities still add up to 1; a pruned word is <unk>. Because <unk> is never counted as a
+p of a single word backs off to the uniform distribution over all words, </s> and <unk>. D(k) = D(3) for larger k.
+N-grams that occur less often than `min_counts` says are pruned after discounts were estimated, and their mass goes to
+shorter n-grams, so that probabilities still add up to 1; a pruned word is <unk>. Because <unk> is never counted as a
 word, text of unknown words is not taken for likely.
 
 Sources: Chen and Goodman 1998, "An Empirical Study of Smoothing Techniques for Language Modeling"; Heafield et al.
@@ -35,26 +35,26 @@ from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.text_columns import utf8_arrays
 
 NGRAM_COUNTS: Final = pa.schema([(name, pa.int64()) for name in ("ngram", "prefix", "suffix", "words", "ngram_count")])
-"""Hash of an n-gram, of it without its last and without its first word (bits of uint64), words, occurrences."""
-_CHUNK_BYTES: Final = 4 << 20  # counted together; of a longer text, the bytes behind are left out
+"""Columns: hash of an n-gram, of it without its last and without its first word (uint64 bits), words, occurrences."""
+_CHUNK_BYTES: Final = 4 << 20  # texts counted together; the rest of a longer text is left out
 _NGRAM_FACTS: Final = [*NGRAM_COUNTS.names, "adjusted", "total"]
-"""Further a(ngram), and the sum of a(..) over all n-grams that it is the prefix of, pruned ones too."""
-_CAPS: Final = {"adjusted": 5, "ngram_count": 1 << 16}  # larger counts are not told apart in figures
+"""Also a(ngram), and the sum of a(..) over all n-grams with this prefix, pruned ones too."""
+_CAPS: Final = {"adjusted": 5, "ngram_count": 1 << 16}  # `figures` counts larger values as this one
 _NO_DISCOUNTS: Final = (0.5, 1.0, 1.5)  # where counts are too few or too even to estimate them; KenLM's fallback
 
 
 def _signed(word: str) -> int:
-    """The hash of a word as tables have it."""
+    """The hash of a word as an int64, as in NGRAM_COUNTS."""
     return int(np.uint64(hash_ngram([word])).view(np.int64))
 
 
 _CONTEXTS: Final = [int(EMPTY.view(np.int64)), _signed("<s>")]
 _SPECIALS: Final = pa.table([*[_CONTEXTS] * 3, [0, 0], [0, 0]], schema=NGRAM_COUNTS)
-"""The contexts that are no n-grams: no word at all, and `<s>`."""
+"""Rows for the contexts that are no n-grams: no word at all, and `<s>`."""
 
 
 def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:
-    """Make a model of a column of texts.
+    """Train a model on a column of texts.
 
     Raises:
         ConfigError: the column is missing.
@@ -69,7 +69,7 @@ def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:
 
 
 def train_on_spark(texts: DataFrame, config: NgramConfig) -> NgramModel:
-    """The same model, of texts that Spark counts; the driver gets the n-grams that may be kept, 56 bytes each."""
+    """`train` on Spark: workers count; the driver gets only n-grams that may be kept, 56 bytes each."""
     content = texts.select(config.text_column).where(F.col(config.text_column).isNotNull())
     ddl = ", ".join(f"{name} bigint" for name in NGRAM_COUNTS.names)
     counted = content.mapInArrow(functools.partial(_count_batches, order=config.order), ddl)
@@ -96,7 +96,7 @@ def _count_batches(batches: Iterable[pa.RecordBatch], order: int) -> Iterator[pa
 
 
 def count_ngrams(content: pa.Array, order: int) -> pa.Table:
-    """The n-grams of a batch of texts.
+    """Count the n-grams of a batch of texts.
 
     Returns:
         Rows of NGRAM_COUNTS.
@@ -146,7 +146,7 @@ def _added(parts: list[pa.Table]) -> pa.Table:
 
 
 def estimate(counts: pa.Table, config: NgramConfig) -> NgramModel:
-    """Make a model of counts; the definition is above.
+    """Make a model from counts, by the definition above.
 
     Raises:
         InputError: there is no n-gram.
@@ -168,11 +168,11 @@ def estimate(counts: pa.Table, config: NgramConfig) -> NgramModel:
 
 
 def _smoothed(rows: pa.Table, figures: pa.Table, config: NgramConfig) -> NgramModel:
-    """The model of n-grams that are frequent enough.
+    """Make a model from the n-grams that are frequent enough.
 
     Args:
         rows: columns _NGRAM_FACTS, the contexts that are no n-grams among them: no word at all, and `<s>`.
-        figures: of all n-grams, those that are pruned too: words, adjusted and ngram_count (up to _CAPS), ngrams.
+        figures: number of n-grams (`ngrams`) by words, adjusted and ngram_count (up to _CAPS), pruned ones too.
         config: of the order that was counted.
     """
     rows = rows.take(pa.array(np.argsort(rows["ngram"].to_numpy().view(np.uint64))))
@@ -209,7 +209,7 @@ def _smoothed(rows: pa.Table, figures: pa.Table, config: NgramConfig) -> NgramMo
 
 
 def discounts(figures: pa.Table, order: int) -> Float64Array:
-    """(order + 1, 4) what is taken from an n-gram, by its words and its adjusted count, 3 standing for more."""
+    """(order + 1, 4) discount D of an n-gram, by its words and its adjusted count; column 3 is for 3 and more."""
     taken = np.zeros((order + 1, 4))
     words, adjusted, ngrams = (figures[name].to_numpy() for name in ("words", "adjusted", "ngrams"))
     for n in range(1, order + 1):
@@ -222,7 +222,7 @@ def discounts(figures: pa.Table, order: int) -> Float64Array:
 
 
 def _thresholds(figures: pa.Table, config: NgramConfig) -> Int64Array:
-    """(order + 1,) by words, how often n-grams that are kept occur at least."""
+    """(order + 1,) least occurrences of a kept n-gram, by its words; raised until at most `max_ngrams` are kept."""
     words, occurrences, ngrams = (figures[name].to_numpy() for name in ("words", "ngram_count", "ngrams"))
     given = config.min_counts
     least = np.array([0, *(given[min(n, len(given)) - 1] for n in range(1, config.order + 1))])
@@ -234,5 +234,5 @@ def _thresholds(figures: pa.Table, config: NgramConfig) -> Int64Array:
 
 
 def _places(hashes: UInt64Array) -> NgramTable:
-    """A table that `look_up` finds positions in; ten times as fast as np.searchsorted."""
+    """Hash table from sorted hashes to their indices, for `look_up`; ten times as fast as np.searchsorted."""
     return ngram_table(hashes, np.arange(len(hashes), dtype=np.uint64))

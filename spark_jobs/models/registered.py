@@ -1,7 +1,7 @@
-"""Models of the registry: what an entry says of a model, and its file, which workers read.
+"""Models in the registry: the facts in a model's entry, and its file, which workers read.
 
     system.registry                 kind model: format, labels, hash and size; of a trained model its evaluation too
-    <warehouse>/models/<SHA-256>    the file, which never changes and lies there once whatever names it has
+    <warehouse>/models/<SHA-256>    the file, which never changes and is stored once whatever names it has
 
 A file may have hundreds of MB, so it is not in a cell of the registry, which every look at a policy reads.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 VERSION_DIGITS: Final = 12
 PERPLEXITY: Final = "perplexity"
-"""What a config asks of an n-gram model or a causal one, in the place of labels."""
+"""The only label of an n-gram model or a causal one, for configs."""
 Format = Literal["classifier", "fasttext", "ngrams", "causal", "encoder"]
 _FORMATS: Final[Mapping[str, Format]] = {
     "CausalModel": "causal",
@@ -52,12 +52,12 @@ _FORMATS: Final[Mapping[str, Format]] = {
 }
 _GZIP: Final = b"\x1f\x8b"
 _ARPA: Final = re.compile(rb"^\\data\\\s*$", re.MULTILINE)
-_HEAD_BYTES: Final = 1 << 16  # comments may stand before it
+_HEAD_BYTES: Final = 1 << 16  # bytes searched for `\data\`; comments may precede it
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
 class LabelFacts(ConfigModel):
-    """How well a trained model tells one label from the others, on texts that it was not shown."""
+    """Evaluation of a trained model on one label; see `classifier_training.LabelEvaluation`."""
 
     label: str
     test_count: int
@@ -69,7 +69,7 @@ class LabelFacts(ConfigModel):
 
 
 class ModelFacts(ConfigModel):
-    """What the registry says of a model."""
+    """The content of a model's entry in the registry."""
 
     format: Format
     labels: tuple[str, ...]  # of an n-gram model or a causal one `perplexity` alone, of an encoder `vector`
@@ -80,17 +80,17 @@ class ModelFacts(ConfigModel):
 
     @classmethod
     def of(cls, entry: Entry) -> ModelFacts:
-        """Those of an entry."""
+        """Parse the facts of a registry entry."""
         return cls.model_validate_json(entry.content)
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """Where workers find a model.
+    """The location of a model's file, which workers read.
 
     Attributes:
         label: its `name@version`.
-        sha256: what it is known by.
+        sha256: identity of the model.
         location: path or URI.
         properties: of PyIceberg's FileIO.
     """
@@ -105,7 +105,7 @@ def read_model(data: Any, name: str) -> Model:
     """Read a model of any kind from the bytes of its file.
 
     Raises:
-        InputError: the bytes are none, of another version, or damaged.
+        InputError: the bytes are no model, of another version, or damaged.
         SetupError: the model needs torch, which is not installed.
     """
     from spark_jobs.models import classifier, encoder, model_file, ngram_model
@@ -127,8 +127,8 @@ def read_model(data: Any, name: str) -> Model:
     return read_fasttext(data, name)
 
 
-def _as_kept(data: bytes, name: str) -> bytes:
-    """A model's file as it is kept: ARPA's text, packed or not, becomes a model of headrace's own format."""
+def _as_stored(data: bytes, name: str) -> bytes:
+    """A model's file as it is stored: ARPA text, gzipped or not, is converted to headrace's format; others stay."""
     from spark_jobs.models.ngram_model import read_arpa
 
     try:
@@ -146,14 +146,14 @@ def add_model(
     evaluation: Iterable[LabelFacts] = (),
     accuracy: float | None = None,
 ) -> Entry:
-    """Enter a model, and keep its file; nothing is written where both are there.
+    """Register a model and store its file; nothing is written if both exist already.
 
     Raises:
-        InputError: the file is no model, or the name and version stand for another.
+        InputError: the name is malformed, the file is no model, or name and version are those of another.
     """
     if not _NAME.fullmatch(name):
         raise InputError(f"model {name!r}: not a name; write [a-z][a-z0-9_]{{0,40}}, because columns are called so")
-    data = _as_kept(data, f"model {name}")
+    data = _as_stored(data, f"model {name}")
     model = read_model(data, f"model {name}")
     facts = ModelFacts(
         format=_FORMATS[type(model).__name__],
@@ -177,7 +177,7 @@ def add_model(
 
 
 def record_trained(catalogue: Catalog, name: str, table: str) -> None:
-    """Enter the model that was trained last, as a table of its namespace has it; `NAME.evaluation` goes with it."""
+    """Register the model that was trained last, from table NAME.`table`, with its evaluation in `NAME.evaluation`."""
     from pyiceberg.expressions import AlwaysTrue
 
     if not is_unrecorded(catalogue, name, table):
@@ -197,14 +197,14 @@ def is_unrecorded(catalogue: Catalog, name: str, table: str) -> bool:
         return False
     sha256 = trained[0]["sha256"]
     known = {one.version for one in entries(catalogue, "model", name)}
-    return sha256[:VERSION_DIGITS] not in known or not _is_whole(_file(catalogue, name, sha256))
+    return sha256[:VERSION_DIGITS] not in known or not _is_intact(_file(catalogue, name, sha256))
 
 
 def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[ModelFacts, ModelFile]]:
-    """What the registry says of models, each given as `name@version`, and where their files are.
+    """Facts and files of models, each given as `name@version`.
 
     Raises:
-        InputError: one is not there; the message names the nearest.
+        InputError: one does not exist; the message names the nearest.
     """
     mend = "headrace model add, or train it: headrace run NAME"
     found = [(one.label, ModelFacts.of(one)) for one in find_entries(catalogue, "model", references, mend)]
@@ -216,7 +216,7 @@ def load_model(file: ModelFile) -> Model:
     """Read a model once per process; the matrices of a local fastText model stay in a memory map that all share.
 
     Raises:
-        InputError: the file is not there or damaged.
+        InputError: the file is missing or damaged.
     """
     name = file.label.partition("@")[0]
     mend = f"headrace run {name} writes it again if it was trained here, headrace model add {name} --from FILE if not"
@@ -235,19 +235,19 @@ def load_model(file: ModelFile) -> Model:
 
 
 def load_encoder(file: ModelFile) -> Encoder:
-    """As `load_model`, of a model whose format in the registry is `encoder`."""
+    """`load_model` for a model whose format in the registry is `encoder`."""
     return cast("Encoder", load_model(file))
 
 
 def _sha256(model: Model, data: Any) -> str:
-    """What a model is known by, of its file, which was checked when it was read: no model is written again for it."""
+    """Identity of a model, taken from the bytes of its file, which `read_model` checked."""
     from spark_jobs.models.fasttext_model import FastTextModel
 
     return model.sha256 if isinstance(model, FastTextModel) else bytes(memoryview(data)[-DIGEST_BYTES:]).hex()
 
 
 def _holds(file: ModelFile, data: bytes) -> bool:
-    """Whether the file is there as it should be; a worker may have it mapped, so it is not written again."""
+    """Whether the file exists with these bytes; then it is not rewritten, since a worker may have it mapped."""
     try:
         with open_input(file.location, dict(file.properties)) as stream:
             return bool(stream.read_buffer().equals(pa.py_buffer(data)))
@@ -255,8 +255,8 @@ def _holds(file: ModelFile, data: bytes) -> bool:
         return False
 
 
-def _is_whole(file: ModelFile) -> bool:
-    """Whether the file of a model that was trained here is there, and has the hash that ends it."""
+def _is_intact(file: ModelFile) -> bool:
+    """Whether the file of a model that was trained here exists, and its content has the hash that ends it."""
     try:
         with open_input(file.location, dict(file.properties)) as stream:
             data = memoryview(stream.read_buffer())
@@ -266,7 +266,7 @@ def _is_whole(file: ModelFile) -> bool:
 
 
 def _file(catalogue: Catalog, label: str, sha256: str) -> ModelFile:
-    """The place of a model's file."""
+    """Location of the file of a model with this SHA-256."""
     properties: Mapping[str, str] = catalogue.properties
     root = properties["warehouse"].removeprefix("file://").rstrip("/")
     return ModelFile(

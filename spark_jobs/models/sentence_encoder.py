@@ -1,8 +1,8 @@
-"""Sentence encoders that are transformers, in the layout of Hugging Face; behind the extras torch and transformers.
+"""Sentence encoders that are transformers, in Hugging Face's layout; needs the extras torch and transformers.
 
 A text is read in windows of as many tokens as the model takes, each with the tokenizer's special tokens and alone, so
 that its vector does not depend on the texts beside it. Its vector is the mean of the last hidden states of all tokens
-of all windows; where `1_Pooling/config.json` says so, that of the first token of each window.
+of all windows, or of the first token of each window where `1_Pooling/config.json` says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_jobs.models.causal_model import one_thread, read_network
 from spark_jobs.models.static_vectors import MOST_DIMENSIONS, POOLING, read_tokenizer, scaled
 
 _WINDOW_TOKENS: Final = 512
-_PLACES_BEFORE: Final = 2  # RoBERTa numbers its places from 2 on
+_PLACES_BEFORE: Final = 2  # RoBERTa numbers positions from 2 on
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class SentenceEncoder:
     """A transformer with its tokenizer, which cuts texts into windows.
 
     Attributes:
-        network: from (1, T) token ids to something that has `last_hidden_state`.
-        tokenizer: of the library.
-        dimensions: of a vector.
-        first_alone: whether the first token of a window stands for it.
+        network: (1, T) token ids -> an object with `last_hidden_state`.
+        tokenizer: of the library `tokenizers`.
+        dimensions: V, numbers of a vector.
+        first_alone: whether a window is represented by its first token alone.
     """
 
     labels: ClassVar[tuple[str, ...]] = ("vector",)
@@ -46,7 +46,7 @@ class SentenceEncoder:
     first_alone: bool
 
     def encode(self, texts: Sequence[str]) -> Int16Array:
-        """(D, V) scaled means of hidden states."""
+        """(D, V) means of hidden states, scaled to LENGTH and rounded."""
         sums = np.zeros((len(texts), self.dimensions), np.float64)
         device = next(self.network.parameters()).device
         with torch.no_grad(), one_thread():
@@ -62,10 +62,10 @@ class SentenceEncoder:
 
 
 def read_transformer(files: dict[str, bytes], name: str) -> SentenceEncoder:
-    """The encoder of the files of a folder, read offline; no code in it is run.
+    """Read the encoder from the files of its folder, offline; no code in it is run.
 
     Raises:
-        InputError: transformers cannot read it, or it pools in another way.
+        InputError: transformers cannot read it, or it pools neither by mean nor by first token.
         SetupError: transformers is not installed.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -85,10 +85,10 @@ def read_transformer(files: dict[str, bytes], name: str) -> SentenceEncoder:
 
 
 def _first_alone(files: dict[str, bytes], name: str) -> bool:
-    """Whether the first token stands for a window; else it is the mean.
+    """Whether a window is represented by its first token; else by the mean of its tokens.
 
     Raises:
-        InputError: it is pooled in a third way.
+        InputError: it is pooled in another way.
     """
     pooling: dict[str, Any] = json.loads(files.get(POOLING, b"{}"))
     modes = [mode for mode, on in pooling.items() if mode.startswith("pooling_mode_") and on is True]

@@ -1,7 +1,7 @@
 """Static vectors (model2vec, StaticEmbedding of sentence-transformers): a tokenizer, and a vector for each token.
 
-A text is the mean of the vectors of its tokens, weighted and by way of a mapping where the folder has `weights` and
-`mapping`. The token that stands for what is not known counts for nothing. They need no package.
+The vector of a text is the mean of its tokens' vectors; a folder may have `weights` of tokens, and a `mapping` from
+tokens to rows. The unknown token has weight 0. No extra package is needed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from spark_jobs.arrays import Float32Array, Float64Array, Int16Array, Int64Array
 from spark_jobs.exceptions import InputError
 
 LENGTH: Final = 2030
-"""Of a vector, as of those of clusters (`clusters.embedding.SCALE`)."""
+"""Length of a vector, as in clusters (`clusters.embedding.SCALE`)."""
 MOST_DIMENSIONS: Final = 1024
-"""With the rounding of so many coordinates a vector is shorter than 2^11, a squared distance below 2^24."""
-POOLING: Final = "1_Pooling/config.json"  # of a folder of sentence-transformers
+"""After rounding up to 1,024 coordinates a vector is shorter than 2^11, and a squared distance below 2^24."""
+POOLING: Final = "1_Pooling/config.json"  # in a folder of sentence-transformers
 _TYPES: Final = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "i1"}
-_BATCH_CHARACTERS: Final = 1 << 20  # the tokenizers take about 115 bytes of memory for each
+_BATCH_CHARACTERS: Final = 1 << 20  # the library takes about 115 bytes of memory for each
 
 
 def read_tokenizer(text: bytes, name: str) -> Tokenizer:
     """The tokenizer of an encoder, without truncation and padding.
 
     Raises:
-        InputError: it is none.
+        InputError: the text is no tokenizer.json.
     """
     try:
         tokenizer = Tokenizer.from_str(text.decode())
@@ -44,20 +44,20 @@ def read_tokenizer(text: bytes, name: str) -> Tokenizer:
 
 
 def scaled(vectors: Float64Array) -> Int16Array:
-    """(D, V) vectors at the length LENGTH, rounded; 0 stays 0."""
+    """(D, V) vectors scaled to the length LENGTH and rounded; 0 stays 0."""
     lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
     return np.rint(vectors * (LENGTH / np.where(lengths > 0, lengths, 1))).astype(np.int16)
 
 
 @dataclass(frozen=True)
 class StaticVectors:
-    """Vectors of tokens, and the tokenizer.
+    """A tokenizer with a vector for each token.
 
     Attributes:
-        tokenizer: of the library.
+        tokenizer: of the library `tokenizers`.
         rows: (R, V) vectors.
         row_of: (T,) the row of each token.
-        weights: (T,) its weight, 0 for the one that stands for what is not known.
+        weights: (T,) its weight, 0 for the unknown token.
     """
 
     labels: ClassVar[tuple[str, ...]] = ("vector",)
@@ -68,11 +68,11 @@ class StaticVectors:
 
     @property
     def dimensions(self) -> int:
-        """Of a vector."""
+        """V, numbers of a vector."""
         return int(self.rows.shape[1])
 
     def encode(self, texts: Sequence[str]) -> Int16Array:
-        """(D, V) scaled means of the rows of tokens."""
+        """(D, V) weighted means of the tokens' rows, scaled to LENGTH and rounded."""
         from spark_jobs.models.encoder_kernel import add_rows
 
         sums = np.zeros((len(texts), self.dimensions), np.float64)
@@ -85,7 +85,7 @@ class StaticVectors:
 
 
 def _parts(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Neighbouring texts of at most so many characters together, or one longer text."""
+    """Ranges (start, end) of neighbouring texts of at most `_BATCH_CHARACTERS` together, or of one longer text."""
     ends = np.cumsum([len(text) for text in texts])
     start = 0
     while start < len(texts):
@@ -96,7 +96,7 @@ def _parts(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def read_static(files: dict[str, bytes], name: str) -> StaticVectors:
-    """The encoder of a folder of static vectors."""
+    """Read the encoder from the files of a folder of static vectors."""
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     for found, data in files.items():
         if found.endswith(".npy"):
@@ -128,10 +128,10 @@ def read_static(files: dict[str, bytes], name: str) -> StaticVectors:
 
 
 def _tensors(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The tensors of a file of safetensors: length of a JSON header, the header, the values.
+    """Parse the tensors of a safetensors file: length of a JSON header, the header, the values.
 
     Raises:
-        InputError: it is damaged, or has a type that NumPy has not.
+        InputError: it is damaged, or has a type that NumPy lacks.
     """
     try:
         (size,) = struct.unpack_from("<Q", data)

@@ -1,19 +1,19 @@
-"""Excise: take documents out of a packed table for good; no row changes its ordinal.
+"""Excise: remove documents from a packed table for good; every row keeps its ordinal.
 
-    list      add the documents to `system.excisions`, so that nothing packed later has them (`lake.run.excisions`)
-    find      windows with segments of the documents, in every snapshot that is served: the head of main, and what
-              blends or tags pin of older generations (`generations`)
+    list      add the documents to `system.excisions`, so that they are never packed again (`lake.run.excisions`)
+    find      windows with segments of the documents, in every snapshot that is served: the head of main, and older
+              generations that blends or tags pin (`generations`)
     rewrite   only the files that hold those windows, on a branch from the snapshot, audited like any write
     publish   one commit for each snapshot: its successor becomes the head of main, or takes over the tags of the
               snapshot, and the property `headrace.successors` says that it is served instead of the snapshot. Where
-              newer revisions replace documents, the head of main alone is rewritten, and the snapshot before it is
-              served to those who pin it
+              newer revisions replace documents, the head of main alone is rewritten, and blends that pin the
+              snapshot before it still get that one
     record    for main, the data versions of the increments that changed, in the ledger
 
-A crash leaves each of these snapshots as it was before its one commit or as it is after it; calling again does the
-rest. Tags (which blends set for what they pin) name the successors afterwards, so that maintenance may delete the old
-files. The property `headrace.excised` counts the documents excised since the table was made; Blender reports it. Texts,
-tokens and other tables still have the documents (docs/packing.md says what to do about them).
+After a crash each of these snapshots is as before its one commit or as after it; calling again does the rest. Tags
+(which blends set for what they pin) name the successors afterwards, so that maintenance may delete the old files. The
+property `headrace.excised` counts the documents excised since the table was made; Blender reports it. Texts, tokens and
+other tables still have the documents (docs/packing.md says what to do about them).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ EXCISED_PROPERTY = "headrace.excised"
 
 @dataclass(frozen=True)
 class Succeeded:
-    """What the excision did to one snapshot: its generation, the windows that changed (ascending), what was written."""
+    """The excision in one snapshot: its generation, the changed windows (ascending), what was removed and rewritten."""
 
     generation: str
     ordinals: tuple[int, ...]
@@ -94,20 +94,20 @@ class Succeeded:
 
 @dataclass(frozen=True)
 class Excised:
-    """What an excision did to one table.
+    """The result of an excision in one table.
 
     Attributes:
         identifier: the table.
-        doc_ids: documents that were found, ascending; the others were not in the table.
+        doc_ids: requested documents that the table held, ascending.
         ordinals: windows of the head of main that were changed, ascending.
         tokens_removed: tokens that were removed from the head of main, specials included.
-        files_rewritten: its data files that were written again.
+        files_rewritten: rewritten data files of the head of main.
         rows_rewritten: rows in them.
         old_snapshot_id: head of main before; None where nothing was found.
         new_snapshot_id: its successor.
         tags_moved: tags that now name a successor.
-        earlier: what was done to other snapshots, which blends or tags pin.
-        left: what still holds the documents and could not be changed, a line each.
+        earlier: the excision in other snapshots, which blends or tags pin.
+        left: branches that still hold the documents, a message each.
     """
 
     identifier: str
@@ -137,21 +137,21 @@ class _Holding:
 def excise(
     lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collection[int] = (), *, head_only: bool = False
 ) -> Excised:
-    """Take documents out of a packed table, and keep them out of what is packed into it later.
+    """Remove documents from a packed table, and keep them from being packed into it again.
 
     Args:
         lake: where the table is.
         identifier: the table.
         doc_ids: the documents.
-        pinned: snapshots that blends pin; those with a tag need not be given.
+        pinned: ids of snapshots that blends pin; tagged ones are found without it.
         head_only: rewrite the head of main alone. Blends that pin a snapshot before it, and tags, keep its rows.
 
     Raises:
-        InputError: there is no such table.
+        InputError: the table does not exist or is empty.
         ConfigError: it is no packed table.
-        AuditError: what was rewritten failed a check; the snapshot is served as it was.
+        AuditError: the rewritten rows failed a check; the snapshot is served unchanged.
         LeaseError: another writer holds the table.
-        StepRunError: Spark failed; the snapshot is served as it was.
+        StepRunError: Spark failed; the snapshot is served unchanged.
     """
     with catalogue_errors(), table_leases(lake.catalogue, [identifier], lake.wait_seconds) as leases:
         lake = replace(lake, leases=leases)
@@ -179,7 +179,7 @@ def excise(
                 found = replace(found, **own)
             else:
                 found = replace(found, earlier=(done, *found.earlier))
-        if head_only:  # last, since what is listed is not looked for again
+        if head_only:  # last: `supersede` skips listed documents, so a crash before the rewrite must not list them
             record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
             return found
         move_tags(lake.catalogue, identifier)
@@ -191,20 +191,20 @@ def excise(
 
 
 def _holding(identifier: str, table: IcebergTable, head: ServedHead, wanted: frozenset[str]) -> _Holding:
-    """Find the documents in one snapshot."""
+    """Find the windows and files of one snapshot that hold wanted documents."""
     runs: dict[OrdinalRun, None] = {}
     ordinals, seen, tokens = [], set(), 0
     for run, ordinal, segments in find_windows(identifier, table, wanted, snapshot_id=head.snapshot.snapshot_id):
-        gone = [segment for segment in segments if segment["doc_id"] in wanted]
+        excised = [segment for segment in segments if segment["doc_id"] in wanted]
         runs[run] = None
         ordinals.append(ordinal)
-        seen |= {segment["doc_id"] for segment in gone}
-        tokens += sum(segment["token_count"] for segment in gone)
+        seen |= {segment["doc_id"] for segment in excised}
+        tokens += sum(segment["token_count"] for segment in excised)
     return _Holding(head, tuple(runs), frozenset(seen), tuple(ordinals), tokens)
 
 
 def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Iterator[str]:
-    """A line for each user's branch that still holds the documents; rewriting it would undo the user's work there."""
+    """A message for each branch of a user that still holds the documents; rewriting it would undo the user's work."""
     for name, ref in sorted(table.refs().items()):
         if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH and not is_of_a_writer(name):
             windows = sum(1 for _ in find_windows(identifier, table, wanted, snapshot_id=ref.snapshot_id))
@@ -216,7 +216,11 @@ def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Itera
 
 
 def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int, keeps_parent: bool) -> Succeeded:
-    """Write a served snapshot anew without some documents, as its successor unless it goes on being served."""
+    """Rewrite a served snapshot without its documents, and publish the result.
+
+    It becomes the snapshot's successor, or with `keeps_parent` only a newer snapshot. `count` documents are added to
+    the property `headrace.excised`.
+    """
     started = time.monotonic()
     head = holding.head
     table = lake.catalogue.load_table(identifier)
@@ -265,10 +269,10 @@ def _rewrite(
     before: Mapping[int, Materialization],
     keeps_parent: bool,
 ) -> tuple[Written, dict[int, DataVersion]]:
-    """Write the files of a snapshot that hold documents again without these, to a branch, and audit them.
+    """Rewrite, to a branch, the files of a snapshot that hold the documents, without them, and audit the result.
 
     Returns:
-        What was written, and the data versions after it of the increments in `before`.
+        The written snapshot, and the new data versions of the increments in `before`.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -278,7 +282,7 @@ def _rewrite(
     predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in holding.runs)
     declared = excised_table(facts.dataset, facts.window_tokens)
     within = (And(GreaterThanOrEqual("ordinal", run.start), LessThan("ordinal", run.end)) for run in holding.runs)
-    replaced = functools.reduce(Or, within)  # as many files, each of which is one run
+    replaced = functools.reduce(Or, within)  # the files to replace, each of one run of ordinals
     target = Target(identifier, declared, Place("", predicate, predicate, replaced), laid_out=True)
     own = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
     if keeps_parent:
@@ -305,7 +309,7 @@ def _rewrite(
 
 
 def _publish_beside_main(lake: Lake, written: Written, head: ServedHead, properties: Mapping[str, str]) -> None:
-    """Point the tags of a snapshot beside main to its successor, in one commit; a snapshot without a tag gets one."""
+    """Publish the successor of a snapshot beside main: move its tags there, or make one, in one commit."""
 
     def requirements(now: IcebergTable) -> tuple[TableRequirement, ...]:
         if lake.leases is not None:
@@ -327,7 +331,7 @@ def _publish_beside_main(lake: Lake, written: Written, head: ServedHead, propert
 
 
 def excised_table(dataset: str, window_tokens: int) -> Table:
-    """The declaration by which a packed table is audited after an excision: windows may be empty, tokens missing."""
+    """The declaration of a packed table for audits after an excision: windows may be empty, tokens missing."""
     declared = packed_table(dataset, window_tokens)
     others = tuple(check for check in declared.checks if check.name != "filled_window")
     filled = Check(
@@ -341,7 +345,7 @@ def excised_table(dataset: str, window_tokens: int) -> Table:
 def _rewritten(
     rows: DataFrame, runs: Sequence[OrdinalRun], change: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> ArrowRows:
-    """The rows of some files after a change, those of each file in a call of its own and in order."""
+    """Apply `change` to the rows of each file in a call of its own, by ordinal."""
     ends = ", ".join(f"{run.end}L" for run in runs)
     file = F.expr(f"cast(size(filter(array({ends}), e -> e <= ordinal)) as int)")
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema.fields)
@@ -356,7 +360,7 @@ def _versions(
     predicate: str,
     before: Mapping[int, Materialization],
 ) -> dict[int, DataVersion]:
-    """Data versions of all increments after the excision; they are additive, so only rewritten rows are read."""
+    """Data version of each increment after the excision; they are additive, so only rewritten rows are read."""
     old = _by_increment(table_rows(spark, identifier).where(predicate), declared)
     new = _by_increment(table_rows(spark, identifier, branch=written.branch).where(predicate), declared)
     found = {}
@@ -371,7 +375,7 @@ def _versions(
 
 
 def _by_increment(rows: DataFrame, declared: Table) -> dict[int, DataVersion]:
-    """Data version of the rows of each increment."""
+    """Data version of the given rows, by increment."""
     columns = digest_columns(row_hash(spark_schema(declared)))
     found = rows.groupBy("increment").agg(*(column.alias(name) for name, column in columns.items())).collect()
     return {row["increment"]: version_of({name: row[name] for name in columns}) for row in found}
@@ -380,7 +384,7 @@ def _by_increment(rows: DataFrame, declared: Table) -> dict[int, DataVersion]:
 def _row(
     before: Materialization, version: DataVersion, written: Written, lake: Lake, seconds: float
 ) -> Materialization:
-    """The ledger's row of an increment after the excision: as it was computed, with another version and snapshot."""
+    """The ledger's row of an increment after the excision: `before` with the new data version and snapshot."""
     return replace(
         before,
         data_version=version,

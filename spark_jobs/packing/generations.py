@@ -1,6 +1,6 @@
-"""Generations of a packed table: which of its snapshots are served, and which properties each was written with.
+"""Generations of a packed table: which snapshots are served, and with which properties each was written.
 
-A generation begins when an ordinal comes to mean another row, which happens when the table is packed anew. Blends and
+Within a generation an ordinal means one row; packing the table anew begins the next generation. Blends and
 tags pin snapshots, so older generations are served beside the head of main:
 
     generation a   S1 <- S2           a blend pins S1, a tag names S2: S2 serves both, since ordinals mean the same rows
@@ -8,9 +8,8 @@ tags pin snapshots, so older generations are served beside the head of main:
 
 An excision gives each of these heads a successor of its own; the property `headrace.successors` says which. Where
 documents were only replaced by newer revisions, the head of main alone is rewritten (S5, of the same generation), and
-S4 goes on being served for blends that pin it or S3. The
-property `headrace.named-rows` says how many rows the snapshots and the tags had that it is served for: the successor of
-S2 holds the rows of S2 also where S1 is asked for.
+S4 is still served for blends that pin it or S3. The property `headrace.named-rows` records the row counts of the
+snapshots and tags that a successor is served for: that of S2 has more rows than a blend that pins S1 may read.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, commit
 SUCCESSORS_PROPERTY = "headrace.successors"
 NAMED_ROWS_PROPERTY = "headrace.named-rows"
 EXCISES = "headrace.excises"  # in a summary: the snapshot that documents were excised from
-KEEPS_PARENT = "headrace.keeps-parent"  # in a summary: that snapshot is still served, to whoever pins it
+KEEPS_PARENT = "headrace.keeps-parent"  # in a summary: that snapshot is still served to blends that pin it
 FACTS = (
     "headrace.window-tokens",
     "headrace.tokenizer-sha256",
@@ -44,11 +43,11 @@ FACTS = (
 
 @dataclass(frozen=True)
 class ServedHead:
-    """A snapshot that is served, for itself and for older ones in which its ordinals mean the same rows.
+    """A served snapshot, with the older ones that it also serves since its ordinals mean the same rows.
 
     Attributes:
-        snapshot: the newest one.
-        covered: ids of all snapshots that it is served for, its own included.
+        snapshot: the snapshot.
+        covered: ids of all snapshots that it serves, its own included.
         is_main: whether it is the head of main.
     """
 
@@ -58,11 +57,11 @@ class ServedHead:
 
 
 def served_heads(table: IcebergTable, pinned: Collection[int] = ()) -> list[ServedHead]:
-    """The snapshots that are served: the head of main, then one for each pinned generation, the newest first.
+    """The served snapshots: the head of main, then one for each older pinned generation, the newest first.
 
     Args:
         table: a packed table.
-        pinned: ids of snapshots that blends pin; those with a tag need not be given.
+        pinned: ids of snapshots that blends pin; tagged ones are found without it.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     later = successors(table)
@@ -81,7 +80,7 @@ def served_heads(table: IcebergTable, pinned: Collection[int] = ()) -> list[Serv
 
 
 def successors(table: IcebergTable) -> dict[int, int]:
-    """For each snapshot that is served from a later one since documents were excised, the id of the later one.
+    """Snapshot id -> id of the later snapshot that is served in its place since an excision.
 
     A successor of another generation is left out, since its ordinals mean other rows.
     """
@@ -95,14 +94,14 @@ def successors(table: IcebergTable) -> dict[int, int]:
 
 
 def with_successor(table: IcebergTable, head: ServedHead, successor: int) -> dict[int, int]:
-    """The mapping of successors after a served head was given one."""
+    """`successors` after the head got the given successor."""
     later = successors(table)
     moved = {old: successor for old, new in later.items() if new in head.covered}
     return {**later, **moved, **dict.fromkeys(sorted(head.covered), successor)}
 
 
 def with_named_rows(table: IcebergTable, head: ServedHead, successor: int) -> dict[str, tuple[str, int]]:
-    """For ids of snapshots and names of tags, what is served once a head has a successor, and the rows they had."""
+    """`headrace.named-rows` after the head got a successor: snapshot id or tag -> (served id, its own row count)."""
     noted = {name: (served, int(rows)) for name, (served, rows) in _named_rows(table).items()}
     covered = {str(snapshot_id) for snapshot_id in head.covered}
     found = {name: (str(successor), rows) for name, (served, rows) in noted.items() if served in covered}
@@ -122,7 +121,7 @@ def _named_rows(table: IcebergTable) -> dict[str, tuple[str, int]]:
 
 
 def properties_at(table: IcebergTable, snapshot: Snapshot) -> dict[str, str]:
-    """Properties of the table as they were when a snapshot was written, the present ones where its summary has none."""
+    """The table's properties at the time of a snapshot; present ones where the snapshot's summary lacks them."""
     return {**table.properties, **stamp(table, snapshot)}
 
 
@@ -148,9 +147,9 @@ def _generation(table: IcebergTable, snapshot: Snapshot) -> str | None:
 
 
 def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
-    """Ids from a snapshot down to the first one of its generation, or to where the generation is not known any more.
+    """Ids of a snapshot and its ancestors of the same generation, newest first.
 
-    A snapshot whose documents were replaced later has other rows than the one after it.
+    Stops below a rewrite for newer revisions, since the snapshot before that has other rows.
     """
     generation = _generation(table, head)
     found = [head.snapshot_id]
@@ -166,7 +165,7 @@ def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
 
 
 def tags_of(table: IcebergTable) -> dict[str, int]:
-    """The snapshot that each tag of a table names, by the tag's name."""
+    """Tag name -> id of its snapshot."""
     return {
         name: ref.snapshot_id
         for name, ref in sorted(table.refs().items())
@@ -175,7 +174,7 @@ def tags_of(table: IcebergTable) -> dict[str, int]:
 
 
 def tag_named(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """A change that makes a tag name a snapshot."""
+    """The update that creates a tag or moves it to a snapshot."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.TAG,

@@ -22,7 +22,7 @@ from pyiceberg.types import LongType
 
 from spark_jobs.exceptions import ConfigError, TableMismatchError
 
-_BATCH_ROWS = 64  # windows that are decoded at once on the way to the wanted one
+_BATCH_ROWS = 64  # windows decoded per batch on the way to the wanted one
 _SCAN_ROWS = 8192
 
 
@@ -35,7 +35,7 @@ class OrdinalRun(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A packed table by its name: corpus, dataset, and the length of a window."""
+    """The facts in a packed table's name: corpus, dataset, and the length of a window."""
 
     corpus: str
     dataset: str
@@ -43,7 +43,7 @@ class Packed(NamedTuple):
 
 
 def packed_facts(identifier: str, table: IcebergTable) -> Packed:
-    """Read from its name and properties what a packed table holds.
+    """Read a packed table's corpus, dataset and window length from its name and properties.
 
     Raises:
         ConfigError: it is no packed table.
@@ -63,8 +63,8 @@ def ordinal_runs(
     Args:
         identifier: its name, for messages.
         table: the table.
-        snapshot_id: which state of it; by default the head.
-        narrow: which partitions; by default all, which must then hold all ordinals from 0.
+        snapshot_id: the snapshot to list; by default the head.
+        narrow: filter on partitions; by default none, and then the ordinals must be dense from 0.
 
     Raises:
         TableMismatchError: a file holds anything but one run of ordinals, or runs leave a gap.
@@ -94,7 +94,7 @@ def ordinal_runs(
 
 
 def read_window(table: IcebergTable, run: OrdinalRun, ordinal: int, columns: list[str]) -> dict[str, Any]:
-    """Some columns of one window; its row group is decoded only up to its row."""
+    """Read some columns of one window; its row group is decoded only up to its row."""
     index = ordinal - run.start
     with table.io.new_input(run.path).open() as stream:
         file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False, page_checksum_verification=True)
@@ -107,7 +107,7 @@ def read_window(table: IcebergTable, run: OrdinalRun, ordinal: int, columns: lis
                 row: dict[str, Any] = batch.slice(index, 1).to_pylist()[0]
                 return row
             index -= batch.num_rows
-    raise TableMismatchError(f"ordinal {ordinal} is not in {run.path}, whose metadata says so; pack the table again")
+    raise TableMismatchError(f"ordinal {ordinal} is not in {run.path}, against its metadata; pack the table again")
 
 
 def find_windows(
@@ -123,11 +123,11 @@ def find_windows(
         identifier: name of the packed table.
         table: the table.
         doc_ids: documents.
-        increments: of the table, where it is known which ones may hold them; by default all are read.
-        snapshot_id: which state of it; by default the head.
+        increments: those to search; by default all.
+        snapshot_id: the snapshot to search; by default the head.
 
     Yields:
-        File, ordinal, and all segments of each such window, ascending by ordinal.
+        (file, ordinal, all segments) of each such window, ascending by ordinal.
     """
     narrow = None if increments is None else In("increment", sorted(increments))
     wanted = pa.array(sorted(doc_ids), pa.string())

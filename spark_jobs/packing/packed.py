@@ -106,7 +106,7 @@ class PackedIncrement:
     Attributes:
         base: rows of the table in earlier increments; the new windows take ordinals from here.
         number: of the increment, part of the permutation's key.
-        joins_repositories: whether neighbouring documents of a repository become one unit.
+        joins_repositories: whether neighbouring documents of a repository may become one unit.
     """
 
     base: int
@@ -164,7 +164,7 @@ def pack(
 
 
 def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:
-    """Whether neighbours in a repository are packed together: as the config says, else if most documents are code."""
+    """Whether neighbours in a repository are packed together: by the config, else if most documents are code."""
     if config.affinity is not None or members is None:
         return config.affinity == "repository"
     own = members.where(F.col("dataset") == config.dataset)
@@ -175,7 +175,7 @@ def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool
 def _line_cuts(
     own: DataFrame, tokenizer: DataFrame, facts: WindowFacts, rules: UnitRules, config: PackedConfig
 ) -> DataFrame | None:
-    """Where documents longer than a window are cut; None where that is every L tokens."""
+    """Rows (shard, doc_id, cuts) of documents longer than a window; None where they are cut every L tokens."""
     row = tokenizer.select("file").first() if config.cut == "line" and config.plan != "concat_and_slice" else None
     if row is None:
         return None
@@ -190,7 +190,7 @@ def _line_cuts(
 
 
 def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> Arranged:
-    """All documents in metadata order, each bucket whole.
+    """All documents in metadata order, with each order bucket in one task.
 
     A document that `ordered` lacks is ordered by its id alone. One that `tokens` lacks has a null token count, and is
     refused when it is cut.
@@ -213,7 +213,7 @@ def _bucket(bucket_count: int) -> SparkColumn:
 
 
 def _counter(rules: UnitRules, config: PackedConfig) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """The function over batches that counts units, or for the other plans windows."""
+    """The function batches -> counts: of units for the plan best_fit, of windows for the others."""
     if config.plan == "best_fit":
         return functools.partial(count_batches, rules=rules)
     return functools.partial(count_windows, rules=rules, sequence=config.plan)
@@ -227,7 +227,7 @@ def _planned(
     name: str,
     config: PackedConfig,
 ) -> tuple[Chosen, Callable[[Batches], Iterator[pa.RecordBatch]]]:
-    """Choose the plan; gives it with the function over batches that places documents by it."""
+    """Choose the plan; returns it and the function that places batches of documents by it."""
     histograms, totals = _histograms(counts, config)
     found = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)
     if config.plan != "best_fit":
@@ -258,7 +258,7 @@ def _planned(
 def _histograms(
     counts: DataFrame, config: PackedConfig
 ) -> tuple[dict[tuple[int, int], dict[int, int]], dict[int, int]]:
-    """Units per length by (theta, shard of the plan), and totals of the rows of length 0, which count other things."""
+    """{(theta, shard): {length: units}}, and totals of the rows of length 0 by their code, such as EMPTY_DOCUMENTS."""
     shard = F.expr(f"bucket * {config.shards}L div {config.bucket_count}").cast("int").alias("plan_shard")
     rows = counts.groupBy("theta", shard, "length").agg(F.sum("units").alias("units")).toArrow().to_pydict()
     found: dict[tuple[int, int], dict[int, int]] = {}

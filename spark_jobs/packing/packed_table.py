@@ -20,7 +20,7 @@ _FILE_TOKENS = 1 << 26
 
 
 class PackedConfig(ConfigModel):
-    """Which documents become windows of which length, what is kept together, and in which order they are taken."""
+    """Which documents are packed into windows of which length, what is kept together, and how windows are ordered."""
 
     dataset: str = Field(description="dataset whose documents are packed")
     window_tokens: int = Field(ge=2, le=1 << 20, description="tokens in a window, specials included")
@@ -71,7 +71,7 @@ class PackedConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _shards_are_of_whole_buckets(self) -> PackedConfig:
-        """Refuse more shards than buckets, since some shards would have none."""
+        """A shard without a bucket would be empty, so there are no more shards than buckets."""
         if self.shards > self.order_buckets:
             raise ValueError(
                 f"shards is {self.shards}, order_buckets {self.order_buckets}; a shard needs a bucket: give no more "
@@ -96,7 +96,7 @@ _DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
 def lost_tokens(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: PackedConfig
 ) -> DataFrame:
-    """Documents whose tokens in the windows are not each of their tokens once, with the declared specials.
+    """Documents whose windows do not hold each of their tokens and declared specials exactly once; a proof.
 
     Returns:
         Rows (doc_id, token_count, packed_token_count).
@@ -175,7 +175,7 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
 
 
 def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowFacts, dict[str, str]]:
-    """The facts that all windows share, and the table properties that record them.
+    """The facts that all windows of a packed table share, and the table properties that record them.
 
     Raises:
         ConfigError: the tokenizer is missing, or lacks the token that the config names.

@@ -1,14 +1,14 @@
-"""Supersede: excise packed documents that their source has replaced or lost (the step `revisions` says which).
+"""Supersede: excise packed documents that their source replaced or deleted, as the step `revisions` records.
 
-    excised   members that leave by the corpus's policies, or have a standing that the caller names
+    excised   members that leave by the corpus's policies, or whose standing (`superseded`, `gone`) the caller names
     kept      a member that a current document was removed as a duplicate of, directly or through another one, since
               otherwise no window would hold the text
               a member whose path's latest document is excised itself, because it returned after it was excised
 
-`excise` takes them out of the windows and of what is packed later; blends that pin an earlier snapshot keep them. In a
-new generation such a document may be the latest of its path again: `reinstate` takes it off the list of excisions
-before the table is packed. Documents that a person excised by id stay out. Members that are kept are not decided anew
-in each run: a property of the table says which snapshots of the corpus were looked at last.
+`excise` removes them from the windows and bars them from later packing; blends that pin an earlier snapshot keep them.
+In a new generation such a document may be the latest of its path again: `reinstate` takes it off the list of excisions
+before the table is packed. Documents that a person excised by id stay out. Runs do not decide anew while the corpus is
+unchanged: a property of the table records the snapshots of the last decision.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ DECIDED_PROPERTY = "headrace.superseded-decided"
 
 @dataclass(frozen=True)
 class Superseded:
-    """What was excised from one packed table, and what was kept.
+    """The documents excised from one packed table, and those kept.
 
     Attributes:
-        excised: what the excision did; empty where no document was to be excised.
-        staying: documents that were kept, since a current one was removed as their duplicate, or since the document
-            that replaced them is excised; ascending.
+        excised: result of the excision; empty where no document was to be excised.
+        staying: documents kept because a current one was removed as their duplicate, or because the document that
+            replaced them is excised; ascending.
     """
 
     excised: Excised
@@ -62,7 +62,7 @@ class Superseded:
 def excise_superseded(
     lake: Lake, identifier: str, threshold: KindThreshold | None, standing: Collection[str] = ()
 ) -> Superseded:
-    """Excise members that leave, or that have one of some standings, from a packed table.
+    """Excise from a packed table the members that leave the corpus, or that have one of the given standings.
 
     Args:
         lake: the lake.
@@ -71,7 +71,7 @@ def excise_superseded(
         standing: `superseded`, `gone`: members of these standings are excised whatever the corpus's policies are.
 
     Raises:
-        InputError: the corpus has no table `revisions`, as one that an earlier version of headrace made.
+        InputError: the corpus has no table `revisions` (an earlier version of headrace made the lake).
         SparkJobsError: as `excise`.
     """
     corpus = identifier.split(".")[0]
@@ -88,7 +88,7 @@ def excise_superseded(
 
 
 def is_pending(catalogue: Catalog, identifier: str) -> bool:
-    """Whether members leave the corpus by its policies of which it was not decided yet whether windows lose them."""
+    """Whether any member leaves the corpus by its policies and was neither excised nor decided to stay."""
     try:
         return bool(_undecided(catalogue, identifier, excised_documents(catalogue, identifier)))
     except InputError:  # a lake of an earlier version, whose next run makes the revisions
@@ -98,9 +98,9 @@ def is_pending(catalogue: Catalog, identifier: str) -> bool:
 def _undecided(
     catalogue: Catalog, identifier: str, listed: Collection[str], standing: Collection[str] = ()
 ) -> list[str]:
-    """Members that may leave a packed table: by the policies, or whatever was decided, of some standings.
+    """Members that leave by the policies or have one of the given standings, and are not excised yet.
 
-    Those that are listed as excised are left out, and so are all where the corpus is as it was decided about last.
+    Without `standing` empty if the corpus has not changed since the last decision.
 
     Raises:
         InputError: the corpus has no table `revisions`.
@@ -126,7 +126,7 @@ def _undecided(
 
 
 def _read(catalogue: Catalog, corpus: str) -> str:
-    """The snapshots that a decision reads, as one text."""
+    """Ids of the snapshots that a decision depends on, joined by spaces; `-` for a missing table."""
     levels = ("exact_duplicates", "removals", *(("semantic_removals",) if _has_semantic(catalogue, corpus) else ()))
     names = (EXCISIONS, *(f"{corpus}.{name}" for name in ("revisions", "members", *levels)))
     tables = (load_table(catalogue, name) for name in names)
@@ -134,19 +134,19 @@ def _read(catalogue: Catalog, corpus: str) -> str:
 
 
 def _has_semantic(catalogue: Catalog, corpus: str) -> bool:
-    """Whether the survivors of a corpus are what its level semantic left."""
+    """Whether the corpus's survivors were made with its semantic removals."""
     survivors = Ledger.fresh(catalogue).increments_there(f"{corpus}.survivors")
     return bool(survivors) and f"{corpus}.semantic_removals" in survivors[max(survivors)].inputs
 
 
 def reinstate(lake: Lake, identifier: str) -> None:
-    """Take documents off the list of excisions that left this way and are members again; called before packing."""
+    """Remove the documents that are members again from the list of what was superseded; called before packing."""
     corpus = identifier.split(".")[0]
     excised = excised_by(lake.catalogue, identifier, SUPERSEDE_PREFIX)
     if not excised:
         return
-    told = read_columns(lake.catalogue, f"{corpus}.revisions", ("doc_id",))
-    excised -= set(told["doc_id"].to_pylist() if told is not None else ())
+    recorded = read_columns(lake.catalogue, f"{corpus}.revisions", ("doc_id",))
+    excised -= set(recorded["doc_id"].to_pylist() if recorded is not None else ())
     members = load_table(lake.catalogue, f"{corpus}.members")
     if not excised or members is None:
         return
@@ -166,7 +166,7 @@ def _decided(
     threshold: KindThreshold | None,
     standing: Collection[str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Which candidates leave and which stay; candidates whose standing has changed meanwhile are in neither."""
+    """(candidates to excise, candidates to keep); one whose standing changed meanwhile is in neither."""
     spark = lake.session()
 
     def own(table: str) -> DataFrame:
@@ -194,7 +194,7 @@ def _decided(
 
 
 def _needed(last: DataFrame, paths: DataFrame, links: DataFrame, excised: DataFrame) -> DataFrame:
-    """Documents that stay whatever their standing is, with `stays`.
+    """Rows (doc_id, stays=true) of documents to keep whatever their standing is.
 
     Args:
         last: the present standing of each document.

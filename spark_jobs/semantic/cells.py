@@ -1,9 +1,9 @@
-"""Cells: parts of the space of vectors, in which documents are compared with each other.
+"""Cells: a partition of the space of vectors; only documents of one cell are compared with each other.
 
-`semantic_centroids` has the middle of each cell, fitted by K-means on a sample of the first increment and frozen;
-`semantic_cells` the two cells that are nearest to each document that is compared. Two documents meet where they share
-one of their two cells. Of n documents in k cells about 2 n^2 / k pairs are compared, and finding the cells costs n k
-products, so k is by default the square root of 2 n.
+`semantic_centroids` has the centroid of each cell, fitted by K-means on a sample of the first increment and frozen;
+`semantic_cells` the two cells nearest to each document. Two documents are compared if they share one of their two
+cells. Of n documents in k cells about 2 n^2 / k pairs are compared, and finding the cells costs n k products, so k is
+by default the square root of 2 n.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SemanticCentroidsConfig(ComparedConfig):
     cells: int | None = Field(
         None, ge=1, le=20_000, description="by default the square root of twice the documents of the first increment"
     )
-    sample_documents: int = Field(50_000, ge=1, description="documents that they are fitted on, about")
+    sample_documents: int = Field(50_000, ge=1, description="about how many documents they are fitted on")
     max_iterations: int = Field(50, ge=1, description="of K-means, which ends before where nothing changes")
     seed: int = Field(0, ge=0, lt=1 << 63, description="of the first centroids")
 
@@ -99,7 +99,7 @@ def semantic_centroids(
 
 
 def _fit(batches: Iterable[pa.RecordBatch], cells: int, config: SemanticCentroidsConfig) -> Iterator[pa.RecordBatch]:
-    """The cells of all vectors of the one task."""
+    """The rows of `semantic_centroids`, fitted on all vectors of the sample, which are in this one task."""
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
@@ -139,7 +139,7 @@ def semantic_cells(
 
 
 def _assign(batches: Iterable[pa.RecordBatch], shared: Shared[Int16Array]) -> Iterator[pa.RecordBatch]:
-    """Documents with their cells."""
+    """Append to each document its two nearest cells."""
     for batch in batches:
         first, second = nearest_two(vectors_of(batch["vector"]), shared.value)
         columns = [batch[name] for name in ddl_names(_CELLS_DDL)[:-2]]

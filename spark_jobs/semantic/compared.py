@@ -1,4 +1,4 @@
-"""The documents that are compared by meaning: survivors of the other levels that have a vector; and their families."""
+"""The documents that are compared by meaning: those with a vector that no other level removed; and their families."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_jobs.spark_sql import DataFrame, F
 class ComparedConfig(ConfigModel):
     """Which documents are compared."""
 
-    applied: KindThreshold = Field(KindThreshold(), description="threshold at which near-duplicates have gone before")
+    applied: KindThreshold = Field(KindThreshold(), description="threshold at which near-duplicates went before")
 
 
 def compared(
@@ -28,16 +28,16 @@ def compared(
     vectors: DataFrame,
     applied: KindThreshold,
 ) -> DataFrame:
-    """Rows (dataset, doc_id, place, vector, encoder) of the members that no other level removed."""
+    """Rows (dataset, doc_id, place, vector, encoder) of the members with a vector that no other level removed."""
     left = survivors(members, exact_duplicates, SurvivorsConfig(threshold=applied), removals).select("doc_id")
     known = vectors.where("vector IS NOT NULL").select("doc_id", "vector", "encoder")
     return members.select("dataset", "doc_id", "place").join(left, "doc_id", "left_semi").join(known, "doc_id")
 
 
 def families(documents: DataFrame | None, like: DataFrame, driver_edges: int) -> DataFrame:
-    """Rows (doc_id, family) of documents that a model wrote from others, or that were executed, and of their parents.
+    """Rows (doc_id, family) of documents that a model or an execution made from others, and of their parents.
 
-    A family is what parents link, to any depth; the code of one is a hash. Without documents none is asked for.
+    A family is a component of the links child - parent, named by a hash. Without `documents` there is no row.
     """
     if documents is None:
         return like.sparkSession.createDataFrame([], "doc_id string, family bigint")
@@ -54,10 +54,10 @@ def with_families(rows: DataFrame, found: DataFrame) -> DataFrame:
 
 
 def only_encoder(rows: DataFrame, expected: str | None = None) -> None:
-    """Refuse vectors of more than one encoder.
+    """Raise unless all vectors have one encoder, the expected one if given.
 
     Raises:
-        InputError: there are two, or it is not the expected one.
+        InputError: there are two encoders, or the one is not `expected`.
     """
     found = sorted({str(row["encoder"]) for row in rows.select("encoder").distinct().collect()})
     found += [expected] if expected is not None and expected not in found else []
@@ -69,6 +69,6 @@ def only_encoder(rows: DataFrame, expected: str | None = None) -> None:
 
 
 def vectors_of(column: pa.Array | pa.ChunkedArray) -> Int16Array:
-    """(D, V) vectors of (D,) binary values."""
+    """(D, V) vectors of (D,) binary values, each V little-endian int16."""
     rows = column.to_pylist()
     return np.frombuffer(b"".join(rows), "<i2").astype(np.int16).reshape(len(rows), -1)

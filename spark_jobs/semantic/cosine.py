@@ -1,4 +1,4 @@
-"""Cosines of vectors of integers, exactly, and the better neighbours of documents among others that come in order.
+"""Exact cosines of integer vectors, and a search for the neighbours of documents that precede them in an order.
 
 Vectors are of a length of about 2030 (`models.encoder`), so their product is below 2^23 and a matrix product in
 float32 gives it exactly, in any order of sums. A cosine is a fraction of integers, as the similarity of bags is:
@@ -20,9 +20,9 @@ _SLACK: Final = 4.0  # a product of floats is compared first, which is off by le
 
 
 def nearest_two(vectors: Int16Array, centroids: Int16Array) -> tuple[Int32Array, Int32Array]:
-    """(D,) the nearest centroid of each of D vectors, and the second one, -1 where there is one alone.
+    """(D,) the nearest centroid of each of D vectors, and the second nearest.
 
-    Of equally near ones the lower number comes first. Without centroids all are in 0.
+    Ties go to the lower number. With fewer than two centroids they are 0 and -1.
     """
     first, second = np.zeros(len(vectors), np.int32), np.full(len(vectors), -1, np.int32)
     if len(centroids) < 2:
@@ -39,29 +39,29 @@ def nearest_two(vectors: Int16Array, centroids: Int16Array) -> tuple[Int32Array,
 
 
 def squared_lengths(vectors: Int16Array) -> Int64Array:
-    """(D,) squares of the lengths of D vectors."""
+    """(D,) squared lengths of (D, V) vectors."""
     squares: Int64Array = np.square(vectors, dtype=np.int64).sum(axis=1)
     return squares
 
 
 class Queries:
-    """Some documents, of which the first better neighbours are looked for among others that come in their order.
+    """Documents whose better neighbours, similar ones of a lower rank, are searched in blocks that come best first.
 
-    A document has enough neighbours when it has `most`; it is compared no further then. So the members of a cluster of
-    documents that are all alike cost what they have pairs, not the square of their number.
+    After its `most`-th neighbour a document is compared no further. So n documents that are all alike give n * `most`
+    pairs and not n^2.
     """
 
     def __init__(
         self, vectors: Int16Array, ranks: Int64Array, families: Int64Array, least: Fraction, most: int
     ) -> None:
-        """Documents in their order.
+        """Take the documents to search for.
 
         Args:
             vectors: (Q, V), none of them 0.
-            ranks: (Q,) place in the order; others of a lower rank are better.
-            families: (Q,) code of the family that no pair is sought in, 0 for none.
-            least: cosine that is reached.
-            most: better neighbours of a document.
+            ranks: (Q,) position in the order; others of a lower rank are better.
+            families: (Q,) family, 0 for none; two documents of one family are no pair.
+            least: least cosine of a pair.
+            most: most neighbours returned per document, over all calls.
         """
         self._vectors = vectors.astype(np.float32)
         self._squares = squared_lengths(vectors)
@@ -71,10 +71,10 @@ class Queries:
     def neighbours(
         self, vectors: Int16Array, ranks: Int64Array, families: Int64Array
     ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        """The pairs with (B,) further others.
+        """Find the pairs with B further documents; arguments as of the constructor.
 
         Returns:
-            (P,) rows of the queries, rows of the others, numerator and denominator of the cosine.
+            Four (P,) arrays, by pair: row of the query, row of the other, numerator and denominator of the cosine.
         """
         squares = squared_lengths(vectors)
         found = [(np.zeros(0, np.int64),) * 4]
@@ -107,7 +107,7 @@ def _reaching(
     among: BoolArray,
     least: Fraction,
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """Rows and columns of (Q, B) `among` whose cosine reaches `least`, by row and column, with the cosine."""
+    """Pairs (query, other) marked in (Q, B) `among` whose cosine reaches `least`, sorted; result as of `neighbours`."""
     products = queries @ others.T.astype(np.float32)
     lengths = np.sqrt(squares.astype(np.float32))[:, None] * np.sqrt(other_squares.astype(np.float32))
     mine, theirs = np.nonzero(among & (products >= float(least) * lengths - _SLACK))

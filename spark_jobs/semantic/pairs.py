@@ -1,14 +1,14 @@
 """The step `semantic_pairs`: documents of one cell whose vectors have a cosine of at least the threshold.
 
-The new documents of a cell are cut, in their order, into tiles. A task holds the documents of a tile and lets the
-better ones of the cell pass, the earlier increments' first, so its memory does not grow with the cell:
+The new documents of a cell are cut, in their order, into tiles. A task holds the documents of a tile and streams the
+better ones of the cell past them, earlier increments first, so its memory does not grow with the cell:
 
     cell of 10,000 new documents, tiles of 4,096     tile 0    with all earlier ones and itself
                                                      tile 1    with these, tile 0 and itself
                                                      tile 2    with these, tiles 0 and 1 and itself
 
-A document gets the first `max_pairs` better neighbours of a cell and is compared no further. In clusters of documents
-that are all alike the best of them is among these, so there are n * `max_pairs` pairs and not n^2.
+A document gets the first `max_pairs` better neighbours of a cell and is compared no further. The best of many documents
+that are all alike is among these, so n of them give n * `max_pairs` pairs and not n^2.
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ def semantic_pairs(
 ) -> DataFrame:
     """Compare the documents of an increment with the better ones of their cells; one row per pair.
 
-    `documents` (rows of increments 0 to `increment`) say which documents are one family, whose members are no pair;
-    None where they may be.
+    `documents` (rows of increments 0 to `increment`) give the families, whose members are never a pair; None for none.
     """
     from pyspark.sql import Window
 
@@ -103,13 +102,13 @@ def semantic_pairs(
 
 
 def _compare(batches: Iterable[pa.RecordBatch], least: Fraction, most: int) -> Iterator[pa.RecordBatch]:
-    """The pairs of tiles, of rows by cell and tile: first its documents, then all that they are compared with."""
+    """The pairs of each tile. Rows come by (cell, tile): first its own documents, then those they are compared with."""
     for pairs in grouped_rows(batches, ("cell", "tile"), functools.partial(_Tile, least, most)):
         yield from pairs.to_batches()
 
 
 class _Tile:
-    """One tile: holds its documents, then makes pairs of the rows that pass."""
+    """One tile: holds its own documents and gives their pairs with the rows that follow."""
 
     def __init__(self, least: Fraction, most: int) -> None:
         self._least, self._most = least, most
@@ -118,7 +117,7 @@ class _Tile:
         self._own = pa.record_batch({})
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The pairs that further rows of the tile make."""
+        """Take the tile's next rows (`role` 0: its own documents; 1: others) and give the pairs with the others."""
         roles = rows["role"].to_numpy()
         own = int((roles == 0).sum())
         if own:
@@ -132,7 +131,7 @@ class _Tile:
         return self._pairs(self._own, passing, np.stack(self._queries.neighbours(*_arrays(passing))))
 
     def _pairs(self, own: pa.RecordBatch, passing: pa.RecordBatch, found: Int64Array) -> pa.RecordBatch:
-        """Rows of (4, P) rows of both sides, numerators and denominators."""
+        """Rows of `_PAIRS_DDL` of (4, P) `found`: row in `own`, row in `passing`, numerator, denominator."""
         mine, theirs = own.take(pa.array(found[0])), passing.take(pa.array(found[1]))
         columns = [mine[name] for name in ("dataset", "doc_id", "place")]
         columns += [theirs[name] for name in ("dataset", "doc_id", "place", "increment")]
@@ -141,5 +140,5 @@ class _Tile:
 
 
 def _arrays(rows: pa.Table | pa.RecordBatch) -> tuple[Int16Array, Int64Array, Int64Array]:
-    """Vectors, ranks and families."""
+    """Vectors (R, V), ranks (R,) and families (R,) of R rows, the arguments of `Queries`."""
     return vectors_of(rows["vector"]), rows["rank"].to_numpy(), rows["family"].to_numpy()

@@ -1,7 +1,7 @@
-"""The step `semantic_recall`: how many of the documents that mean the same were found, by brute force on a sample.
+"""The step `semantic_recall`: the share of semantic duplicates that was removed, measured by brute force on a sample.
 
-Two documents whose cells differ are never compared, so what was missed is measured, as `thresholds` does it for
-near-duplicates: all documents that reach the threshold with a sampled kept one should have been removed.
+Two documents without a common cell are never compared, so the misses are measured, as `thresholds` does for
+near-duplicates: every document that reaches the threshold with a sampled kept one should have been removed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def semantic_recall(
     documents: DataFrame | None = None,
     revisions: DataFrame | None = None,
 ) -> DataFrame:
-    """Compare a sample of the kept documents of an increment with all others that they are compared with; one row."""
+    """Compare a sample of the kept documents of an increment with all new and some earlier documents; one row."""
     is_new = F.col("increment") == increment
     gone = semantic_removals.select("doc_id", F.lit(True).alias("gone"))
     new = semantic_cells.where(is_new).join(gone, "doc_id", "left")
@@ -113,7 +113,7 @@ def semantic_recall(
 
 
 def _similar(batches: Iterable[pa.RecordBatch], sample: Shared[pa.Table], least: Fraction) -> Iterator[pa.RecordBatch]:
-    """Documents that reach the threshold with a sampled one, other than itself."""
+    """Pairs (doc_id, sampled_doc_id) of two documents whose cosine reaches the threshold."""
     own = sample.value
     ids = own["doc_id"].combine_chunks()
     for batch in batches if len(own) else ():

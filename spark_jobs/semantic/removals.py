@@ -1,7 +1,7 @@
-"""The step `semantic_removals`: the documents that go because one that means the same, and is better, is kept.
+"""The step `semantic_removals`: the documents to remove because a better one that means the same is kept.
 
-It decides as `removals` does, by the same code and the same two proofs: a document goes if and only if a better
-neighbour is kept, its witness is the kept one of the highest cosine, and what an earlier increment kept stays.
+It decides as `removals` does, by the same code and the same two proofs: a document is removed if and only if a
+better neighbour is kept, its witness is the kept one of the highest cosine, and what an earlier increment kept stays.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class SemanticRemovalsConfig(ConfigModel):
 
     @property
     def deciding(self) -> RemovalsConfig:
-        """The config of `removals` that decides the same."""
+        """The config for `removals` with this threshold."""
         return RemovalsConfig(thresholds=(self.threshold,), driver_edges=self.driver_edges)
 
 
 def _by(
     counterexamples: _Counterexamples,
 ) -> Callable[[DataFrame, Mapping[str, DataFrame], int | None, SemanticRemovalsConfig], DataFrame]:
-    """A proof of `removals` over the tables of this level."""
+    """Adapt a proof of `removals` to the tables of this level, whose names begin with `semantic_`."""
 
     def proof(
         landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: SemanticRemovalsConfig
     ) -> DataFrame:
-        own = {name.removeprefix("semantic_"): _whole(frame) for name, frame in frames.items()}
-        return counterexamples(_whole(landed), own, increment, config.deciding)
+        own = {name.removeprefix("semantic_"): _with_repository(frame) for name, frame in frames.items()}
+        return counterexamples(_with_repository(landed), own, increment, config.deciding)
 
     return proof
 
 
-def _whole(frame: DataFrame) -> DataFrame:
-    """Rows with the column `repository` where they are removals: no repository goes at this level."""
+def _with_repository(frame: DataFrame) -> DataFrame:
+    """Add a null column `repository` to removals: this level removes no repository as a whole."""
     return frame.withColumn("repository", F.lit(None).cast("string")) if "witness_doc_id" in frame.columns else frame
 
 

@@ -1,1 +1,1 @@
-"""Shape: which of the documents that survived go on, by their cluster, its loss, their topic and their length."""
+"""Shape: which surviving documents stay in the corpus, by their cluster, its loss, their topic and their length."""

@@ -1,8 +1,8 @@
 """Rates: the share of each class of documents that stays, by every rule of a shape.
 
 Every rule gives some classes a rate. A document stays if the number that is drawn for it under each rule (a hash of its
-id, from 0 up to 1) is below the rate of its class. So a rate that is raised lets further documents stay and sends none
-away. Rates are made of the config and of tables as large as the number of clusters.
+id, from 0 up to 1) is below the rate of its class. So a higher rate keeps more documents and removes none that a lower
+one kept. Rates are computed from the config and from tables with a row per cluster.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ NO_CLUSTER: Final = -1
 
 
 class LossRule(ConfigModel):
-    """What happens to clusters by the loss that a model has on them."""
+    """Drop or downsample clusters by a model's loss on them."""
 
-    drop_above: float | None = Field(None, description="clusters with a larger loss go: they cannot be learnt")
-    downsample_below: float | None = Field(None, description="clusters with a smaller loss are known already")
+    drop_above: float | None = Field(None, description="clusters with a larger loss are dropped: they cannot be learnt")
+    downsample_below: float | None = Field(None, description="clusters with a smaller loss are downsampled")
     rate: float = Field(0.5, ge=0, le=1, description="share of the documents of those that stays")
 
     @model_validator(mode="after")
@@ -36,7 +36,7 @@ class LossRule(ConfigModel):
                     f"drop_above {self.drop_above:g} is below downsample_below {self.downsample_below:g}; exchange them"
                 )
         elif self.drop_above is None and self.downsample_below is None:
-            raise ValueError("neither drop_above nor downsample_below is there; give one of them")
+            raise ValueError("neither drop_above nor downsample_below is given; give one of them")
         return self
 
 
@@ -58,13 +58,13 @@ class Flattened(ConfigModel):
 
 
 class FlattenedTopics(Flattened):
-    """The same for topics."""
+    """How firmly topics are brought to a target histogram."""
 
     by: Literal["coarse", "cluster"] = Field("coarse", description="which clusters are the topics")
 
 
 class FlattenedLengths(Flattened):
-    """The same for lengths: a class is named by its least bytes, a power of two, as 1024 for 1024 to 2047."""
+    """How firmly lengths are brought to a target histogram; key 1024 is the class of 1024 to 2047 bytes."""
 
     @model_validator(mode="after")
     def _powers_of_two(self) -> FlattenedLengths:
@@ -74,12 +74,12 @@ class FlattenedLengths(Flattened):
 
     @property
     def by_exponent(self) -> dict[int, float]:
-        """The weights by the logarithm of the least bytes."""
+        """The weights by the binary logarithm of the least bytes: {1024: 2.0} -> {10: 2.0}."""
         return {key.bit_length() - 1: weight for key, weight in self.target.items()}
 
 
 class ShapeConfig(ConfigModel):
-    """What of the survivors goes on. Every rule is left out where it is not given."""
+    """Which survivors stay in the corpus. A rule that is not given removes nothing."""
 
     drop: tuple[int, ...] = Field((), description="clusters that go as a whole")
     downsample: dict[int, float] = Field(default_factory=dict, description="share that stays, by cluster")
@@ -104,13 +104,13 @@ class ShapeConfig(ConfigModel):
 
 @dataclass(frozen=True)
 class Rule:
-    """The rates of one rule.
+    """The share of each class that one rule keeps.
 
     Attributes:
-        name: of the reason, as it stands in the table.
+        name: the reason in the column `failed`, such as `loss_too_high`.
         classified_by: what its classes are: cluster, coarse or length.
         rates: by class; documents of other classes stay.
-        seen: by class, what the reason names in place of the number that was drawn, and the bound for it.
+        seen: by class, (value, threshold) for the reason, such as (loss, drop_above); else it has (number drawn, rate).
     """
 
     name: str
@@ -136,10 +136,10 @@ class Rule:
 
 
 def rules(config: ShapeConfig, histogram: pa.Table, losses: pa.Table | None) -> list[Rule]:
-    """The rules of a config, in the order in which reasons are listed.
+    """The rules that a config gives, in the order in which `failed` lists them.
 
     Raises:
-        ConfigError: a rule names a cluster that there is not, or asks for losses that are not bound.
+        ConfigError: a rule names a cluster that does not exist, or needs losses and no table is bound.
         InputError: a cluster has two losses.
     """
     clusters = _counts(histogram, "cluster")
@@ -165,17 +165,17 @@ def rules(config: ShapeConfig, histogram: pa.Table, losses: pa.Table | None) -> 
 
 
 def flattened(counts: Mapping[int, int], target: Mapping[int, float], keep: float) -> dict[int, float]:
-    """The share of each class that stays, so that what is left is as near to a target as its own documents allow.
+    """The share of each class to keep, so that the kept documents are as near to a target histogram as possible.
 
     Class c keeps min(N_c, f t_c) of its N_c documents; the one level f for all classes is that at which a share `keep`
-    of all documents is left. A larger `keep` raises f and with it every rate. Example, all weights 1, keep .5:
+    of all documents is kept. A larger `keep` raises f and with it every rate. Example, all weights 1, keep .5:
 
         documents   100   30   10   ->   f = 30   ->   30   30   10   (rates .3, 1, 1)
 
     Args:
         counts: N_c, documents by class.
         target: t_c, weights by class; 1 where none is given.
-        keep: share of all documents that is left; if classes of weight 0 are too many for it, all others stay whole.
+        keep: share of all documents to keep; where the classes of weight 0 leave fewer, all others are kept whole.
     """
     left = keep * sum(counts.values())
     weights = {one: target.get(one, 1.0) for one in counts}
@@ -185,7 +185,7 @@ def flattened(counts: Mapping[int, int], target: Mapping[int, float], keep: floa
     level = 0.0
     for one in order:
         level = left / sharing
-        if level < (1 - 1e-12) * counts[one] / weights[one]:  # a class that rounding alone keeps from it is whole
+        if level < (1 - 1e-12) * counts[one] / weights[one]:  # a class below it by rounding alone is whole
             break
         left -= counts[one]
         sharing -= weights[one]
@@ -194,7 +194,7 @@ def flattened(counts: Mapping[int, int], target: Mapping[int, float], keep: floa
 
 
 def _loss_rules(config: LossRule, losses: pa.Table) -> list[Rule]:
-    """Rules on the loss of a cluster."""
+    """The rules `loss_too_high` and `loss_too_low`, each with the clusters that it concerns."""
     of = dict(zip(losses.column("cluster").to_pylist(), losses.column("loss").to_pylist(), strict=True))
     if len(of) < losses.num_rows:
         raise InputError(
@@ -212,14 +212,14 @@ def _loss_rules(config: LossRule, losses: pa.Table) -> list[Rule]:
 
 
 def _counts(histogram: pa.Table, classified_by: str) -> dict[int, int]:
-    """Documents by class."""
+    """Number of documents of each class, of the rows of `shape_histogram` for one `classified_by`."""
     return {
         row["class"]: row["document_count"] for row in histogram.to_pylist() if row["classified_by"] == classified_by
     }
 
 
 def _refuse_unknown(where: str, named: Iterable[int], there: Iterable[int]) -> None:
-    """Refuse clusters that the corpus does not have."""
+    """Raise a ConfigError if the key `where` names a cluster that the corpus does not have."""
     if unknown := sorted(set(named) - set(there)):
         known = sorted(set(there) - {NO_CLUSTER})
         have = f"the corpus has {known[0]} to {known[-1]}" if known else "the corpus has none; declare clusters"

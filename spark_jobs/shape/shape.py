@@ -1,7 +1,7 @@
-"""The step `shape`: which survivors go on, and for every other one why it does not; its frozen table `shape_histogram`.
+"""The step `shape`: the survivors that it leaves out, with the reason of each; and its frozen table `shape_histogram`.
 
-Its side table `shaped` has the columns of `survivors` and is read in its place by the steps that follow. Who stays is
-decided by hashes of the document's id (`rates`), not by the documents beside it.
+Its side table `shaped` has the columns of `survivors`; later steps read it in place of that. Who stays is decided by
+hashes of the document's id (`rates`), not by the documents beside it.
 
 `shape_histogram` counts the documents of each topic and each length in the first increment. It is frozen, so that a
 document that stays does not leave because others came after it.
@@ -66,7 +66,7 @@ def classified(survivors: DataFrame, members: DataFrame, clusters: DataFrame | N
 
 
 def _bit_length(byte_count: SparkColumn) -> SparkColumn:
-    """The whole part of the logarithm to base 2, 0 for 0, in integers."""
+    """Binary logarithm, rounded down, in integers; 0 for 0."""
     return (F.length(F.bin(byte_count)) - 1).cast("long")
 
 
@@ -131,7 +131,7 @@ def shape(
 
 
 def _rows(frame: DataFrame, types: Mapping[str, str]) -> pa.Table:
-    """Some columns of a small table, on the driver."""
+    """The columns of `types`, cast to these types, of a small table, on the driver."""
     for name in types:
         if name not in frame.columns:
             raise InputError(f"shape: losses have no column {name!r}{did_you_mean(name, frame.columns)}; rename one")
@@ -139,7 +139,7 @@ def _rows(frame: DataFrame, types: Mapping[str, str]) -> pa.Table:
 
 
 def _failed(rule: Rule, seed: int) -> SparkColumn:
-    """The reason by one rule, null for a document that it lets stay; its rates are in the column of its name."""
+    """(rule, value, threshold) of a document that fails the rule, else null; column `rule.name` has its rates."""
     bits = F.xxhash64("doc_id", F.lit(rule.name), F.lit(seed)).bitwiseAND(F.lit((1 << _DRAW_BITS) - 1))
     drawn = bits.cast("double") / F.lit(float(1 << _DRAW_BITS))
     rates = F.col(rule.name)

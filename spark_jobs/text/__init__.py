@@ -1,1 +1,1 @@
-"""Texts: what goes on of each document, and what is measured of it."""
+"""Texts: the normalized text of each document, and measures of it."""

@@ -29,9 +29,9 @@ SPACE: Final = 4
 SYLLABLE_END: Final = 5
 """The tsheg, which Tibetan puts between syllables as others put spaces between words."""
 COUNTED, NUMBER, SIGN, POINT, MARK, GAP, INVISIBLE = range(7)
-"""Classes of `comparison_classes`: what always counts, numbers with their units (N*, Sc, `%`, degrees), marks that
-count beside a number (Pd, / and *) or before one (decimal points), other punctuation, white space and controls (Z*,
-Cc), and format characters (Cf)."""
+"""Classes of `comparison_classes`: characters that always count, numbers with their units (N*, Sc, `%`, degrees), marks
+that count beside a number (Pd, / and *) or before one (decimal points), other punctuation, white space and controls
+(Z*, Cc), and format characters (Cf)."""
 FIRST_SPACELESS: Final = 6
 """Classes from here on are letters and marks of scripts without spaces between words, in the order of the table."""
 SPACELESS_WORD_LENGTHS: Final = (
@@ -94,7 +94,7 @@ def ascii_classes() -> npt.NDArray[np.uint8]:
 
 @cache
 def comparison_classes() -> npt.NDArray[np.uint8]:
-    """What every code point is where texts are compared by their letters, one of COUNTED to INVISIBLE.
+    """Class of every code point for the comparison of texts by their letters, one of COUNTED to INVISIBLE.
 
     Private use (Co) and unassigned (Cn) code points are content that this Unicode version cannot name: they count.
 

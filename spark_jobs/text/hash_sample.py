@@ -1,7 +1,7 @@
-"""A bounded sample of documents: those with the smallest hashes, as many as fit a number of bytes.
+"""A sample of documents of a bounded size: those with the smallest hashes, up to a number of bytes.
 
 It depends neither on partitions nor on the order of rows. A first pass sums bytes by bucket of hashes (65,536 numbers
-for the driver) and finds the bucket where the sample ends; whoever takes the sample sorts it by hash and cuts it there.
+for the driver) and finds the bucket where the sample ends; the caller sorts by hash and cuts inside that bucket.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _BUCKETS: Final = 1 << 16
 
 
 def smallest_hashes(documents: DataFrame, sample_bytes: int, refusal: str | None = None) -> DataFrame:
-    """The documents with the smallest hashes whose texts have at least so many bytes; all where they have less.
+    """The documents with the smallest hashes, enough for at least `sample_bytes` of text; all where there is less.
 
     Args:
         documents: rows with `hash`, 64 bits, and `content`.
         sample_bytes: bytes of UTF-8.
-        refusal: what is said where no document has any text; None gives all that there are.
+        refusal: message of the error where no document has any text; None: no error, and all documents are returned.
 
     Raises:
-        InputError: no document has any text, and that is refused.
+        InputError: no document has any text, and `refusal` is given.
     """
     size = F.sum(F.octet_length("content"))
     rows = documents.groupBy(_bucket().alias("bucket")).agg(size.alias("bytes")).toArrow()

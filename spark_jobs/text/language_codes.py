@@ -1,7 +1,7 @@
-"""Which code stands for a language, and what to write where something else stands for one in a setting.
+"""The code of a language, by any of its names: `english`, `eng` and `en-US` -> `en`.
 
-Languages of texts are told by ISO 639 (`en`; three letters where there are no two, `arz`), those of code by their names
-at Linguist (`Python`), as the scorer `languages` and the readers write them. A rule for `english` would hold for none.
+Documents name languages of texts by ISO 639 (`en`; three letters where there are no two, `arz`), those of code by
+Linguist (`Python`), as the scorer `languages` and the readers write them. A rule for `english` would match none.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ without `als`, which lid.176 has for Alemannic."""
 
 
 def require_codes(given: Iterable[str]) -> None:
-    """Refuse what stands for a language by another word than its code.
+    """Raise if a language is given by another word than the code that documents have.
 
     Raises:
-        ValueError: names the first, with the code to write.
+        ValueError: `english` is no code; the message has the one to write.
     """
     for one in given:
         if (code := code_of(one)) != one:
@@ -65,7 +65,7 @@ def require_codes(given: Iterable[str]) -> None:
 
 
 def code_of(given: str) -> str:
-    """The code or name that documents have for a language; what is given where that is one, or is not known."""
+    """The code or name that documents have for a language: `german` -> `de`; an unknown word is returned as it is."""
     words, known = _words(), code_language_names()
     if given in known or given in words.values():
         return given
@@ -77,7 +77,7 @@ def code_of(given: str) -> str:
 
 @cache
 def _words() -> dict[str, str]:
-    """Codes by every word that stands for a language, in small letters; a code stands for itself."""
+    """Code by each lower-case name or code of a language: {"de": "de", "deu": "de", "german": "de", ..}."""
     found = dict[str, str]()
     for entry in " ".join(_TABLE.split()).rstrip(";").split("; "):
         code, words = entry.split(": ")

@@ -124,7 +124,7 @@ def generated_markers(content: pa.Array, marker_lines: int) -> list[str | None]:
 
     Args:
         content: (D,) strings, none of them null.
-        marker_lines: lines that make the head; of these, at most the first 4,096 bytes are looked at.
+        marker_lines: lines of the head; at most its first 4,096 bytes are searched.
 
     Returns:
         (D,) the marker, or None.
@@ -141,15 +141,15 @@ def generated_markers(content: pa.Array, marker_lines: int) -> list[str | None]:
 
 
 def markdown_structure(content: pa.Array, kinds: list[str]) -> tuple[list[int | None], list[int | None]]:
-    """Headings and blocks of code that Markdown marks in each text.
+    """Count the headings and blocks of code that Markdown marks in each text.
 
     Args:
         content: (D,) strings, none of them null.
-        kinds: (D,) kinds; what looks like a heading in code and data is a comment.
+        kinds: (D,) kinds; in code and data such a line is a comment.
 
     Returns:
         (D,) lines that begin with one to six number signs and a blank, outside of blocks of code, and (D,) blocks
-        between fences, the last one perhaps open; None for code and data.
+        between fences, the last one possibly unclosed; None for code and data.
     """
     offsets, data = utf8_buffer(content)
     headings: list[int | None] = []
@@ -175,7 +175,7 @@ def markdown_structure(content: pa.Array, kinds: list[str]) -> tuple[list[int | 
 
 
 def _chunks(content: pa.Array, rows: Int64Array) -> list[Int64Array]:
-    """Rows in runs of about `_CHUNK_BYTES`; a larger text is a run of its own."""
+    """Split rows into chunks of about `_CHUNK_BYTES` of text each; a larger text is alone."""
     if not len(rows):
         return []
     lengths = pc.binary_length(content).to_numpy(zero_copy_only=False)[rows]
@@ -235,11 +235,11 @@ def _character_measures(points: Points, classes: npt.NDArray[np.uint8], starts: 
 
 
 def _token_estimate(points: Points, starts: Int64Array, counts: tuple[Int64Array, ...]) -> Int64Array:
-    """(D,) tokens that GPT-2 would make of each text, about.
+    """(D,) estimate of the tokens that GPT-2 would make of each text.
 
     Args:
-        points: of all texts.
-        starts: of each text.
+        points: characters of all texts, one after another.
+        starts: (D + 1,) where each text begins in `points`.
         counts: (D,) letters, digits, symbols, and blanks beyond one before each word.
     """
     letters, *others, blanks = counts
@@ -310,7 +310,7 @@ def _duplicate_line_fraction(offsets: Int64Array, buffer: memoryview) -> npt.NDA
 
 
 def _sums(flags: npt.NDArray[np.bool_], starts: Int64Array) -> Int64Array:
-    """(D,) how many flags are set in each text."""
+    """(D,) number of flags set in each text."""
     sums = np.zeros(len(starts) - 1, dtype=np.int64)
     filled = np.flatnonzero(np.diff(starts))
     if len(filled):

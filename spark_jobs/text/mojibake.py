@@ -1,11 +1,11 @@
-"""Mend text that was decoded in the wrong encoding (mojibake), with edits that lead back to what the source has.
+"""Mend text that was decoded in the wrong encoding (mojibake), with edits that map it back to the source.
 
     source   für  as UTF-8, read as Latin-1:  f Ã ¼ r     bytes 0:f 1-2:Ã 3-4:¼ 5:r
     text     für                              f ü r       bytes 0:f 1-2:ü 3:r
     edits    mojibake [1, 5) -> 2
 
-ftfy decides line by line; of what it can do, encodings alone are mended: quotes, widths and entities stay. A line stays
-as it is where mending would bring in a sign of lost characters (U+FFFD) or a control, since nothing is won by that.
+ftfy decides line by line, and of its fixes only that of encodings is used: quotes, widths and entities stay. A line is
+left as it is where mending would add a replacement character (U+FFFD) or a control, which is no gain.
 Source: R. Speer, "ftfy", doi:10.5281/zenodo.2591652.
 """
 
@@ -23,7 +23,7 @@ from spark_jobs.text.normalization import MOJIBAKE, NO_EDITS, Edits
 _LINES: Final = re.compile("(?<=[\n\r])")  # str.splitlines breaks inside of mojibake, at U+0085
 _BEYOND_ASCII: Final = re.compile("([^\x00-\x7f]+)")
 _NO_GAIN: Final = re.compile("[\ufffd\x00-\x08\x0b-\x1f\x7f]")
-_SEGMENT_CHARACTERS: Final = 100_000  # of a line that are judged together
+_SEGMENT_CHARACTERS: Final = 100_000  # a longer line is judged in parts of this length
 
 
 def mend(source: str) -> tuple[str, Edits]:
@@ -55,7 +55,7 @@ def mend(source: str) -> tuple[str, Edits]:
 
 
 def _mended(line: str) -> str:
-    """A line as it was before it was decoded wrongly."""
+    """Undo the wrong decoding of a line."""
     if line.isascii():
         return line
     is_bad, fix_encoding, config = _ftfy()
@@ -66,10 +66,10 @@ def _mended(line: str) -> str:
 
 
 def _spans(line: str, mended: str) -> list[tuple[int, int, int]]:
-    """First byte, byte after the last, and bytes of the replacement of each part of a line that changed.
+    """(first byte, byte after the last, bytes of the replacement) of each part of a line that changed.
 
-    Runs beyond ASCII correspond one to one where what stands between them is equal; else all between the common ends
-    is one span.
+    Runs beyond ASCII correspond one to one where the ASCII between them is equal; else all between the common prefix
+    and suffix is one span.
     """
     old, new = _BEYOND_ASCII.split(line), _BEYOND_ASCII.split(mended)
     if old[::2] != new[::2]:
@@ -88,13 +88,13 @@ def _spans(line: str, mended: str) -> list[tuple[int, int, int]]:
 
 
 def _common(left: str, right: str) -> int:
-    """How many characters two texts have in common at their beginning."""
+    """Length of the common prefix of two texts, in characters."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
 @cache
 def _ftfy() -> tuple[Any, Any, Any]:
-    """What tells mojibake, what mends it, and how far it goes; ftfy is imported where texts are mended."""
+    """The detector of mojibake, the fixer and the fixer's config of ftfy; imported only when texts are mended."""
     from ftfy import TextFixerConfig, fix_encoding
     from ftfy.badness import is_bad
 

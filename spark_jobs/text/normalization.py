@@ -5,8 +5,8 @@ There are two rules, which never touch the same bytes:
     line_ends   CRLF and lone CR become LF
     nfc         Unicode Normalization Form C (UAX #15)
 
-Two more are of others: `redacted` of `spark_jobs.filters.personal_data`, `mojibake` of `mojibake.py`. `compose` makes
-one list of the edits of two that were at work one after the other.
+Other modules make edits of two more rules: `redacted` (`spark_jobs.filters.personal_data`) and `mojibake`
+(`mojibake.py`). `compose` merges the edits of two modules that ran one after the other.
 
 An edit is a span of the source, in bytes of its UTF-8, and the byte length of its replacement. Source and text are
 equal between edits, so a running sum maps any position of the text back to the source. One worked example:
@@ -52,7 +52,7 @@ class Edits:
         rule: (E,) int64 index into `RULES`.
         start: (E,) int64 first byte of the source that was replaced.
         end: (E,) int64 byte after the last one.
-        replacement_length: (E,) int64 bytes of the text that stand for it.
+        replacement_length: (E,) int64 bytes of the replacement in the text.
     """
 
     rule: Int64Array
@@ -82,7 +82,7 @@ def normalize(source: str) -> tuple[str, Edits]:
         source: any text without lone surrogates.
 
     Returns:
-        The text in NFC with LF line ends, and the edits that made it; a text in normal form comes back as it is.
+        The text in NFC with LF line ends, and the edits that made it; a text in normal form is returned unchanged.
     """
     composed, nfc = _compose(source)
     if "\r" not in source:
@@ -135,16 +135,16 @@ def source_spans(edits: Edits, starts: Int64Array, ends: Int64Array) -> tuple[In
 
 
 def compose(first: Edits, second: Edits) -> Edits:
-    """One list of edits from the source to the last text, of two that were made one after the other.
+    """Combine two lists of edits, source -> middle text -> last text, into one list source -> last text.
 
-    Edits of the second that overlap what the first put in become one edit with it, which replaces all that they did.
+    An edit of the second that overlaps replacements of the first is merged with them into one edit.
 
     Args:
-        first: edits that lead from the middle text back to the source.
-        second: edits that lead from the last text back to the middle one.
+        first: edits that made the middle text from the source.
+        second: edits that made the last text from the middle one.
 
     Returns:
-        Edits by start, not overlapping; one made of both has the rule of the second.
+        Edits by start, not overlapping; a merged one has the rule of the second.
     """
     if not len(first) or not len(second):
         return first if len(first) else second
@@ -162,16 +162,16 @@ def compose(first: Edits, second: Edits) -> Edits:
     low, high = start[heads], reach[tails]
     # A group of one deletion has no byte in the middle text; all others have a first and a last one.
     deleted = low == high
-    source_start = np.where(is_second[heads], source_positions(first, low), _own(first.start, order, heads))
+    source_start = np.where(is_second[heads], source_positions(first, low), _of_first(first.start, order, heads))
     last_end = source_spans(first, np.maximum(high - 1, 0), np.maximum(high, 1))[1]
-    source_end = np.where(deleted, _own(first.end, order, heads), last_end)
+    source_end = np.where(deleted, _of_first(first.end, order, heads), last_end)
     length = high - low + np.add.reduceat(growth[order], heads)
     seconds = np.maximum.reduceat(np.where(is_second, rule, -1), heads)
     return Edits(np.where(seconds >= 0, seconds, rule[heads]), source_start, source_end, length)
 
 
-def _own(values: Int64Array, order: Int64Array, heads: Int64Array) -> Int64Array:
-    """What the first edit of each group has in the source; anything where the second list made it."""
+def _of_first(values: Int64Array, order: Int64Array, heads: Int64Array) -> Int64Array:
+    """The value of `first` for the first edit of each group; arbitrary where that edit is of the second list."""
     own: Int64Array = values[np.minimum(order[heads], len(values) - 1)]
     return own
 
@@ -245,7 +245,7 @@ def _line_end_edits(source: bytes) -> Edits:
 
 
 def _merged(left: Edits, right: Edits) -> Edits:
-    """Edits of both rules by start."""
+    """The edits of both lists, sorted by start."""
     order = np.argsort(np.concatenate([left.start, right.start]), kind="stable")
     columns = ("rule", "start", "end", "replacement_length")
     return Edits(*(np.concatenate([getattr(left, name), getattr(right, name)])[order] for name in columns))

@@ -1,6 +1,6 @@
 """Signals: the measures of each text, one column per signal; the costly part of filtering.
 
-The rules that judge signals are a step of their own (`verdicts`), so that a changed bound measures no text again.
+The rules on signals are a step of their own (`verdicts`), so that a changed bound measures no text again.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-r"""Texts of Arrow columns, normalized, and what they are compared by; columns that need no edit are passed uncopied.
+r"""Normalize the texts of Arrow columns, and hash their letters for comparison; columns without edits are not copied.
 
-Prose is compared by its letters, in whatever case, white space and punctuation:
+Prose is compared by its letters alone, regardless of case, white space and punctuation:
 
 1. Each character is lower-cased by Unicode's full mapping (`str.lower`); a final sigma counts as sigma.
 2. White space, punctuation, control and format characters are left out (general categories Z*, P*, Cc, Cf). Symbols
    (S*: `+ < = > $ ^ | ~` and the backtick), numbers, `%` and everything else stay.
-3. What changes a number stays too: a dash, `/` or `*` beside it, a point or comma before it, and all that stands
-   between two numbers and no letter, white space there as one space. Signs of currencies, `%` and degrees are
-   of the number.
+3. Characters that change a number stay too: a dash, `/` or `*` beside it, a point or comma before it, and all between
+two numbers without a letter between them, white space there as one space. Signs of currencies, `%` and degrees
+count as numbers.
 
     'Hello, World!\n'                 ->  'helloworld'  ->  SHA-256 of these ten bytes
     'From -1.25 to 3/4, at 12:30.'    ->  'from-1.25to3/4at12:30'
 
-Of code, markup and data every mark, case and indent may count: what is left out are spaces at ends of lines, and blank
-lines. Short texts such as `return 0;` are equal by chance, so there is no hash of fewer than `min_letters` characters.
+In code, markup and data every mark, case and indent may matter: only spaces at ends of lines and blank lines are left
+out. Short texts such as `return 0;` are equal by chance, so there is no hash of fewer than `min_letters` characters.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def edits_column(edits: list[Edits]) -> pa.ListArray:
 
 
 def edits_of(rows: Iterable[Mapping[str, Any]]) -> Edits:
-    """The edits of one text, from its row of the table `texts`; a rule of another version is -1."""
+    """The edits of one text, from `edits` in its row of the table `texts`; an unknown rule becomes -1."""
     found = list(rows)
     rules = [RULES.index(edit["rule"]) if edit["rule"] in RULES else -1 for edit in found]
     numbers = ([edit[name] for edit in found] for name in ("start", "end", "replacement_length"))
@@ -123,7 +123,7 @@ def edits_of(rows: Iterable[Mapping[str, Any]]) -> Edits:
 
 
 def letters_column(content: pa.Array, kinds: pa.Array, min_letters: int) -> pa.Array:
-    """(D,) hash of what each text of a kind is compared by; null where that has fewer than `min_letters` characters."""
+    """(D,) `letters_sha256` of each text; null where fewer than `min_letters` characters remain."""
     offsets, data = utf8_buffer(content)
     spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), kinds.to_pylist(), strict=True)
     hashes = [letters_sha256(bytes(data[start:end]), kind, min_letters) for start, end, kind in spans]
@@ -150,7 +150,7 @@ def utf8_buffer(content: pa.Array) -> tuple[Int64Array, memoryview]:
 def utf8_arrays(content: pa.Array) -> tuple[UInt8Array, Int64Array]:
     """The bytes of a column of strings and (D + 1,) offsets into them, both read-only.
 
-    Compiled code has a version for arrays that can be written to and one for others: it is compiled once this way.
+    Numba compiles a function anew for writable and for read-only arrays; all are read-only, so it does so once.
     """
     offsets, data = utf8_buffer(content)
     read_only = np.frombuffer(data, dtype=np.uint8), offsets.view()
@@ -165,7 +165,7 @@ _ASCII_NUMBER: Final = re.compile(rb"[0-9$%]")
 
 
 def letters(utf8: bytes) -> bytes:
-    """The letters of a prose, as the module defines them.
+    """The letters of prose, as the module defines them: `Hello, World!` -> `helloworld`.
 
     Args:
         utf8: the text in valid UTF-8.
@@ -184,7 +184,7 @@ def letters(utf8: bytes) -> bytes:
 
 
 def _counted(points: npt.NDArray[Any], classes: UInt8Array) -> npt.NDArray[Any]:
-    """The characters that count of a text in small letters, by (C,) its code points and their classes."""
+    """The characters of a lower-case text that count, by its (C,) code points and their (C,) classes."""
     is_number, is_space = classes == NUMBER, classes == GAP
     kept = (classes == COUNTED) | is_number
     ends = np.flatnonzero(kept[1:] != kept[:-1]) + 1  # of runs that count, and of gaps between them
@@ -206,7 +206,7 @@ def _counted(points: npt.NDArray[Any], classes: UInt8Array) -> npt.NDArray[Any]:
 
 
 def compared_text(utf8: bytes, kind: str) -> bytes:
-    """What a text of a kind is compared by, as the module defines it.
+    """The part of a text that is compared, as the module defines it for its kind.
 
     Args:
         utf8: the text in valid UTF-8.
@@ -218,7 +218,7 @@ def compared_text(utf8: bytes, kind: str) -> bytes:
 
 
 def letters_sha256(utf8: bytes, kind: str, min_letters: int) -> str | None:
-    """SHA-256 of what a text is compared by, or None where that has fewer than `min_letters` characters.
+    """SHA-256 of `compared_text`, or None where that has fewer than `min_letters` characters.
 
     Args:
         utf8: the text in valid UTF-8.

@@ -37,13 +37,13 @@ class TextsConfig(ConfigModel):
 
 
 def _lack_carriage_returns(rows: pa.RecordBatch) -> BoolArray:
-    """The check `no_carriage_return`."""
+    """(R,) whether each row passes the check `no_carriage_return`."""
     found: BoolArray = ~pc.match_substring(rows.column("content"), "\r").to_numpy(zero_copy_only=False)
     return found
 
 
 def _edits_replace_bytes(rows: pa.RecordBatch) -> BoolArray:
-    """The check `edits_change_something`."""
+    """(R,) whether each row passes the check `edits_change_something`."""
     edits = rows.column("edits")
     start, end, length = (pc.struct_field(edits.flatten(), name) for name in ("start", "end", "replacement_length"))
     good = pc.and_(pc.and_(pc.greater_equal(start, 0), pc.greater(end, start)), pc.greater_equal(length, 0))

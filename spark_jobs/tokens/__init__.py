@@ -1,1 +1,1 @@
-"""From surviving texts to token ids: one tokenizer for a corpus, and encoders that give exactly its ids."""
+"""From surviving texts to token ids: one tokenizer per corpus, and faster encoders that give the same ids."""

@@ -12,9 +12,9 @@ tokens of the vocabulary, special and added tokens, texts of many words, the cut
 A certificate decides no row of `tokens`, since ids are the same with and without it. It is valid for the versions that
 it names; where others are installed a new one is made (a few seconds) and not stored.
 
-Nearly all probes ask how text is cut into words, which tokenizers of one kind do alike. So what they find is kept in
-the Python environment (`share/headrace/certificates`), by pre-tokenizer, versions and the code that probes; for a
-second tokenizer of the kind its vocabulary alone is probed, half a second.
+Nearly all probes test how text is cut into words, which depends on the pre-tokenizer alone. So their results are cached
+in the Python environment (`share/headrace/certificates`), by pre-tokenizer, versions and the code that probes; for a
+second tokenizer with this pre-tokenizer only its vocabulary is probed, half a second.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ _PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
 
 
 class Encodes(Protocol):
-    """An encoder of documents given as UTF-8."""
+    """A fast encoder of documents."""
 
     def encode(self, data: bytes) -> Int32Array | None:
-        """(T,) ids of a document; None where another encoder must do it."""
+        """(T,) ids of a document in UTF-8; None if this encoder cannot encode it."""
         ...
 
 
 Loader = Callable[[str], Encodes | None]
-"""Makes a fast encoder of a tokenizer.json; gives None for a kind of tokenizer that the encoder does not support."""
+"""Text of a tokenizer.json -> its fast encoder, or None for a kind of tokenizer that the encoder does not support."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """For which texts the fast encoder may be used.
+    """The texts for which the fast encoder may be used, with one tokenizer and given versions.
 
     Attributes:
         tokenizer_sha256: of the tokenizer's file.
@@ -89,7 +89,7 @@ class Certificate:
         encoder: names and versions of the fast encoders; `none` where none is installed.
         refusal: why there is no fast path; None where there is one.
         excluded: code points whose documents go to the reference, as (first, last), ascending.
-        probe_count: texts that both encoded.
+        probe_count: texts encoded by both for the comparison.
     """
 
     tokenizer_sha256: str
@@ -101,7 +101,7 @@ class Certificate:
 
     @property
     def is_for_this_installation(self) -> bool:
-        """Whether the versions that are installed here are the ones that were compared."""
+        """Whether the installed versions are those that were compared."""
         return (self.reference, self.encoder) == (reference_version(), encoder_version())
 
     @classmethod
@@ -136,22 +136,22 @@ class Certificate:
 
 
 class _RefusedError(Exception):
-    """There can be no certificate; the message says why."""
+    """The fast encoder may not be used at all; the message says why."""
 
 
 def certify(file_text: str, *loaders: Loader) -> Certificate:
     """Compare the fast encoders with the reference, over all code points.
 
-    Takes about 5 seconds for a vocabulary of 50,000 (benchmarks/bench_tokens.py), one where its way to cut words is
-    known.
+    Takes about 5 seconds for a vocabulary of 50,000 (benchmarks/bench_tokens.py), 1 where the result for its
+    pre-tokenizer is cached.
 
     Args:
         file_text: text of a tokenizer.json.
         loaders: each makes a fast encoder, by default gigatoken's and ours; all of them must agree with the reference.
-            Where they are given, nothing that was kept is used.
+            Given loaders bypass the cache.
 
     Returns:
-        A certificate, with the reason where it refuses the fast path.
+        A certificate; its `refusal` says why where the fast encoder may not be used.
     """
     started = time.monotonic()
     plain = without_nfc(file_text)
@@ -160,7 +160,7 @@ def certify(file_text: str, *loaders: Loader) -> Certificate:
     refusal = None
     try:
         kind = _Kind(_require_known(plain), can_cut_at_lines(plain))
-        found = comparison.probed(kind) if loaders else _kept(kind, comparison.probed)
+        found = comparison.probed(kind) if loaders else _cached(kind, comparison.probed)
         comparison.probe_count = found.probe_count
         if found.refusal is not None:
             raise _RefusedError(found.refusal)
@@ -189,7 +189,7 @@ def certify(file_text: str, *loaders: Loader) -> Certificate:
 
 
 def _require_known(file_text: str) -> dict[str, Any]:
-    """The pre-tokenizer of a tokenizer whose behaviour the probes cover completely.
+    """The pre-tokenizer of a tokenizer.json, if it is of a kind that the probes cover completely.
 
     Raises:
         _RefusedError: the tokenizer is of another kind, or no fast encoder is installed.
@@ -215,7 +215,7 @@ def _require_known(file_text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What tokenizers have in common that cut text into words alike.
+    """The part of tokenizers that decides how text is cut into words: the key of cached probes.
 
     Attributes:
         pre_tokenizer: as in their tokenizer.json.
@@ -228,15 +228,15 @@ class _Kind:
 
 @dataclass(frozen=True)
 class _Probed:
-    """What the probes found that do not depend on a vocabulary: as in `Certificate`, `excluded` one by one."""
+    """Result of the probes that need no vocabulary: as in `Certificate`, but `excluded` lists each code point."""
 
     refusal: str | None
     excluded: tuple[int, ...]
     probe_count: int
 
 
-def _kept(kind: _Kind, probe: Callable[[_Kind], _Probed]) -> _Probed:
-    """What was found of a kind by the same code and versions; probed where nothing is kept, and kept if that can be."""
+def _cached(kind: _Kind, probe: Callable[[_Kind], _Probed]) -> _Probed:
+    """The cached result of a kind for this code and these versions; else probe, and cache the result if possible."""
     facts = [dataclasses.asdict(kind), reference_version(), encoder_version(), _code_digest()]
     name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
     path = _FOLDER / f"{name}.json"
@@ -244,7 +244,7 @@ def _kept(kind: _Kind, probe: Callable[[_Kind], _Probed]) -> _Probed:
         values = json.loads(path.read_text())
         return _Probed(values["refusal"], tuple(map(int, values["excluded"])), int(values["probe_count"]))
     found = probe(kind)
-    with contextlib.suppress(OSError):  # an environment that others own: the next one probes again
+    with contextlib.suppress(OSError):  # an environment without write access: nothing is cached
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_name(f"{uuid.uuid4().hex}.half")
         half.write_text(json.dumps(dataclasses.asdict(found)))
@@ -268,7 +268,7 @@ class _Comparison:
         self.probe_count = 0
 
     def probed(self, kind: _Kind) -> _Probed:
-        """Probe all that the vocabulary does not decide."""
+        """Run the probes that do not depend on the vocabulary."""
         words, excluded = whole_words(kind.pre_tokenizer, structure_probes()), list[int]()
         try:
             self.require_equal(words, structure_probes(), "structure")
@@ -320,13 +320,13 @@ class _Comparison:
         return sorted(excluded)
 
     def _are_equal(self, file_text: str, probes: Sequence[Sequence[str]]) -> list[bool]:
-        """For each group of probes (all of one size) whether the ids of all its probes agree."""
+        """For each group of probes (all groups of one size), whether both encoders agree on all its probes."""
         flat = [probe for group in probes for probe in group]
         equal = np.array([expected == found for expected, found in self._ids(file_text, flat)], dtype=np.bool_)
         return [bool(group.all()) for group in np.split(equal, len(probes))] if probes else []
 
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
-        """Ids of each probe by the reference, and by the first fast encoder that differs from it, if one does."""
+        """For each probe (reference's ids, ids of the first fast encoder that differs, else the reference's again)."""
         reference = load_reference(file_text)
         with _refusing("the fast encoder does not load it"):
             encoders = [encoder for load in self._loaders if (encoder := load(file_text)) is not None]
@@ -352,12 +352,12 @@ def _refusing(what: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        said = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise _RefusedError(f"{what}: {said}") from error
+        message = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise _RefusedError(f"{what}: {message}") from error
 
 
 def _vocabulary_probes(file_text: str, excluded: set[int]) -> list[str]:
-    """Texts of the tokenizer's own tokens: each alone, many in a row, and the names of special and added tokens."""
+    """Probes from the vocabulary: each token alone, 32 random ones in a row, special and added tokens in contexts."""
     declared = json.loads(file_text)
     found = (token_bytes(name) for name in declared["model"]["vocab"])
     texts = [text for text in map(_as_text, found) if text is not None and not excluded.intersection(map(ord, text))]
@@ -378,7 +378,7 @@ def _as_text(data: bytes | None) -> str | None:
 
 
 def _ranges(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Ascending numbers as the (first, last) of each range without a gap."""
+    """Ascending numbers as ranges: [1, 2, 3, 7] -> ((1, 3), (7, 7))."""
     if not numbers:
         return ()
     ascending = np.array(numbers, dtype=np.int64)

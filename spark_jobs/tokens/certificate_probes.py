@@ -53,7 +53,7 @@ _ASCII: Final = 128
 
 @dataclass(frozen=True)
 class CodePointBlock:
-    """Neighbouring code points that should be of one class; the text has them between characters of that class."""
+    """Neighbouring code points that should be of one class; `text` has them between two characters of that class."""
 
     first: int
     last: int
@@ -61,12 +61,12 @@ class CodePointBlock:
 
     @property
     def unsplit_length(self) -> int:
-        """Tokens of the text in the vocabulary of `boundaries` where nothing is split."""
+        """Number of tokens of the text, by the tokenizer of `boundaries`, if nothing is split."""
         return len(self.text.encode()) - (self.last - self.first + 2)
 
 
 def structure_probes() -> list[str]:
-    """Texts in which classes follow one another in all ways, ASCII characters in all contexts."""
+    """Texts with every sequence of up to four classes, and every ASCII character in every context."""
     ways = itertools.chain.from_iterable(
         itertools.product(REPRESENTATIVES, repeat=length) for length in range(1, _LONGEST + 1)
     )
@@ -75,17 +75,17 @@ def structure_probes() -> list[str]:
 
 
 def character_probes(character: str) -> list[str]:
-    """A character in every context."""
+    """The texts that have a character in each context: aXa -> aéa."""
     return [context.replace("X", character) for context in _CONTEXTS]
 
 
 def first_probe(character: str) -> str:
-    """A character in the context that shows most differences, which is tried before the others."""
+    """The text that has a character in the context that reveals most differences, tried before the others."""
     return _FIRST_CONTEXT.replace("X", character)
 
 
 def line_ends() -> list[tuple[str, str]]:
-    """Texts on both sides of a cut at a line end: a visible character and a line feed | a visible character."""
+    """Pairs of texts for a cut at a line end: a visible character and LF end the left, one begins the right."""
     ways = [*map("".join, itertools.product(REPRESENTATIVES, repeat=2)), *REPRESENTATIVES]
     before = [way + "\n" for way in ways if not way[-1].isspace()]
     after = [way for way in ways if not way[0].isspace()]
@@ -104,7 +104,7 @@ def code_point_blocks() -> Iterator[CodePointBlock]:
 
 
 def _beside(number: int) -> tuple[str, str]:
-    """Characters of the class that a code point should have, for both sides of a block."""
+    """Two characters of the class that a code point should have, to stand before and after its block."""
     return _BESIDE.get(unicodedata.category(chr(number))[0], _OTHERS)
 
 
@@ -144,7 +144,7 @@ def boundaries(pre_tokenizer: Mapping[str, Any]) -> str:
 
 
 def _tokenizer_json(pre_tokenizer: Mapping[str, Any], tokens: Iterable[str], merges: list[list[str]]) -> str:
-    """A byte-level BPE. Without merges it has `ignore_merges`: a word that is a token becomes that token."""
+    """A tokenizer.json: byte-level BPE. Without merges, `ignore_merges` makes a word that is a token that token."""
     vocabulary = {name: number for number, name in enumerate(dict.fromkeys([*BYTE_NAMES, *tokens]))}
     model = {
         "type": "BPE",
@@ -175,9 +175,9 @@ def _tokenizer_json(pre_tokenizer: Mapping[str, Any], tokens: Iterable[str], mer
 
 
 def newly_composing() -> set[int]:
-    """Code points that this Python does not know and that take part in the reference's NFC.
+    """Code points that the reference's NFC composes or decomposes and that this Python does not know.
 
-    Python tells whether a text is in NFC already. A character of a later Unicode it takes for one that never composes.
+    Python checks whether a text is in NFC, and it takes characters of a later Unicode for ones that never compose.
     """
     unknown = [chr(number) for number in range(0x80, sys.maxunicode + 1) if unicodedata.category(chr(number)) == "Cn"]
     found: set[str] = set()
@@ -189,12 +189,12 @@ def newly_composing() -> set[int]:
 
 
 def _marked(character: str) -> str:
-    """A character between a letter and an overlay, which goes before all other marks."""
+    """A character between a letter and an overlay mark, which NFC sorts before all other marks."""
     return f"a{character}\u0334"
 
 
 def _parted(text: str) -> str | None:
-    """A text and its canonical decomposition by the reference; None where they are the same."""
+    """A text followed by its canonical decomposition (NFD) by the reference; None where they are equal."""
     from tokenizers import normalizers
 
     decomposed = normalizers.NFD().normalize_str(text)

@@ -1,9 +1,9 @@
-"""Encode documents: by the fast encoder those that its certificate covers, by the reference all others.
+"""Encode documents: by the fast encoder if its certificate covers them, else by the reference.
 
     ASCII, or no excluded code point    fast                        nearly all real documents
     an excluded code point              reference, in batches       and everything where there is no certificate
     not in NFC, where NFC is asked for  reference
-    a thousandth, by hash of doc_id     fast and reference; the first difference is an error
+    one in 1,000, by hash of doc_id     fast and reference; the first difference is an error
 
 Documents are read from the buffers of Arrow columns. Which of them are ASCII is found for a whole column at once; the
 others are decoded, which refuses bytes that are no UTF-8, and their code points beyond ASCII are looked up in a table.
@@ -32,7 +32,7 @@ from spark_jobs.tokens.pre_tokenization import without_nfc
 
 _log = logging.getLogger(__name__)
 _CHECKED_ONE_IN = 1000
-_MOST_CHECKED_BYTES = 1 << 20  # of the first document; those chosen by hash are checked whatever their size
+_MOST_CHECKED_BYTES = 1 << 20  # of a task's first document; those chosen by hash are checked whatever their size
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Tally:
 
 
 class DocumentColumn:
-    """Documents as they lie in Arrow's buffers.
+    """A column of documents, read from Arrow's buffers without a copy.
 
     Args:
         content: (D,) texts, none of them null.
@@ -61,7 +61,7 @@ class DocumentColumn:
         return len(self.doc_ids)
 
     def data(self, row: int) -> bytes:
-        """A document's bytes."""
+        """A document's UTF-8, copied."""
         found: bytes = self._content[row].as_buffer().to_pybytes()
         return found
 
@@ -104,10 +104,10 @@ class DocumentEncoder:
 
     Attributes:
         file_text: text of the tokenizer.json.
-        certificate: what the fast encoder may encode; nothing if it is a refusal or for other versions than installed.
+        certificate: the texts that the fast encoder may encode; none if it is a refusal or for other versions.
         batch_characters: most characters that the reference gets at once (see `hf_tokenizer.Encoder`).
         load_fast: makes the fast encoder.
-        tally: documents so far.
+        tally: counts of documents so far.
     """
 
     file_text: str

@@ -1,6 +1,6 @@
 """The fast encoders: `gigatoken`, a hundred times as fast as the reference, and our own (`piece_encoder`).
 
-    Chinese, Japanese: a third beyond ASCII, in long stretches    our own, where it supports the tokenizer
+    Chinese, Japanese: a third beyond ASCII, in long runs         our own, where it supports the tokenizer
     other documents, and a piece that is too long for ours        gigatoken
 
 gigatoken caches words, and in scripts without spaces few words come again: on Chinese it has a third to a half of our
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 _LIBRARY: Final = "gigatoken"
 _PIECES: Final = "pieces 1"  # a new number makes certificates of earlier ones invalid
 _LEAST_SHARE: Final = 1 / 3
-_LEAST_STRETCH: Final = 24  # bytes; words of other scripts have 8 to 12
-_LOOKED_AT: Final = 1 << 16
+_LEAST_RUN: Final = 24  # bytes; words of other scripts have 8 to 12
+_HEAD_BYTES: Final = 1 << 16
 NO_ENCODER: Final = "none"
-"""Version of the fast encoder where none is installed."""
+"""Value of `encoder_version` where no fast encoder is installed."""
 
 
 def encoder_version() -> str:
@@ -46,7 +46,7 @@ def encoder_version() -> str:
 
 
 def reference_version() -> str:
-    """Name and version of the encoder whose ids count."""
+    """Name and version of the reference, the encoder whose ids are right by definition."""
     return f"tokenizers {_version('tokenizers')}"
 
 
@@ -69,7 +69,7 @@ def load_pieces(file_text: str) -> PieceEncoder | None:
 
 @functools.lru_cache(maxsize=2)
 def load_fast_encoder(file_text: str) -> FastEncoder:
-    """A fast encoder of the tokenizer; kept while the process lives, with its caches of frequent words."""
+    """A fast encoder of the tokenizer, cached for the life of the process, with its cache of frequent words."""
     return FastEncoder(file_text)
 
 
@@ -106,7 +106,7 @@ class LibraryEncoder:
 
 
 class FastEncoder:
-    """Ids of whole documents, equal to the reference's where a certificate says so."""
+    """Ids of a document by the faster of two encoders; equal to the reference's where a certificate says so."""
 
     def __init__(self, file_text: str) -> None:
         self._library = LibraryEncoder(file_text)
@@ -114,16 +114,16 @@ class FastEncoder:
 
     def encode(self, data: bytes) -> Int32Array:
         """(T,) ids of a document, given as UTF-8."""
-        if self._pieces is not None and _has_long_stretches(data):
+        if self._pieces is not None and _has_long_runs(data):
             ids = self._pieces.encode(data)
             if ids is not None:
                 return ids
         return self._library.encode(data)
 
 
-def _has_long_stretches(data: bytes) -> bool:
-    """Whether at least a third of a text's beginning is beyond ASCII, in stretches that no space breaks."""
-    beyond = np.frombuffer(data, np.uint8, min(len(data), _LOOKED_AT)) >= 0x80
+def _has_long_runs(data: bytes) -> bool:
+    """Whether at least a third of a text's first 64 KiB is beyond ASCII, in runs of 24 bytes or more on average."""
+    beyond = np.frombuffer(data, np.uint8, min(len(data), _HEAD_BYTES)) >= 0x80
     count = np.count_nonzero(beyond)
-    stretches = np.count_nonzero(np.diff(beyond, prepend=False) & beyond)
-    return bool(count > len(beyond) * _LEAST_SHARE and count >= _LEAST_STRETCH * stretches)
+    runs = np.count_nonzero(np.diff(beyond, prepend=False) & beyond)
+    return bool(count > len(beyond) * _LEAST_SHARE and count >= _LEAST_RUN * runs)

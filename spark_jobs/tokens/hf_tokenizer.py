@@ -36,7 +36,7 @@ _SAFE_CUT = re.compile(r"(?<=\S\n)(?=\S)")
 
 @dataclass(frozen=True)
 class TokenizerFacts:
-    """What the tables say of a tokenizer.
+    """The facts of a tokenizer that the tables record.
 
     Attributes:
         vocabulary_size: every id is below it (the largest id plus one, so gaps count).
@@ -82,8 +82,8 @@ def cut_before_spaces(text: str, most_characters: int) -> Iterator[str]:
     """Cut a text into pieces of at most so many characters, each before the last white space that fits.
 
     GPT-2's pattern ends a word before white space that follows a visible character, so the words of the pieces are
-    those of the text. A stretch without white space that is longer than a piece is cut at the limit, which splits a
-    word in two.
+    those of the text. A run without white space that is longer than a piece is cut at the limit, which splits a word
+    in two.
     """
     start = 0
     while len(text) - start > most_characters:
@@ -126,7 +126,7 @@ def read_facts(file_text: str, end_of_document: str | None = None, padding: str 
 
 
 def _find(vocabulary: dict[str, int], wanted: str | None, names: Sequence[str], setting: str) -> int | None:
-    """Id of the wanted token, else of the first known name that the vocabulary has; None where it has none."""
+    """Id of the token `wanted`, else of the first of `names` in the vocabulary; None where it has none of these."""
     if wanted is not None:
         if wanted not in vocabulary:
             raise InputError(
@@ -137,7 +137,7 @@ def _find(vocabulary: dict[str, int], wanted: str | None, names: Sequence[str], 
 
 
 def _parse(file_text: str) -> Tokenizer:
-    """The tokenizer of a tokenizer.json."""
+    """The library's tokenizer for a tokenizer.json; an InputError if it is none."""
     from tokenizers import Tokenizer
 
     try:
@@ -147,7 +147,7 @@ def _parse(file_text: str) -> Tokenizer:
 
 
 def load_reference(file_text: str) -> Tokenizer:
-    """The library's tokenizer of a file, set to give the ids of a text and nothing else.
+    """The library's tokenizer for a tokenizer.json, without truncation, padding or special tokens in texts.
 
     Names of special tokens in a document are encoded as text, as any other characters are. Truncation and padding that
     the file asks for are switched off here, its post-processor's template where texts are encoded.
@@ -161,7 +161,7 @@ def load_reference(file_text: str) -> Tokenizer:
 
 @functools.lru_cache(maxsize=2)
 def load_encoder(file_text: str) -> Encoder:
-    """An encoder of the tokenizer; kept while the process lives, since Spark's workers run many tasks."""
+    """An encoder of the tokenizer, cached for the life of the process, since Spark's workers run many tasks."""
     return Encoder(file_text)
 
 
@@ -178,7 +178,7 @@ class Encoder:
         Args:
             texts: documents.
             batch_characters: most characters encoded at once. Longer documents are cut where the tokenizer provably
-                cuts too (see `can_cut_at_lines`); a stretch without such a place is encoded whole.
+                cuts too (see `can_cut_at_lines`); text without such a position is encoded whole.
 
         Yields:
             (T,) ids of each document.
@@ -193,7 +193,7 @@ class Encoder:
                     ids = []
 
     def _pieces(self, texts: Iterable[str], target_characters: int) -> Iterator[tuple[str, bool]]:
-        """Pieces of the documents, each with whether it ends its document."""
+        """(piece, whether it is the last of its document) for all documents."""
         for text in texts:
             pieces = cut_at_lines(text, target_characters) if self.cuts_lines else [text]
             for number, piece in enumerate(pieces, start=1):
@@ -201,7 +201,7 @@ class Encoder:
 
 
 def _batches(pieces: Iterable[tuple[str, bool]], batch_characters: int) -> Iterator[list[tuple[str, bool]]]:
-    """Neighbouring pieces of at most `batch_characters` together, or one longer piece."""
+    """Batches of neighbouring pieces, of at most `batch_characters` together or one longer piece."""
     batch: list[tuple[str, bool]] = []
     size = 0
     for piece in pieces:
@@ -230,7 +230,7 @@ def can_cut_at_lines(file_text: str) -> bool:
 
 
 def cut_at_lines(text: str, target_characters: int) -> list[str]:
-    """Cut a text at safe line ends into pieces of at least `target_characters`, but for the last one."""
+    """Cut a text at safe line ends into pieces of at least `target_characters`; the last one may be shorter."""
     pieces = []
     start = 0
     while len(text) - start > target_characters:

@@ -31,7 +31,7 @@ def draw_token_statistics(rows: pa.Table) -> bytes:
 
 
 def length_histograms(rows: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """By dataset, the number of documents by the bits of their token count, over all languages and increments."""
+    """Per dataset a histogram over all its rows: element b counts documents whose token count has b bits."""
     found: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
     for row in rows.select(["dataset", "length_histogram"]).to_pylist():
         histogram = np.array(row["length_histogram"], dtype=np.int64)
@@ -40,7 +40,7 @@ def length_histograms(rows: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dty
 
 
 def characters_per_token(rows: pa.Table) -> dict[str, float]:
-    """Characters per token of the languages with most tokens, most first."""
+    """Characters per token of the ten languages with most tokens, most first."""
     names = ["token_count", "character_count"]
     sums = rows.group_by("language").aggregate([(name, "sum") for name in names])
     ordered = sums.sort_by([("token_count_sum", "descending"), ("language", "ascending")]).slice(0, _MOST_BARS)

@@ -51,7 +51,7 @@ def splitting_name(declared: Mapping[str, Any]) -> str | None:
 
 
 def without_nfc(file_text: str) -> str:
-    """The same tokenizer without its normalizer, where that is NFC (Qwen 2); texts in NFC have the same ids by both."""
+    """The tokenizer.json without its normalizer if that is NFC (Qwen 2), else as it is; texts in NFC keep their ids."""
     declared = json.loads(file_text)
     if declared.get("normalizer") != {"type": "NFC"}:
         return file_text
@@ -67,11 +67,11 @@ def _is_byte_level(part: Mapping[str, Any], use_regex: bool) -> bool:
 
 
 def token_name(data: bytes) -> str:
-    """The name that a byte-level vocabulary gives to a token of some bytes."""
+    """The name of a token in a byte-level vocabulary: b" a" -> "Ġa"."""
     return "".join(BYTE_NAMES[byte] for byte in data)
 
 
 def token_bytes(name: str) -> bytes | None:
-    """The bytes of a token of a byte-level vocabulary; None where a character of its name stands for no byte."""
+    """The inverse of `token_name`: "Ġa" -> b" a"; None where a character of the name represents no byte."""
     found = [_BYTES.get(character) for character in name]
     return None if None in found else bytes(byte for byte in found if byte is not None)

@@ -1,4 +1,4 @@
-"""Which bytes of a text each token stands for.
+"""The bytes of a text that each token represents.
 
 The name of a byte-level token has one character for each of its bytes, and tokens follow one another without a gap, so
 positions are sums of lengths. For other tokenizers (normalizers, added spaces) the text is encoded again, which gives
@@ -38,7 +38,7 @@ def token_byte_lengths(file_text: str) -> Int64Array | None:
 
 
 class Spelling:
-    """What each token of a tokenizer stands for.
+    """The text of each token of a tokenizer.
 
     Attributes:
         names: text of each token by id, as the tokenizer writes it.

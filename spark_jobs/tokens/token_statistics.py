@@ -1,4 +1,4 @@
-"""The step `token_statistics`: how the documents of each dataset and language come out under the tokenizer."""
+"""The step `token_statistics`: tokens, characters per token and used vocabulary of each dataset and language."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def token_statistics(
 
 
 def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:
-    """Rows of the table, from all partial counts of some datasets and languages."""
+    """Add up partial counts, all those of some datasets and languages, into rows of the table."""
     uses = TokenUses(vocabulary_size)
     for counted in batches:
         uses.merge(counted)
@@ -118,7 +118,7 @@ def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[
 
 
 def described_row(counts: dict[str, Any], vocabulary_size: int) -> dict[str, Any]:
-    """A row of the table: counts of some documents, and the ratios that follow from them."""
+    """A row of the table: counts of some documents, and the ratios of these counts."""
     used = int(np.unpackbits(np.frombuffer(counts["used_ids"], np.uint8)).sum())
     return {
         **counts,

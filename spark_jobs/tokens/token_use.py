@@ -44,7 +44,7 @@ class TokenUse:
         sums: (5,) the counts named in `SUMMED`.
         max_token_count: tokens of the longest document.
         histogram: (HISTOGRAM_LENGTH,) documents by the bits of their token count.
-        used: (V,) whether an id occurs.
+        used: (V,) whether each id occurs.
     """
 
     sums: Int64Array
@@ -135,7 +135,7 @@ class TokenUses:
 
 
 def count_partition(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:
-    """Count the documents of a partition into one batch of `COUNTED_SCHEMA`; none where there is no document."""
+    """Count the documents of a partition into one batch of `COUNTED_SCHEMA`; no batch for no document."""
     uses = TokenUses(vocabulary_size)
     for batch in batches:
         if len(batch):

@@ -1,7 +1,7 @@
 """The step `tokenizer`: train a corpus's tokenizer on a sample of its survivors, or take one from a file; then frozen.
 
-The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes` (`hash_sample`). They
-go to one task, which sorts, cuts and trains. Training sees pieces of at most 65,536 characters, cut before white space,
+The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes` (`hash_sample`). One
+task sorts them, cuts them and trains. Training sees pieces of at most 65,536 characters, cut before white space,
 where words end anyway (`cut_before_spaces`), so memory grows with `sample_bytes` and not with the longest document.
 
 A second table holds the tokenizer's certificate (`certificate`), made in one task of about five seconds.
@@ -145,10 +145,11 @@ TOKENIZER_CERTIFICATE = Table(
 
 
 def refuse_unusable_file(config: TokenizerConfig) -> None:
-    """Refuse a file that is no tokenizer, or has other bytes than when the config was made.
+    """Raise if the config's file is no tokenizer, or has changed since the config was made.
 
     Raises:
-        ConfigError: the message says what is wrong with it.
+        ConfigError: the file changed.
+        InputError: it is no tokenizer, or lacks a token that the config names.
     """
     if config.file is not None:
         read_facts(_file_text(config), config.end_of_document, config.padding)
@@ -165,7 +166,7 @@ def tokenizer(
 ) -> Output:
     """Train the corpus's tokenizer, or take the one in a file; one row is a tokenizer.
 
-    The side table holds its certificate, which says what the fast encoder may encode.
+    The side table holds its certificate, which says which texts the fast encoder may encode.
     """
     read = with_cuts(texts, cut_texts)
     made = _from_file(survivors, config) if config.file is not None else persist(_trained(survivors, read, config))
@@ -188,7 +189,7 @@ def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) ->
 
 
 def _file_text(config: TokenizerConfig) -> str:
-    """The given file, which must be that of the config."""
+    """Read the config's file; a ConfigError if its SHA-256 is not the config's."""
     text = read_tokenizer_file(str(config.file))
     found = hashlib.sha256(text.encode()).hexdigest()
     if found != config.file_sha256:
@@ -200,14 +201,14 @@ def _file_text(config: TokenizerConfig) -> str:
 
 
 def _from_file(survivors: DataFrame, config: TokenizerConfig) -> DataFrame:
-    """The row of a given file, read on the driver."""
+    """The row of the tokenizer in the config's file, read on the driver."""
     row = _row(_file_text(config), config).to_pylist()[0]
     values = {**row, "special_tokens": dict(row["special_tokens"])}
     return survivors.sparkSession.createDataFrame([values], _ROW_DDL)
 
 
 def _certify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A certificate for every tokenizer in the batches; there is one, so this is one task."""
+    """A certificate for every tokenizer in the batches; there is one in all, so one task makes it."""
     for batch in batches:
         rows = [certify(file_text).row() for file_text in batch.column("file").to_pylist()]
         if rows:
@@ -221,7 +222,7 @@ def _train(batches: Iterable[pa.RecordBatch], config: TokenizerConfig) -> Iterat
 
 
 def _sample(batches: Iterable[pa.RecordBatch], sample_bytes: int) -> Iterator[str]:
-    """Pieces of the documents while they fit into the sample; the first one is taken in any case."""
+    """Pieces of the documents until `sample_bytes` are full; the first piece is taken in any case."""
     used = 0
     for batch in batches:
         for content in batch.column("content"):
@@ -234,7 +235,7 @@ def _sample(batches: Iterable[pa.RecordBatch], sample_bytes: int) -> Iterator[st
 
 
 def _row(file_text: str, config: TokenizerConfig) -> pa.RecordBatch:
-    """The row of the table."""
+    """The row of the table `tokenizer` for a tokenizer.json."""
     facts = read_facts(file_text, config.end_of_document, config.padding)
     return pa.RecordBatch.from_arrays(
         [

@@ -49,7 +49,7 @@ _TOKENS_SCHEMA = pa.schema(
 
 
 class TokensConfig(ConfigModel):
-    """How documents are encoded; decides no row."""
+    """How documents are encoded; has no effect on the ids."""
 
     batch_characters: int = Field(
         1 << 18,
@@ -67,13 +67,13 @@ class TokensConfig(ConfigModel):
 def _survivors_without_tokens(
     rows: DataFrame, inputs: Mapping[str, DataFrame], increment: int | None, config: TokensConfig
 ) -> DataFrame:
-    """Survivors without a row of `tokens`."""
+    """Survivors without a row in `tokens`; a proof, so none is expected."""
     keys = ["dataset", "shard", "doc_id"]
     return inputs["survivors"].select(*keys).join(rows.select(*keys), keys, "left_anti")
 
 
 def _counts_are_lengths(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """The check `token_count_is_length`."""
+    """(R,) whether each row passes the check `token_count_is_length`."""
     found: npt.NDArray[np.bool_] = (
         pc.list_value_length(rows.column("input_ids")).to_numpy() == rows.column("token_count").to_numpy()
     )
@@ -115,12 +115,12 @@ TOKENS = Table(
 
 @dataclass(frozen=True)
 class Encoding:
-    """What a task needs to encode documents.
+    """The settings that a task needs to encode documents.
 
     Attributes:
         file_text: text of the tokenizer.json.
         vocabulary_size: every id is below it.
-        certificate: what the fast encoder may encode.
+        certificate: the texts that the fast encoder may encode.
         batch_characters: most characters encoded at once by the reference.
     """
 
@@ -163,7 +163,7 @@ def tokens(
 
 
 def _certificate(stored: DataFrame | None, file_text: str, sha256: str, config: TokensConfig) -> Certificate:
-    """The stored certificate, or a new one where other versions are installed; logs a refusal."""
+    """The stored certificate, or a new one if it is missing or for other versions; logs a refusal."""
     found: Any = None if stored is None else stored.first()
     certificate = None if found is None else Certificate.from_row(found.asDict(recursive=True))
     if not config.use_fast_encoder:
@@ -201,7 +201,7 @@ def _encode(batches: Iterable[pa.RecordBatch], encoding: Encoding) -> Iterator[p
 
 
 def _rows(documents: pa.RecordBatch, ids: list[npt.NDArray[np.int32]], vocabulary_size: int) -> pa.RecordBatch:
-    """The rows of some documents with their ids.
+    """Rows of `tokens` for some documents and their ids.
 
     Raises:
         InputError: an id is not in the vocabulary.

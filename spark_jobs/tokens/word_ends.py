@@ -33,7 +33,7 @@ _CLASSES: Final = {"L": LETTER, "N": NUMBER, "Z": SPACE}
 _OTHER_SPACES: Final = "\t\n\v\f\r\x85"
 
 MOST_NUMBERS: Final = {"gpt2": 0, "llama3": 3, "qwen2": 1}
-"""Digits of a word of numbers, by the name of the splitting; 0 stands for GPT-2's, which has no limit."""
+"""Most digits of a word of numbers, by the name of the splitting; 0 means no limit and GPT-2's rules."""
 
 
 @functools.cache
@@ -48,11 +48,11 @@ def character_classes() -> UInt8Array:
 
 @compiled(_nrt=False)
 def has_any(data: UInt8Array, wanted: npt.NDArray[np.bool_]) -> bool:
-    """Whether a text has one of some code points beyond ASCII.
+    """Whether a text has any of the wanted code points, which are beyond ASCII.
 
     Args:
         data: (B,) the text as valid UTF-8.
-        wanted: (0x110000,) which ones.
+        wanted: (0x110000,) whether each code point is wanted.
     """
     at = 0
     while at < len(data):
@@ -64,13 +64,13 @@ def has_any(data: UInt8Array, wanted: npt.NDArray[np.bool_]) -> bool:
 
 @njit(_nrt=False)
 def _class_at(data: UInt8Array, at: int, classes: UInt8Array) -> Integer:
-    """Class of the character at a byte; -1 at the end of the text."""
+    """Class of the character that begins at byte `at`; -1 at the end of the text."""
     return np.int64(classes[code_point(data, at)]) if at < len(data) else -1
 
 
 @njit(_nrt=False)
 def _run_end(data: UInt8Array, at: int, classes: UInt8Array, wanted: int, most: int) -> Integer:
-    """End of the characters of one class from a byte on, at most so many of them."""
+    """Byte after the run of at most `most` characters of class `wanted` that begins at byte `at`."""
     while most > 0 and at < len(data) and classes[code_point(data, at)] == wanted:
         at += width(data[at])
         most -= 1
@@ -79,7 +79,7 @@ def _run_end(data: UInt8Array, at: int, classes: UInt8Array, wanted: int, most: 
 
 @njit(_nrt=False)
 def _contraction_end(data: UInt8Array, at: int, any_case: bool) -> Integer:
-    """End of 's, 't, 're, 've, 'm, 'll or 'd; `at` where there is none."""
+    """Byte after a contraction ('s 't 're 've 'm 'll 'd) that begins at byte `at`; `at` where none does."""
     if data[at] != 0x27 or at + 1 == len(data):
         return at
     case = 0x20 if any_case else 0
@@ -94,7 +94,7 @@ def _contraction_end(data: UInt8Array, at: int, any_case: bool) -> Integer:
 
 @compiled(_nrt=False)
 def word_end(data: UInt8Array, at: int, classes: UInt8Array, most_numbers: int) -> Integer:
-    """End of the word that begins at a byte.
+    """Byte after the word that begins at byte `at`.
 
     Args:
         data: (B,) a text as valid UTF-8.
@@ -130,7 +130,7 @@ def word_end(data: UInt8Array, at: int, classes: UInt8Array, most_numbers: int) 
 
 @njit(_nrt=False)
 def _space_end(data: UInt8Array, at: int, classes: UInt8Array, is_gpt2: bool) -> Integer:
-    """End of a word of white space."""
+    """Byte after the word of white space that begins at byte `at`."""
     end = at
     last = at
     line_end = at

@@ -1,1 +1,1 @@
-"""Resolvers: the files that each file of a repository imports, a module or two for each language."""
+"""Resolvers find the files that each file of a repository imports; a module or two for each language."""

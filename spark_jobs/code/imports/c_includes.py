@@ -5,9 +5,9 @@
     <x/y.h>     the same without the first rule; names of the standard library mean the compiler's files
 
 In compile_commands.json, `{"directory": "/src/x/build", "file": "../app/main.c", "command": "cc -I../posix .."}`, paths
-are those of some machine. The top of the repository there (`/src/x`) is what remains of a compiled file's path without
-its path in the repository; directories outside of it are ignored. For a file without a command, such as a header, the
-directories that all commands have in common are taken.
+are those of some machine. The repository's top there (`/src/x`) is a compiled file's path without its path in the
+repository; directories outside of it are ignored. For a file without a command, such as a header, the directories
+that all commands have in common are searched.
 
 Matching the end of a path makes up for include directories that only a build knows, where there is no manifest. No edge
 leads from the user of a header to the file that implements it; these are found by symbols. Out of scope: names that are
@@ -45,18 +45,18 @@ _STANDARD = frozenset([*(f"{name}.h" for name in _STANDARD_C.split()), *_STANDAR
 
 _SPACE: Final = bytes(byte for byte in range(33) if byte != ord("\n"))
 _GAP: Final = rb"(?:[\x00-\x20]|\\\n)*+"
-_JOINED: Final = re.compile(rb"/\*.*?\*/|\\\n", re.DOTALL)  # line ends in these end no line
+_JOINED: Final = re.compile(rb"/\*.*?\*/|\\\n", re.DOTALL)  # a line end inside these does not end the statement
 _INCLUDE: Final = re.compile(rb"#%s(?:include(?:_next)?|import)%s(?:\"( ++)\"|<([^>\n]++)>)" % (_GAP, _GAP))
 _NAMED: Final = re.compile(rb"(?:[^\"</]++|/\*.*?\*/|/)*+.[^\n]*+", re.DOTALL)  # to the end of its line
 
 
 def include_lines(source: bytes) -> Iterator[tuple[int, int, int, bool]]:
-    """Find what a file includes, in the order of the text, outside of comments and strings.
+    """Find the include statements of a file, in the order of the text, outside of comments and strings.
 
     Conditions are not evaluated, since a branch of `#if` that one machine skips is compiled on another.
 
     Yields:
-        The byte of the hash, first byte of the name, byte after it, and whether it stands in angles.
+        Byte of the hash sign, first byte of the name, byte after it, and whether the name is in angle brackets.
     """
     last = _NAMED.match(source, max(source.rfind(b"include"), source.rfind(b"import"), 0))
     code = blank(source[: last.end()] if last else source, "C++")  # C with raw strings and digit separators
@@ -68,7 +68,7 @@ def include_lines(source: bytes) -> Iterator[tuple[int, int, int, bool]]:
 
 
 def c_includes(repository: Repository) -> Iterator[Dependency]:
-    """Yield what the C, C++ and Cuda files of a repository include of its files."""
+    """Yield the includes between the C, C++ and Cuda files of a repository."""
     readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
     if not readers:
         return
@@ -96,7 +96,7 @@ def c_includes(repository: Repository) -> Iterator[Dependency]:
 def _included(
     files: dict[str, int], by_end: SuffixIndex, directory: str, searched: tuple[str, ...], name: str, angled: bool
 ) -> int | None:
-    """The file that a name means in a directory; None for one that is not of the repository."""
+    """The file that `name` refers to from a directory; None for one outside the repository."""
     if angled and name in _STANDARD:
         return None
     normal = posixpath.normpath(name.replace("\\", "/").strip())
@@ -114,7 +114,7 @@ _FLAGS: Final = ("-iquote", "-isystem", "-idirafter", "-I")
 
 
 class HeaderSearch:
-    """The directories in which each file looks for headers, as paths of the repository, in order."""
+    """The directories where each file's headers are searched, in order, as paths in the repository."""
 
     def __init__(self, repository: Repository) -> None:
         """Read every compile_commands.json."""
@@ -132,12 +132,12 @@ class HeaderSearch:
         self._common = tuple(directory for directory in first if directory in every)
 
     def of(self, path: str) -> tuple[str, ...]:
-        """The directories in which one file looks."""
+        """The directories where one file's headers are searched."""
         return self._own.get(path, self._common)
 
 
 def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Compiled files, each with the directories that it looks in, all absolute; malformed entries are left out."""
+    """(compiled file, directories of headers) of a compile_commands.json, all absolute; skips malformed entries."""
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError):
@@ -152,7 +152,7 @@ def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _arguments(entry: dict[str, Any]) -> list[str]:
-    """The words of a command."""
+    """The words of an entry's command, unquoted."""
     arguments, command = entry.get("arguments"), entry.get("command")
     if isinstance(arguments, list):
         return [word for word in arguments if isinstance(word, str)]
@@ -161,7 +161,7 @@ def _arguments(entry: dict[str, Any]) -> list[str]:
 
 
 def _searched(arguments: list[str]) -> Iterator[str]:
-    """The values of the flags that name directories of headers."""
+    """The values of `-I` and its like: ["-Ia", "-isystem", "b"] -> a, b."""
     for place, word in enumerate(arguments):
         flag = next((flag for flag in _FLAGS if word.startswith(flag)), None)
         if flag is not None and word != flag:
@@ -184,6 +184,6 @@ def _top(compiled: list[str], files: set[str]) -> str:
 
 
 def _below(top: str, directories: list[str]) -> tuple[str, ...]:
-    """Directories at or below the top, each once, as paths of the repository."""
+    """Directories at or below the top, each once, as paths in the repository."""
     found = (f"{directory}/"[len(top) : -1] for directory in directories if f"{directory}/".startswith(top))
     return tuple(dict.fromkeys(found))

@@ -1,8 +1,8 @@
 """The interface of resolvers: from the files of one repository to the dependencies between them.
 
 A resolver handles one family of languages. It takes the whole repository, looks at the files of its own languages, and
-yields a `Dependency` for every file that one of them names. Ends are indices into `Repository.paths`, so an edge is two
-integers and resolvers never copy paths:
+yields a `Dependency` for every file that one of them names. Files are indices into `Repository.paths`, so an edge is
+two integers and resolvers never copy paths:
 
     paths      a/__init__.py  a/core.py  a/text.py          a/text.py says `from . import core`
     yields     Dependency(needs=2, needed=1, kind="import", evidence="from . import core")
@@ -28,7 +28,7 @@ MAX_EVIDENCE_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Repository:
-    """The files of one repository, as resolvers see them.
+    """The files of one repository, the input of resolvers.
 
     Attributes:
         paths: (N,) ascending by their UTF-8 bytes, unique, `/` between the parts.
@@ -48,7 +48,7 @@ class Dependency(NamedTuple):
         needs: index of the file that depends.
         needed: index of the file that it depends on; never equal to `needs`.
         kind: one of `KINDS`.
-        evidence: the line or the name that says so, at most `MAX_EVIDENCE_CHARACTERS`.
+        evidence: the line or the name that shows it, at most `MAX_EVIDENCE_CHARACTERS`.
     """
 
     needs: int
@@ -61,10 +61,10 @@ Resolver = Callable[[Repository], Iterable[Dependency]]
 
 
 def utf8_of(text: str) -> bytes:
-    """The UTF-8 of a text without its byte order mark, which would hide a word at the beginning from the lexers."""
+    """UTF-8 of a text without its byte order mark, which the lexers would take for a part of the first word."""
     return text.removeprefix("\ufeff").encode(errors="surrogatepass")
 
 
 def evidence_of(text: str) -> str:
-    """A statement on one line, its white space closed up, cut to `MAX_EVIDENCE_CHARACTERS`."""
+    """A statement on one line, each run of white space as one space, cut to `MAX_EVIDENCE_CHARACTERS`."""
     return " ".join(text[: 4 * MAX_EVIDENCE_CHARACTERS].split())[:MAX_EVIDENCE_CHARACTERS]

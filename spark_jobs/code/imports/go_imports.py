@@ -1,7 +1,7 @@
 """Dependencies between Go files: by imported packages, and by names inside a package.
 
-    import "example.org/m/text"     the module path of the nearest go.mod says which directory that is; of its files
-                                    those that define a name used as `text.Name`                              import
+    import "example.org/m/text"     the directory by the module path of a go.mod; of its files those that define a
+                                    name used as `text.Name`                                                  import
     Name, without a package         the file of the same package that defines it at the top                   symbol
 
 A directory may hold two packages, `p` and `p_test`. Files named `*_test.go` depend on the others and never the other
@@ -9,8 +9,8 @@ way round, so tests close no cycles. Imports of which no name is used (`_ "..."`
 their package. Top-level declarations are those that begin a line, as gofmt writes them. `replace a => ./b` in a go.mod
 or go.work makes `a` a module path of that directory too.
 
-Without go.mod the module path is guessed: the one under which most packages of the repository are imported. The package
-at the top is one of them where its name is the last part of the path:
+Without go.mod the module path is guessed: the path under which most packages of the repository are imported. The top
+package counts where its name is the last part of the path:
 
     imports    example.org/m/text  example.org/m  fmt       directories   (top, package m)  text
     guess      example.org/m: two packages
@@ -44,18 +44,18 @@ _STANDARD_NAMES: Final = """
     hash html image index internal io iter log maps math mime net os path plugin reflect regexp runtime slices sort
     strconv strings structs sync syscall testing text time unicode unique unsafe weak C"""
 _STANDARD: Final = frozenset(_STANDARD_NAMES.split())
-"""First parts of the import paths of the standard library, which mean no module."""
+"""First parts of the standard library's import paths, which are no module of a repository."""
 _TEST: Final = "_test.go"
 
 
 class GoSource(NamedTuple):
-    """What names say in one file.
+    """The names in one Go file.
 
     Attributes:
-        package: of the package clause.
-        imports: (name that it is given or "", path, the line).
+        package: name in the package clause.
+        imports: (alias or "", path, the line).
         defined: names that it declares at the top, methods left out.
-        names: first word -> words that follow it after a dot.
+        names: first word -> words that follow it after a dot; `fmt.Println` gives fmt -> Println.
     """
 
     package: str
@@ -65,7 +65,7 @@ class GoSource(NamedTuple):
 
 
 class GoPackage(NamedTuple):
-    """The files of one package, without its tests; `defined` says which declare a name, several under constraints."""
+    """A package's files without its tests; `defined`: name -> files that declare it, several under constraints."""
 
     name: str
     files: list[int]
@@ -137,7 +137,7 @@ def go_imports(repository: Repository) -> Iterator[Dependency]:
 
 
 def _used(imported: GoPackage, given: str, source: GoSource) -> list[int]:
-    """Files of an imported package that define a name used here; all of them where no name is found."""
+    """Files of an imported package that define a name used in `source`; all its files where none does."""
     used = source.names.keys() if given == "." else source.names.get(given or imported.name, set())
     files = {file for name in used if name in imported.defined for file in imported.defined[name]}
     return sorted(files) or imported.files
@@ -158,7 +158,7 @@ def _packages(paths: tuple[str, ...], sources: dict[int, GoSource]) -> dict[tupl
 
 
 def _importable(packages: dict[tuple[str, str], GoPackage]) -> dict[str, GoPackage]:
-    """Directory -> the package that an import of it means: `main` only where there is no other, else the largest."""
+    """Directory -> the package that it is imported as: the largest, `main` only if there is no other."""
     ranked = sorted(packages.items(), key=lambda item: (item[0][1] != "main", len(item[1].files), item[0][1]))
     return {directory: package for (directory, _), package in ranked}
 
@@ -193,9 +193,9 @@ def _modules(repository: Repository) -> list[tuple[str, str]]:
 
 
 def _guessed_modules(sources: dict[int, GoSource], importable: dict[str, GoPackage]) -> list[tuple[str, str]]:
-    """The module path under which most packages of the repository are imported, where no go.mod says it.
+    """Guess [(module path, "")]: the path under which most packages of the repository are imported.
 
-    Of paths with equally many the shortest one is meant, whose packages have the longest names inside the repository.
+    Of paths with equally many the shortest is taken: its packages have the longest names inside the repository.
     """
     packages: dict[str, set[str]] = defaultdict(set)
     for path in {path for source in sources.values() for _, path, _ in source.imports}:

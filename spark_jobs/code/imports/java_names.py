@@ -1,13 +1,13 @@
 """Dependencies between Java files, and between Kotlin files: the files that define the names a file uses.
 
     import a.b.Outer.Inner;     the longest part that is a type here                         import
-    import static a.b.C.f;      likewise                                                     import
+    import static a.b.C.f;      the same                                                     import
     import a.b.*;  D            D of that package, unless something nearer has the name      import
     a.b.E in the code           a name with its package                                      import
     F in the code               a type of the own package that is not imported               symbol
 
-In Java's code a type is recognized by its capital letter; imports may name any type. Of Kotlin functions and properties
-at the top of a file count as types do, extension functions also after a dot. An import that the code never uses is for
+In Java's code a type is recognized by its capital letter; imports may name any type. In Kotlin functions and properties
+at the top of a file count as types do, extension functions also after a dot. An import that the code never uses serves
 comments (`import_type`). Not found: types that are inherited, or that a chain of calls gives without naming them, and
 names of the other language.
 """
@@ -28,16 +28,16 @@ _IMPORT: Final = re.compile(
     rb"^[ \t]*import\s++(static\s++)?([\w$]++(?:\s*+\.\s*+[\w$]++)*+)(\s*+\.\s*+\*)?\s*+;", re.MULTILINE
 )
 _TYPE: Final = re.compile(rb"^(?:[^\s{}][^\n]*?[ \t@]|@)?(?:class|interface|enum|record)[ \t]+(\w+)", re.MULTILINE)
-_MOST_PARTS: Final = 64  # of a full name; a longer one is no name
+_MOST_PARTS: Final = 64  # of a full name; longer ones are ignored
 
 Index = dict[str, dict[str, list[int]]]
 """Package -> name of a type -> the files that define it."""
 
 
 class JavaSource(NamedTuple):
-    """What names say in one Java file: package ("" for none), the types at its top, imports, and other names.
+    """The names in one Java file: package ("" for none), types at its top, imports, and other names.
 
-    Imports are (full name, whether it ends in `.*`, the statement); names are words and chains of words outside them.
+    Imports are (full name, whether it ends in `.*`, the statement); names are words and dotted chains outside imports.
     """
 
     package: str
@@ -75,7 +75,7 @@ def java_names(repository: Repository) -> Iterator[Dependency]:
 
 
 def _first_of_each(index: int, needed: Iterable[tuple[int, str, str]]) -> Iterator[Dependency]:
-    """The first dependency of a file on each other one."""
+    """The first dependency of file `index` on each other file."""
     seen = {index}
     for other, kind, evidence in needed:
         if other not in seen:
@@ -137,7 +137,7 @@ def _simple(
 
 
 def find_type(packages: Index, name: str) -> list[int] | None:
-    """Files of the type that a full name begins with, the shortest package that has it; None where there is none."""
+    """Files of the type that begins a full name (`a.b.C.D` -> files of C in a.b, the shortest package); else None."""
     parts = name.split(".", _MOST_PARTS)
     for size in range(1, len(parts)):
         package = ".".join(parts[:size])
@@ -147,7 +147,7 @@ def find_type(packages: Index, name: str) -> list[int] | None:
 
 
 def _joined(name: bytes) -> str:
-    """A dotted name without the spaces that may stand in it."""
+    """A dotted name without white space: `a . b` -> `a.b`."""
     return b"".join(name.split()).decode()
 
 
@@ -165,7 +165,7 @@ _MEMBER: Final = re.compile(
 
 
 class KotlinSource(NamedTuple):
-    """What names say in one Kotlin file, as of a Java file.
+    """The names in one Kotlin file, as in `JavaSource`.
 
     `defined` are names at its top, `extensions` those of them that are used after a dot. Imports are (full name,
     whether it ends in `.*`, the name here, the statement).

@@ -5,7 +5,7 @@ A name is resolved by these rules in order, to the first file that exists:
     ./x  ../x      beside the file: as it stands; .ts for .js; with an extension; package.json or index of a directory
     #x             `imports` of the package.json above
     any            `paths` of the tsconfig.json above (with what it extends), then its baseUrl
-    name, name/x   a package of the repository by the name in its package.json: sources before what is built from them
+        name, name/x   a package of the repository by the name in its package.json: sources before built files
     @/x  ~/x       below `src` of a directory above, as bundlers are mostly set up
 
 Out of scope: AMD's `define`, `require` of computed names, aliases in the configuration of a bundler.
@@ -44,7 +44,7 @@ _EVIDENCE_BYTES = 80
 
 
 def javascript_imports(repository: Repository) -> Iterator[Dependency]:
-    """Yield what the JavaScript and TypeScript files of a repository import of each other."""
+    """Yield the imports between the JavaScript and TypeScript files of a repository."""
     readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
     if not readers:
         return
@@ -63,7 +63,7 @@ def javascript_imports(repository: Repository) -> Iterator[Dependency]:
 
 
 def _evidence(data: bytes, start: int, end: int) -> str:
-    """The statement from the beginning of its line to the end of the name, or as much before it as there is room."""
+    """The statement from the beginning of its line to the end of the name; of a long line only the part near it."""
     line = data.rfind(b"\n", max(0, start - _EVIDENCE_BYTES), start) + 1 or max(0, start - _EVIDENCE_BYTES)
     if end - line > 2 * _EVIDENCE_BYTES:
         line = start
@@ -71,7 +71,7 @@ def _evidence(data: bytes, start: int, end: int) -> str:
 
 
 class _Modules:
-    """The files of a repository by what modules call them."""
+    """Finds the file of a repository that a module name refers to."""
 
     def __init__(self, repository: Repository) -> None:
         self._file = {path: number for number, path in enumerate(repository.paths)}
@@ -94,7 +94,7 @@ class _Modules:
         self._found: dict[tuple[str, str, bool], int | None] = {}
 
     def find(self, directory: str, name: str, typescript: bool) -> int | None:
-        """The file that a name means in a directory; None for one that is not of the repository."""
+        """The file that `name` refers to from a directory; None for one outside the repository."""
         key = (directory, name, typescript)
         if key not in self._found:
             extensions = _TYPESCRIPT if typescript else _JAVASCRIPT
@@ -116,7 +116,7 @@ class _Modules:
         return None
 
     def _at(self, path: str, extensions: tuple[str, ...]) -> int | None:
-        """The file that a path without certainty about its end means."""
+        """The file for a path that may lack its extension or name a directory: `a/b` -> a/b.ts, a/b/index.ts."""
         found = self._file_at(path, extensions)
         if found is not None:
             return found
@@ -151,7 +151,7 @@ class _Modules:
         return None if project.base is None else self._at(join(project.base, name), extensions)
 
     def _project(self, directory: str) -> PathsOfProject:
-        """What the tsconfig.json at or above a directory says."""
+        """The settings of the tsconfig.json (or jsconfig.json) at or above a directory."""
         if directory not in self._projects:
             for name in ("tsconfig.json", "jsconfig.json"):
                 path = join(directory, name)
@@ -184,7 +184,7 @@ class _Modules:
         return None
 
     def _source_of(self, directory: str, path: str, extensions: tuple[str, ...]) -> int | None:
-        """A file of a package, or the source it is built from where what is built is not in the repository."""
+        """A file of a package; if it is built and not in the repository, its source: dist/a.js -> src/a.ts."""
         found = self._at(join(directory, path), extensions)
         if found is not None:
             return found
@@ -195,7 +195,7 @@ class _Modules:
         return self._at(join(directory, f"src/{stem}"), extensions) if stem else None
 
     def _private(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
-        """A #name by the package that the directory is in; else as any other name, which `paths` may explain."""
+        """Resolve a `#name` by `imports` of the package around the directory, else by `paths` of the tsconfig.json."""
         while directory not in self._packages and directory:
             directory = posixpath.dirname(directory)
         package = self._packages.get(directory)

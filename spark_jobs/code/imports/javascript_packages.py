@@ -1,6 +1,6 @@
 """Names of modules that package.json and tsconfig.json files of a repository define.
 
-    package.json     name, and where the package begins: source, exports, module, main, types; #names in imports
+    package.json     name, and its main files: source, exports, module, main, types; #names in imports
     tsconfig.json    compilerOptions.paths and baseUrl, with what it extends and the projects it references
 
 Files that are no JSON are ignored. Comments and trailing commas are allowed, as TypeScript allows them.
@@ -21,7 +21,7 @@ _MAX_EXTENDS = 16
 
 
 def parse_json(text: str) -> Mapping[str, object]:
-    """Read a JSON object with comments and trailing commas; an empty one where there is none."""
+    """Read a JSON object with comments and trailing commas; {} if the text is none."""
     without_comments = _JSONC.sub(lambda found: found[1] or " ", text)
     try:
         value = json.loads(_TRAILING_COMMA.sub(lambda found: found[1] or "", without_comments))
@@ -35,10 +35,10 @@ class Package:
     """A package.json.
 
     Attributes:
-        directory: where it lies.
-        name: what the package is imported by; None where it says nothing.
-        source: its main file before anything is built.
-        entries: its main files as users get them.
+        directory: its directory.
+        name: the name that the package is imported by; None without one.
+        source: its main file before a build.
+        entries: its main files after a build.
         exports: targets by subpath (`.`, `./x`, `./x/*`).
         imports: targets by `#name`.
     """
@@ -70,7 +70,7 @@ def read_package(directory: str, text: str) -> Package:
 
 
 def _targets(table: object) -> dict[str, tuple[str, ...]]:
-    """Files by key of an `exports` or `imports` table, conditions flattened."""
+    """Files by key of an `exports` or `imports` table: {".": {"import": "a", "require": "b"}} -> {".": ("a", "b")}."""
     if not isinstance(table, dict):
         return {}
     return {key: tuple(_files(value)) for key, value in table.items()}
@@ -90,7 +90,7 @@ def _files(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def matching(table: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
-    """Targets of a name in a table whose keys may hold one `*`: the exact key, else that with the longest beginning."""
+    """Targets of a name in a table whose keys may hold one `*`: the exact key's, else the longest prefix's."""
     if name in table:
         return table[name]
     best = -1
@@ -109,8 +109,8 @@ class PathsOfProject:
     """The names that a tsconfig.json defines.
 
     Attributes:
-        paths: files by pattern, below the top of the repository.
-        base: directory that names are tried in; None where there is none.
+        paths: pattern -> paths in the repository.
+        base: baseUrl, the directory in which names are tried; None without one.
     """
 
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class PathsOfProject:
 
 
 def read_project(path: str, texts: Mapping[str, str]) -> PathsOfProject:
-    """What a tsconfig.json says, with what it extends and references."""
+    """The names of a tsconfig.json, with those of the projects that it extends or references."""
     own = _project(path, texts, set())
     if own.paths or own.base is not None:
         return own
@@ -164,7 +164,7 @@ def _project(path: str, texts: Mapping[str, str], seen: set[str]) -> PathsOfProj
 
 
 def _extended(directory: str, parent: object, texts: Mapping[str, str], seen: set[str]) -> PathsOfProject:
-    """The project that `extends` names by a relative path; packages from elsewhere say nothing here."""
+    """The project that `extends` names by a relative path; empty for an installed package."""
     if not isinstance(parent, str) or not parent.startswith("."):
         return PathsOfProject()
     path = join(directory, parent)
@@ -175,6 +175,6 @@ def _extended(directory: str, parent: object, texts: Mapping[str, str], seen: se
 
 
 def join(directory: str, path: str) -> str:
-    """A path counted from a directory, without `.` and `..`; one that leads above the top begins with `..`."""
+    """A path relative to a directory, normalized: ("a/b", "../c") -> "a/c"; one above the top begins with `..`."""
     joined = posixpath.normpath(posixpath.join(directory, path))
     return "" if joined == "." else joined

@@ -4,7 +4,7 @@
     import type A from "x"     export type { A } from "x"                                  import_type
     import("x")     function f() { require("x") }                                          import_inner
 
-Comments (JSDoc is full of `import("x")`), strings, templates and regular expressions are known to the lexers (`blank`).
+Comments (JSDoc is full of `import("x")`), strings, templates and regular expressions are blanked first (`blank`).
 A `require` outside of all braces counts as run when the file is loaded.
 """
 
@@ -46,31 +46,31 @@ def module_references(source: bytes, language: str) -> Iterator[tuple[int, int, 
         `TYPE_ONLY`.
     """
     code = blank(source, language)
-    place = depth = counted = 0
+    position = depth = counted = 0
     for start, word in sorted((found.start(), found[0]) for words in _WORDS for found in words.finditer(code)):
         before = code[max(0, start - 64) : start].rstrip(_BLANKS)
-        if start < place or (before.endswith(b".") and not code.startswith(b".", start - 2)):
+        if start < position or (before.endswith(b".") and not code.startswith(b".", start - 2)):
             continue  # inside of a name that was found, or a property
-        place = start + len(word)
+        position = start + len(word)
         if word == b"require":
             braces = code.count(b"{", counted, start) - code.count(b"}", counted, start)
             depth, counted = max(0, depth + braces), start
-            named, kind = _CALL.match(code, place), INNER if depth else LOADED
+            named, kind = _CALL.match(code, position), INNER if depth else LOADED
         else:
-            named, kind = _statement(code, word, place)
+            named, kind = _statement(code, word, position)
         if named is not None and named.lastindex is not None:
             yield start, named.start(named.lastindex), named.end(named.lastindex), kind
-            place = named.end(named.lastindex) + 1
+            position = named.end(named.lastindex) + 1
 
 
-def _statement(code: bytes, word: bytes, place: int) -> tuple[re.Match[bytes] | None, int]:
-    """What the import or export at a place names, and its kind."""
+def _statement(code: bytes, word: bytes, position: int) -> tuple[re.Match[bytes] | None, int]:
+    """Match of the module name after the keyword `word`, which ends at `position`; None without one; and its kind."""
     if word == b"import":
-        if alone := _ALONE.match(code, place):
+        if alone := _ALONE.match(code, position):
             return alone, LOADED
-        if called := _CALL.match(code, place):
+        if called := _CALL.match(code, position):
             return called, INNER
-    kind = TYPE_ONLY if _TYPE.match(code, place) else LOADED
-    if word == b"export" and kind == LOADED and not _LISTED.match(code, place):
+    kind = TYPE_ONLY if _TYPE.match(code, position) else LOADED
+    if word == b"export" and kind == LOADED and not _LISTED.match(code, position):
         return None, kind
-    return _CLAUSE.match(code, place, place + _MAX_CLAUSE), kind
+    return _CLAUSE.match(code, position, position + _MAX_CLAUSE), kind

@@ -5,13 +5,13 @@
     from ..x import y               relative to the file's own directory
     from a import *                 a
 
-A dotted name fits every path that ends in its parts. Of several such files those are preferred whose path counts from a
-root (a directory without `__init__`), and of these the nearest is taken; a repository may have several roots (`src`,
-one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone, and
-directories that setuptools renames (`package-dir` in pyproject.toml or setup.cfg) by that name too. Names of the
-standard library mean files of the repository only for files below a root that holds them.
+A dotted name fits every path that ends in its parts. Of several such files those are preferred whose path is relative
+to a root (a directory without `__init__`), and of these the nearest is taken; a repository may have several roots
+(`src`, one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone,
+and directories that setuptools renames (`package-dir` in pyproject.toml or setup.cfg) by that name too. Names of the
+standard library refer to files of the repository only from files below a root that holds them.
 
-Out of scope: `importlib.import_module` and `__import__`, changes of `sys.path`, names that no file stands for.
+Out of scope: `importlib.import_module` and `__import__`, changes of `sys.path`, modules without a file.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _STANDARD_NAMES = """
     wave weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo
 """
 STANDARD_LIBRARY = frozenset(_STANDARD_NAMES.split())
-"""Top-level modules of CPython 3.11 to 3.14, private ones left out; fixed, so that edges do not change with ours."""
+"""Top-level modules of CPython 3.11 to 3.14, private ones left out; fixed, so that edges do not depend on ours."""
 
 
 _KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
-_EXTENSIONS = (".py", ".pyw", ".pyx", ".pyi", ".pxd")  # of several files for one module, the first is meant
+_EXTENSIONS = (".py", ".pyw", ".pyx", ".pyi", ".pxd")  # in order of preference if one module has several files
 _READ = (".py", ".pyw", ".pyi")
 _SOURCE_DIRECTORIES = ("src", "lib", "python")
 _COMMENT = re.compile(r"#[^\n]*")
@@ -60,7 +60,7 @@ Target = tuple[int, str, str]
 
 
 def python_imports(repository: Repository) -> Iterator[Dependency]:
-    """Yield what the Python files of a repository import of each other, each statement's targets once."""
+    """Yield the imports between the Python files of a repository, each statement's targets once."""
     readers = [
         number
         for number, (path, language) in enumerate(zip(repository.paths, repository.languages, strict=True))
@@ -104,7 +104,7 @@ def parse_import(statement: str) -> list[Target]:
 
 
 class _Modules:
-    """The modules of a repository, by path without extension (a package: its directory) and by the end of it."""
+    """Finds modules of a repository by path without extension (a package: its directory) or by the end of that path."""
 
     def __init__(self, paths: tuple[str, ...], renamed: dict[str, str]) -> None:
         self._file: dict[str, int] = {}
@@ -129,7 +129,7 @@ class _Modules:
         self._targets: dict[tuple[str, str], tuple[int, ...]] = {}
 
     def _renamed_modules(self, renamed: dict[str, str]) -> Iterator[tuple[str, int]]:
-        """Modules of renamed directories by the path that they are imported by; their packages become known by it."""
+        """(import path, file) of modules in renamed directories; adds their packages to `_packages` under that path."""
         for module, number in self._file.items() if renamed else ():
             directory: str | None = module
             while directory is not None:
@@ -142,7 +142,7 @@ class _Modules:
                 directory = _ancestor(directory, 1)
 
     def targets(self, directory: str, statement: str) -> tuple[int, ...]:
-        """Files that a statement in this directory names, each once, in its order."""
+        """Files that an import statement in a file of `directory` names, each once, in its order."""
         key = (directory, statement)
         if key not in self._targets:
             found = (self._target(directory, *target) for target in parse_import(statement))
@@ -165,7 +165,7 @@ class _Modules:
         return self._file.get(path) if inner is None else inner
 
     def _find(self, module: str, directory: str) -> str | None:
-        """Path of the module that an absolute name means in a directory."""
+        """Path of the module that an absolute dotted name refers to from a directory."""
         key = (module, directory)
         if key not in self._found:
             self._found[key] = self._search(module.replace(".", "/"), directory)
@@ -186,9 +186,9 @@ class _Modules:
         return None if file is None else self._path[file]
 
     def _nearest(self, ending: str) -> tuple[Nearest, Nearest]:
-        """Who answers to a name: what begins at a root, and all that ends like it.
+        """Candidates for a path's end: modules that have this path below a root, and all with this end.
 
-        A module of one part is found from everywhere only in a directory that is meant for sources.
+        A module of one part is a candidate only in a source directory (`src`, `lib`, `python`) or as a package.
         """
         if ending not in self._candidates:
             matches = self._by_end.matches(ending)
@@ -216,12 +216,12 @@ class _Modules:
             directory = posixpath.dirname(directory)
 
     def _beside(self, name: str, directory: str) -> str | None:
-        """The module of this name in the very directory, where that is no package."""
+        """The module of this name in `directory` itself, if that is no package."""
         path = _join(directory, name)
         return path if path in self._file and directory not in self._packages else None
 
     def _root(self, path: str) -> str:
-        """The directory that a module's dotted name counts from: the first one above it without `__init__`."""
+        """The directory where a module's dotted name begins: the nearest one above it without `__init__`."""
         directory = posixpath.dirname(path)
         while directory and directory in self._packages:
             directory = posixpath.dirname(directory)
@@ -229,12 +229,12 @@ class _Modules:
 
 
 def _join(directory: str, path: str) -> str:
-    """Both as one path; either may be empty."""
+    """Join two paths with `/`; either may be empty."""
     return f"{directory}/{path}" if directory and path else directory or path
 
 
 def _ancestor(directory: str, levels: int) -> str | None:
-    """The directory a number of levels up; None above the top."""
+    """The directory `levels` levels up; None above the top."""
     for _ in range(levels):
         if not directory:
             return None
@@ -243,7 +243,7 @@ def _ancestor(directory: str, levels: int) -> str | None:
 
 
 def renamed_directories(repository: Repository) -> dict[str, str]:
-    """Directory -> the path, beside the manifest, that its modules are imported by."""
+    """Directory -> the path by which its modules are imported: with `package-dir = {a = "x"}`, x -> a."""
     found = {}
     for path, text in zip(repository.paths, repository.texts, strict=True):
         above, name = posixpath.split(path)
@@ -258,7 +258,7 @@ def renamed_directories(repository: Repository) -> dict[str, str]:
 
 
 def _of_pyproject(text: str) -> dict[str, str]:
-    """Package -> directory; nothing where the text is no TOML or says something else."""
+    """Package -> directory by a pyproject.toml's `package-dir`; {} where it has none or is no TOML."""
     try:
         table: object = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -269,7 +269,7 @@ def _of_pyproject(text: str) -> dict[str, str]:
 
 
 def _of_setup(text: str) -> dict[str, str]:
-    """The same out of a setup.cfg, whose values go on in lines that begin with a blank."""
+    """Package -> directory by a setup.cfg, whose values continue in lines that begin with a blank."""
     found = {}
     section = key = ""
     for line in text.splitlines():

@@ -23,7 +23,7 @@ from spark_jobs.arrays import Int64Array, UInt8Array
 LOADED, INNER, TYPE_ONLY = 0, 1, 2
 _FUNCTION, _TYPE_CHECKING = 1, 2
 _MAX_BLOCKS = 128
-_SHORTEST_STATEMENT = 7  # bytes; bounds how many a text can hold
+_SHORTEST_STATEMENT = 7  # bytes of the shortest import; bounds their number in a text
 
 _TAB, _NEWLINE, _FORM_FEED, _SPACE, _HASH, _DOT, _BACKSLASH = 9, 10, 12, 32, 35, 46, 92
 _BLANK, _LINE_END, _COMMENT, _SEMICOLON, _COLON, _QUOTE, _OPEN, _CLOSE, _ESCAPE = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -31,7 +31,7 @@ _CLASS_OF = np.zeros(256, dtype=np.uint8)
 for _number, _bytes in enumerate((b" \t", b"\n", b"#", b";", b":", b"\"'", b"([{", b")]}", b"\\"), start=_BLANK):
     _CLASS_OF[np.frombuffer(_bytes, dtype=np.uint8)] = _number
 _WORDS = (
-    *(b"import", b"from", b"def", b"async", b"class", b"if"),  # those with a name below; the others open blocks
+    *(b"import", b"from", b"def", b"async", b"class", b"if"),  # these have constants below; the others only open blocks
     *(b"elif", b"else", b"try", b"except", b"finally", b"with", b"for", b"while", b"case"),
 )
 _IMPORT, _FROM, _DEF, _ASYNC, _CLASS, _IF = 0, 1, 2, 3, 4, 5
@@ -42,21 +42,21 @@ _GUARD = np.frombuffer(b"TYPE_CHECKING", dtype=np.uint8).copy()
 
 @compiled
 def _is_word_byte(byte: int) -> bool:
-    """Letters, digits, underscore and all of non-ASCII UTF-8."""
+    """Whether a byte is a letter, digit, underscore or part of a non-ASCII character."""
     return 97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57 or byte == 95 or byte >= 128
 
 
 @compiled
-def _word_at(text: UInt8Array, place: int) -> int:
-    """Which of `_WORDS` stands at a place as a whole word; -1 for another one."""
-    end = place
-    while end < text.size and end - place <= 7 and _is_word_byte(text[end]):
+def _word_at(text: UInt8Array, position: int) -> int:
+    """Index in `_WORDS` of the whole word at a position; -1 for any other word."""
+    end = position
+    while end < text.size and end - position <= 7 and _is_word_byte(text[end]):
         end += 1
     for word in range(_LENGTHS.size):
-        if _LENGTHS[word] == end - place:
+        if _LENGTHS[word] == end - position:
             same = True
-            for letter in range(end - place):
-                if _LETTERS[word, letter] != text[place + letter]:
+            for letter in range(end - position):
+                if _LETTERS[word, letter] != text[position + letter]:
                     same = False
                     break
             if same:
@@ -65,73 +65,76 @@ def _word_at(text: UInt8Array, place: int) -> int:
 
 
 @compiled
-def _guards_types(text: UInt8Array, place: int) -> bool:
-    """Whether the condition that begins here is TYPE_CHECKING alone, perhaps of a module: `typing.TYPE_CHECKING:`."""
-    while place < text.size and text[place] in (_SPACE, _TAB, 40):
-        place += 1
-    begin = place
-    while place < text.size and (_is_word_byte(text[place]) or text[place] == _DOT):
-        place += 1
+def _guards_types(text: UInt8Array, position: int) -> bool:
+    """Whether the condition at a position is TYPE_CHECKING alone, possibly qualified: `typing.TYPE_CHECKING:`."""
+    while position < text.size and text[position] in (_SPACE, _TAB, 40):
+        position += 1
+    begin = position
+    while position < text.size and (_is_word_byte(text[position]) or text[position] == _DOT):
+        position += 1
     length = _GUARD.size
-    if place - begin < length or (place - begin > length and text[place - length - 1] != _DOT):
+    if position - begin < length or (position - begin > length and text[position - length - 1] != _DOT):
         return False
     for letter in range(length):
-        if text[place - length + letter] != _GUARD[letter]:
+        if text[position - length + letter] != _GUARD[letter]:
             return False
-    while place < text.size and text[place] in (_SPACE, _TAB, 41):
-        place += 1
-    return place < text.size and text[place] == 58
+    while position < text.size and text[position] in (_SPACE, _TAB, 41):
+        position += 1
+    return position < text.size and text[position] == 58
 
 
 @compiled
-def _string_end(text: UInt8Array, place: int) -> int:
-    """First byte after the string that opens here; an unfinished one of a single line ends with the line."""
-    quote = text[place]
-    if place + 2 < text.size and text[place + 1] == quote and text[place + 2] == quote:
-        place += 3
-        while place < text.size:
-            if text[place] == _BACKSLASH:
-                place += 2
+def _string_end(text: UInt8Array, position: int) -> int:
+    """First byte after the string that opens at a position; an unclosed one-line string ends with its line."""
+    quote = text[position]
+    if position + 2 < text.size and text[position + 1] == quote and text[position + 2] == quote:
+        position += 3
+        while position < text.size:
+            if text[position] == _BACKSLASH:
+                position += 2
             elif (
-                text[place] == quote and place + 2 < text.size and text[place + 1] == quote and text[place + 2] == quote
+                text[position] == quote
+                and position + 2 < text.size
+                and text[position + 1] == quote
+                and text[position + 2] == quote
             ):
-                return place + 3
+                return position + 3
             else:
-                place += 1
+                position += 1
         return text.size
-    place += 1
-    while place < text.size:
-        if text[place] == _BACKSLASH:
-            place += 2
-        elif text[place] == quote:
-            return place + 1
-        elif text[place] == _NEWLINE:
-            return place
+    position += 1
+    while position < text.size:
+        if text[position] == _BACKSLASH:
+            position += 2
+        elif text[position] == quote:
+            return position + 1
+        elif text[position] == _NEWLINE:
+            return position
         else:
-            place += 1
+            position += 1
     return text.size
 
 
 @compiled
-def _opens_import(text: UInt8Array, place: int, word: int) -> bool:
-    """Whether a word at the beginning of a statement is that of an import."""
+def _opens_import(text: UInt8Array, position: int, word: int) -> bool:
+    """Whether a word at the beginning of a statement begins an import."""
     if word not in (_IMPORT, _FROM):
         return False
-    after = text[min(place + _LENGTHS[word], text.size - 1)]
+    after = text[min(position + _LENGTHS[word], text.size - 1)]
     return after in (_SPACE, _TAB, _BACKSLASH) or (after == _DOT and word == _FROM)
 
 
 @compiled
-def _opened_block(text: UInt8Array, place: int, word: int) -> int:
-    """What a word at the beginning of a statement opens: a function, a block for the type checker, or 0."""
+def _opened_block(text: UInt8Array, position: int, word: int) -> int:
+    """The block that a word opens at the beginning of a statement: _FUNCTION, _TYPE_CHECKING, or 0 for others."""
     if word in (_DEF, _ASYNC):
         return _FUNCTION
-    return _TYPE_CHECKING if word == _IF and _guards_types(text, place + 2) else 0
+    return _TYPE_CHECKING if word == _IF and _guards_types(text, position + 2) else 0
 
 
 @compiled
-def _note(found: Int64Array, count: int, begin: int, end: int, blocks: Int64Array, open_blocks: int) -> int:
-    """Write a statement down with the kind that the blocks around it give; returns how many there are."""
+def _append(found: Int64Array, count: int, begin: int, end: int, blocks: Int64Array, open_blocks: int) -> int:
+    """Append (begin, end, kind) of a statement to `found`, the kind by the open blocks; the new count."""
     kind = LOADED
     for number in range(open_blocks):
         kind = max(kind, blocks[number])
@@ -140,63 +143,68 @@ def _note(found: Int64Array, count: int, begin: int, end: int, blocks: Int64Arra
 
 
 @compiled
-def _goes_on(text: UInt8Array, place: int, depth: int) -> bool:
-    """Whether a logical line goes on in the line that begins here: inside of brackets, unless these were forgotten."""
+def _continues(text: UInt8Array, position: int, depth: int) -> bool:
+    """Whether a logical line continues in the next line: inside brackets, unless an import or `def` begins there."""
     if depth == 0:
         return False
-    return place >= text.size or _word_at(text, place) not in (_IMPORT, _FROM, _DEF, _CLASS)
+    return position >= text.size or _word_at(text, position) not in (_IMPORT, _FROM, _DEF, _CLASS)
 
 
 @compiled
-def _after_token(text: UInt8Array, place: int) -> int:
-    """First byte after the comment, string, escaped line end or single byte that stands here."""
-    byte = text[place]
+def _after_token(text: UInt8Array, position: int) -> int:
+    """First byte after the comment, string, escaped line end or single byte at a position."""
+    byte = text[position]
     if byte == _HASH:
-        while place < text.size and text[place] != _NEWLINE:
-            place += 1
-        return place
+        while position < text.size and text[position] != _NEWLINE:
+            position += 1
+        return position
     if _CLASS_OF[byte] == _QUOTE:
-        end: int = _string_end(text, place)
+        end: int = _string_end(text, position)
         return end
-    return place + 2 if _CLASS_OF[byte] == _ESCAPE else place + 1
+    return position + 2 if _CLASS_OF[byte] == _ESCAPE else position + 1
 
 
 @compiled
-def _first_token(text: UInt8Array, place: int) -> tuple[int, int]:
-    """Indentation of the line that begins here, in columns, and the place of its first token."""
+def _first_token(text: UInt8Array, position: int) -> tuple[int, int]:
+    """Indentation in columns of the line that begins at a position, and the position of its first token."""
     indent = 0
-    while place < text.size and text[place] in (_SPACE, _TAB, _FORM_FEED):
-        indent = (indent // 8 + 1) * 8 if text[place] == _TAB else indent + 1
-        place += 1
-    return indent, place
+    while position < text.size and text[position] in (_SPACE, _TAB, _FORM_FEED):
+        indent = (indent // 8 + 1) * 8 if text[position] == _TAB else indent + 1
+        position += 1
+    return indent, position
 
 
 @compiled
 def _read_line(
-    text: UInt8Array, place: int, indent: int, stack: tuple[Int64Array, Int64Array, int], found: Int64Array, count: int
+    text: UInt8Array,
+    position: int,
+    indent: int,
+    stack: tuple[Int64Array, Int64Array, int],
+    found: Int64Array,
+    count: int,
 ) -> tuple[int, int, int]:
-    """Read one logical line: statements divided by semicolons, or after the colon of a compound one.
+    """Read one logical line: its statements are separated by semicolons, or follow the colon of a compound one.
 
     Returns:
-        First byte of the next line, open blocks and statements so far.
+        First byte of the next line, number of open blocks, and of statements so far.
     """
     indents, blocks, open_blocks = stack
     begins, compound, statement, depth = True, False, -1, 0
-    while place < text.size:
-        kind = _CLASS_OF[text[place]]
+    while position < text.size:
+        kind = _CLASS_OF[text[position]]
         if begins and kind != _BLANK:
             begins = False
-            word = _word_at(text, place)
-            if _opens_import(text, place, word):
-                statement = place
+            word = _word_at(text, position)
+            if _opens_import(text, position, word):
+                statement = position
             elif word >= 0:
                 compound = True
-                block = _opened_block(text, place, word)
+                block = _opened_block(text, position, word)
                 if block > 0 and open_blocks < _MAX_BLOCKS:
                     indents[open_blocks], blocks[open_blocks] = indent, block
                     open_blocks += 1
         if statement >= 0 and depth == 0 and _LINE_END <= kind <= _SEMICOLON:
-            count = _note(found, count, statement, place, blocks, open_blocks)
+            count = _append(found, count, statement, position, blocks, open_blocks)
             statement = -1
         if kind == _OPEN:
             depth += 1
@@ -204,14 +212,14 @@ def _read_line(
             depth = max(0, depth - 1)
         elif depth == 0 and (kind == _SEMICOLON or (kind == _COLON and compound)):
             begins, compound = True, False
-        place = _after_token(text, place)
-        if kind == _LINE_END and not _goes_on(text, place, depth):
-            return place, open_blocks, count
-        while not begins and place < text.size and _CLASS_OF[text[place]] == 0:
-            place += 1
+        position = _after_token(text, position)
+        if kind == _LINE_END and not _continues(text, position, depth):
+            return position, open_blocks, count
+        while not begins and position < text.size and _CLASS_OF[text[position]] == 0:
+            position += 1
     if statement >= 0:
-        count = _note(found, count, statement, text.size, blocks, open_blocks)
-    return place, open_blocks, count
+        count = _append(found, count, statement, text.size, blocks, open_blocks)
+    return position, open_blocks, count
 
 
 @compiled
@@ -228,11 +236,11 @@ def import_statements(text: UInt8Array) -> Int64Array:
     found = np.empty((text.size // _SHORTEST_STATEMENT + 1, 3), dtype=np.int64)
     indents = np.empty(_MAX_BLOCKS, dtype=np.int64)
     blocks = np.empty(_MAX_BLOCKS, dtype=np.int64)
-    count, open_blocks, place = 0, 0, 0
-    while place < text.size:
-        indent, place = _first_token(text, place)
-        if place < text.size and text[place] not in (_NEWLINE, _HASH):
+    count, open_blocks, position = 0, 0, 0
+    while position < text.size:
+        indent, position = _first_token(text, position)
+        if position < text.size and text[position] not in (_NEWLINE, _HASH):
             while open_blocks > 0 and indents[open_blocks - 1] >= indent:
                 open_blocks -= 1
-        place, open_blocks, count = _read_line(text, place, indent, (indents, blocks, open_blocks), found, count)
+        position, open_blocks, count = _read_line(text, position, indent, (indents, blocks, open_blocks), found, count)
     return found[:count]

@@ -1,8 +1,8 @@
 """The modules that a Rust file declares, and the paths that each of them names.
 
     mod a;                     a module in another file                 mod b { ... }      one in this file
-    #[path = "x.rs"] mod c;    where that file is                       use d::{e, f as g, h::*};
-    crate::i::J, self::k       paths in the code of the module that they stand in
+    #[path = "x.rs"] mod c;    its file                            use d::{e, f as g, h::*};
+    crate::i::J, self::k       paths in code, which count for the module around them
 
 Braces of macros and functions make no module of their own, so the declaration in `cfg_if! { mod a; }` is found. Modules
 that are compiled only under conditions count too. Names that macros generate are not found.
@@ -19,9 +19,9 @@ from spark_jobs.code.imports.dependency import evidence_of
 from spark_jobs.code.imports.source_names import path_words
 from spark_jobs.lexing.blank import blank
 
-# A pattern that begins with a literal is found at the speed of memory; what stands before it is checked afterwards.
+# A pattern that begins with a literal is found at the speed of memory; the bytes before it are checked afterwards.
 _MOD: Final = re.compile(rb"mod\s+(?:r#)?(\w+)\s*([;{])")
-_USE: Final = re.compile(  # no `use` inside of one: a file of nothing else is read once
+_USE: Final = re.compile(  # ends before another `use`, so that a file of unfinished ones takes linear time
     rb"(?<![\w#])use\s+((?:::|(?!use\s)[\w{*])[^;u]*+(?:(?!(?<![\w#])use\s)u[^;u]*+)*+);"
 )
 _EXTERN: Final = re.compile(rb"extern\s+crate\s+(?:r#)?(\w+)(?:\s+as\s+(\w+))?\s*;")
@@ -33,16 +33,16 @@ _MACRO: Final = re.compile(rb"macro_rules!\s*(\w+)")
 _PATH_ATTRIBUTE: Final = re.compile(rb'\bpath\s*=\s*(?:r#*)?"( *)"')
 _TOKENS: Final = re.compile(r"::|\w+|[{},*]")
 _MOST_NESTED: Final = 32
-_MOST_ATTRIBUTES: Final = 16_384  # bytes before an item; they are looked through for every item
+_MOST_ATTRIBUTES: Final = 16_384  # bytes before an item that are searched for its attributes
 _TEST: Final = re.compile(rb"#\s*\[\s*cfg\s*\(\s*test\s*\)\s*\]")
 
 
 class Use(NamedTuple):
-    """One name that a `use` brings in.
+    """One name that a `use` brings into scope.
 
     Attributes:
         segments: of the path, `crate`, `self` and `super` among them; "" first for a path that begins with `::`.
-        name: that it has here; "*" for everything of the module that the path names.
+        name: its local name; "*" for all names of the module at the path.
         evidence: the statement.
     """
 
@@ -53,14 +53,14 @@ class Use(NamedTuple):
 
 @dataclass
 class Scope:
-    """A module as its source has it: a whole file, or the body of `mod x { ... }` in one.
+    """The names in a module's source: a whole file, or the body of `mod x { ... }` in one.
 
     Attributes:
-        is_test: whether it is for `cargo test` alone.
+        is_test: whether only `cargo test` compiles it.
         declared: (name, value of its `#[path]` or None) of modules in other files; a name more than once under
             conditions.
         inner: name -> module in the same file.
-        uses: what `use` and `extern crate` bring in.
+        uses: names from `use` and `extern crate`.
         paths: other paths with `::` in its code.
         defined: names that it defines, at any depth.
         macros: macros that it defines by `macro_rules!`.
@@ -88,7 +88,7 @@ def read_rust(text: str) -> Scope:
 
 
 def _scope(source: bytes, code: bytes, span: tuple[int, int], depth: int, *, is_test: bool) -> Scope:
-    """The module between two positions; modules nested deeper than `_MOST_NESTED` count as its own code."""
+    """Read the module between two positions; modules nested deeper than `_MOST_NESTED` count as its own code."""
     begin, end = span
     scope, own, at = Scope(is_test), [], begin
     for found in _MOD.finditer(code, begin, end) if depth < _MOST_NESTED else ():
@@ -110,7 +110,7 @@ def _scope(source: bytes, code: bytes, span: tuple[int, int], depth: int, *, is_
 
 
 def _read_own(scope: Scope, code: bytes) -> None:
-    """Add what the code of a module says that is not in an inner one."""
+    """Add to `scope` the names in a module's own code, which is `code` without its inner modules."""
     parts, at = [], 0
     for found in _USE.finditer(code):
         if _begins_word(code, found.start()) and found.start() >= at:
@@ -137,7 +137,7 @@ def _begins_word(code: bytes, at: int) -> bool:
 
 
 def _attributes(code: bytes, begin: int, at: int) -> tuple[int, int]:
-    """Where the attributes of the item at a position are: after whatever ends before it."""
+    """Span of the attributes of the item at a position: from the end of the item before it."""
     begin = max(begin, at - _MOST_ATTRIBUTES)
     return max(begin, 1 + max(code.rfind(end, begin, at) for end in (b";", b"{", b"}"))), at
 
@@ -149,7 +149,7 @@ def _path_value(source: bytes, code: bytes, begin: int, end: int) -> str | None:
 
 
 def _closing_brace(code: bytes, begin: int, end: int) -> int:
-    """Where the brace is that closes the one before `begin`; the end where there is none."""
+    """Position of the brace that closes the one before `begin`; `end` without one."""
     depth, at = 1, begin
     while depth:
         close = code.find(b"}", at, end)
@@ -161,7 +161,7 @@ def _closing_brace(code: bytes, begin: int, end: int) -> int:
 
 
 def use_tree(tree: str, evidence: str) -> Iterator[Use]:
-    """The names that a `use` brings in.
+    """Parse the names that a `use` brings into scope.
 
     Yields:
         One `Use` per leaf: `a::{b, c as d, e::*}` gives three. `self` as a leaf is the path before it.

@@ -1,9 +1,9 @@
-"""Dependencies between Rust files: the module tree of every crate, and the files that define what paths name.
+"""Dependencies between Rust files, by the module tree of every crate and the paths in the code.
 
     src/lib.rs: mod a; pub use a::T;      needs src/a.rs (`module`, and `import` for the `use`)
     src/b.rs:   use crate::T;             needs src/a.rs: `pub use` is followed to where a name is defined
     src/b.rs:   #[cfg(test)] mod tests { use crate::c::U; }     needs src/c.rs, for tests alone (`import_inner`)
-    src/d.rs:   call!();                  needs the one file of the crate that says `macro_rules! call` (`symbol`)
+    src/d.rs:   call!();                  needs the one file of the crate that has `macro_rules! call` (`symbol`)
 
 Roots of crates are the targets that Cargo finds (src/lib.rs, src/main.rs, src/bin, tests, examples, benches, build.rs),
 those that a Cargo.toml names, and every file that no module tree reaches. Other crates of the repository are known by
@@ -26,7 +26,7 @@ from spark_jobs.code.imports.rust_source import Scope, Use, read_rust
 _TARGETS: Final = re.compile(r"(?:src/(?:lib|main)|build|(?:src/bin|tests|examples|benches)/(?:[^/]+|[^/]+/main))\.rs")
 _MOST_HOPS: Final = 8
 _MOST_PLACES: Final = 16
-"""Modules that one file may be in one crate: files that declare each other twice would otherwise make 2^n of them."""
+"""Most modules of a crate that share one file: files that declare each other twice would otherwise make 2^n."""
 
 
 @dataclass
@@ -35,12 +35,12 @@ class Module:
 
     Attributes:
         file: index of the file that its code is in.
-        scope: what its source says.
-        crate: the root module; None for that itself.
+        scope: the names in its source.
+        crate: the root module; None in the root itself.
         parent: the module around it; None for the root.
         children: by name; of several files under conditions the first.
         parts: (name, index) of all files that it declares.
-        directory: where files of its children are looked for.
+        directory: where its children's files are searched.
         package: Cargo package that it belongs to.
     """
 
@@ -64,8 +64,8 @@ class Package:
     """A Cargo package.
 
     Attributes:
-        directory: of its Cargo.toml.
-        name: with `_` for `-`.
+        directory: directory of its Cargo.toml.
+        name: its name, with `_` for `-`.
         edition: "2015" where none is given, as Cargo has it.
         targets: files that it names as roots of crates.
         renamed: name in its code -> name of the package, of dependencies.
@@ -102,7 +102,7 @@ def rust_uses(repository: Repository) -> Iterator[Dependency]:
 
 
 class _Trees:
-    """All modules of a repository, and the crates that are known by name."""
+    """The module trees of all crates of a repository, and its libraries and macros by name."""
 
     def __init__(self, repository: Repository, scopes: dict[int, Scope]) -> None:
         self.paths = repository.paths
@@ -115,7 +115,7 @@ class _Trees:
         self.macros: dict[tuple[int, str], set[int]] = defaultdict(set)
         for path in self._roots():
             self._grow_crate(path)
-        # What no tree reaches, the shallowest first: its own `mod` lines may reach the others.
+        # Files that no tree reaches, the shallowest first: their `mod` lines may reach the others.
         for path in sorted(self.files, key=lambda path: (path.count("/"), path)):
             if self.files[path] not in self.reached:
                 self._grow_crate(path)
@@ -164,7 +164,7 @@ class _Trees:
                     waiting.append(child)
 
     def _file_module(self, module: Module, name: str, value: str | None) -> Module | None:
-        """The module that `mod name;` declares, if its file is there and is not one of those around it."""
+        """The module that `mod name;` declares; None if its file is missing or is that of a module around it."""
         own = posixpath.dirname(self.paths[module.file])
         if value is not None:
             base = module.directory if module.parent is not None and module.parent.file == module.file else own
@@ -182,7 +182,7 @@ class _Trees:
 
     @staticmethod
     def _is_around(module: Module | None, index: int) -> bool:
-        """Whether a file is already one of the modules around: a tree that goes round has no end."""
+        """Whether a file is that of a module or one around it; such a cycle would make the tree endless."""
         while module is not None:
             if module.file == index:
                 return True
@@ -191,7 +191,7 @@ class _Trees:
 
 
 def _edges(module: Module, trees: _Trees) -> Iterator[Dependency]:
-    """What one module needs."""
+    """The dependencies of one module."""
     kind = "import_inner" if module.scope.is_test else "import"
     for name, file in module.parts:
         yield Dependency(module.file, file, "module", f"mod {name};")
@@ -209,13 +209,13 @@ def _edges(module: Module, trees: _Trees) -> Iterator[Dependency]:
 
 
 def find_path(module: Module, segments: tuple[str, ...], libraries: dict[str, Module], *, is_use: bool) -> list[int]:
-    """The file that defines what a path names, in a list; an empty one for what is not of this repository.
+    """[file that defines the item at a path], or [] for an item outside this repository.
 
     Args:
-        module: where the path stands.
+        module: the module that the path is in.
         segments: its parts; "*" last for all names of a module.
         libraries: crates of the repository by name.
-        is_use: whether it stands in a `use`.
+        is_use: whether the path is in a `use`.
     """
     found = _follow(module, segments, libraries, is_use, _MOST_HOPS)
     return [] if found is None else [found]
@@ -274,7 +274,7 @@ def _start(
 
 
 def _named_use(module: Module, name: str, path: tuple[str, ...]) -> Use | None:
-    """The `use` that gives a module a name, unless it is the very path that is asked for."""
+    """The `use` that gives a module a name; not the one with this very path, which would loop."""
     for use in module.scope.uses:
         if use.name == name and use.segments != path and use.segments[:1] != (name,):
             return use
@@ -282,7 +282,7 @@ def _named_use(module: Module, name: str, path: tuple[str, ...]) -> Use | None:
 
 
 def _through_globs(module: Module, name: str, libraries: dict[str, Module], hops: int) -> int | None:
-    """The file that defines a name which a module has from `use ...::*`."""
+    """The file that defines a name which a module gets from some `use ...::*`."""
     for use in module.scope.uses:
         if use.name != "*":
             continue
@@ -298,7 +298,7 @@ def _through_globs(module: Module, name: str, libraries: dict[str, Module], hops
 
 
 def _module_at(module: Module, segments: tuple[str, ...], libraries: dict[str, Module]) -> Module | None:
-    """The module that a path names, `use` left aside."""
+    """The module at a path, without following `use`."""
     start = _start(module, segments, libraries, True)
     if start is None:
         return None
@@ -311,7 +311,7 @@ def _module_at(module: Module, segments: tuple[str, ...], libraries: dict[str, M
 
 
 def _packages(repository: Repository) -> list[Package]:
-    """The Cargo packages of a repository; a Cargo.toml that is no TOML is none."""
+    """The Cargo packages of a repository; a Cargo.toml that is no TOML is skipped."""
     found = []
     for path, text in zip(repository.paths, repository.texts, strict=True):
         if posixpath.basename(path) != "Cargo.toml":
@@ -326,7 +326,7 @@ def _packages(repository: Repository) -> list[Package]:
 
 
 def _package(directory: str, manifest: dict[str, Any]) -> Package:
-    """What matters of a manifest; whatever has not the type that Cargo wants is left out."""
+    """The package of a manifest; values of a type that Cargo does not accept are left out."""
     about = manifest["package"]
     library = manifest.get("lib")
     tables = [library] if isinstance(library, dict) else []
@@ -360,7 +360,7 @@ def _list(value: object) -> list[object]:
 
 
 def _above_target(path: str) -> str:
-    """The directory above `src`, where there is no Cargo.toml."""
+    """The directory above the last `src` in a path, else the file's own; for files without a Cargo.toml."""
     parts = path.split("/")
     return (
         "/".join(parts[: len(parts) - 1 - parts[::-1].index("src")]) if "src" in parts[:-1] else posixpath.dirname(path)

@@ -20,10 +20,9 @@ _PATHS: Final = bytes(byte if byte in b":!" else at for byte, at in enumerate(_W
 
 
 def dotted_names(code: bytes) -> set[str]:
-    """Words and chains of words (`a.b.C`) of a blanked source; a chain goes on over line ends.
+    """Words and dotted chains (`a.b.C`) of a blanked source; a chain may cross line ends.
 
-    The first word of a chain is one that this place sees by itself; what follows a dot is not: `x.y()` gives `x.y`,
-    `f(x).y` gives `f` and `x.y`.
+    Only the first word of a chain is a name in scope: `x.y()` gives `x.y`, `f(x).y` gives `f` and `x.y`.
     """
     # Runs of blanks are long where comments were: split and join are linear, `\s+` before a dot is not.
     joined = b" ".join(code.replace(b"...", b" ").translate(_DOTTED).split())
@@ -32,7 +31,7 @@ def dotted_names(code: bytes) -> set[str]:
 
 
 def words(code: bytes) -> set[str]:
-    """The words of a blanked source: letters, digits, `_`, `$` and whatever is not ASCII."""
+    """The words of a blanked source: runs of letters, digits, `_`, `$` and non-ASCII characters."""
     return set(code.translate(_WORDS).decode("utf-8", "replace").split())
 
 
@@ -42,7 +41,7 @@ def path_words(code: bytes) -> set[str]:
 
 
 def nearest(paths: Sequence[str], index: int, candidates: Iterable[int]) -> int:
-    """Of at least one candidate that which shares most leading directories with a file; of several, the first."""
+    """Of at least one candidate the one that shares most leading directories with a file; ties: the first."""
     found = list(candidates)
     if len(found) == 1:
         return found[0]
@@ -51,7 +50,7 @@ def nearest(paths: Sequence[str], index: int, candidates: Iterable[int]) -> int:
 
 
 def _shared(left: list[str], right: list[str]) -> int:
-    """How many leading parts two paths have in common."""
+    """Number of leading parts that two paths have in common."""
     count = 0
     for one, other in zip(left, right, strict=False):
         if one != other:
@@ -61,9 +60,9 @@ def _shared(left: list[str], right: list[str]) -> int:
 
 
 class Nearest:
-    """Candidates for one name, by the directory that asks.
+    """Finds the candidate for one name that is nearest to a directory.
 
-    Most shared directories win; of those with as many the candidate with the fewest directories, then by path.
+    Most shared directories win; ties go to the candidate with the fewest directories, then by path.
     """
 
     def __init__(self, candidates: Iterable[tuple[str, int]]) -> None:
@@ -84,7 +83,7 @@ class Nearest:
 
 
 class SuffixIndex:
-    """Paths by their ends, at whole components; results are cached by name."""
+    """Finds paths by their last components; results are cached by suffix."""
 
     def __init__(self, entries: Iterable[tuple[str, int]]) -> None:
         self._by_last: dict[str, list[tuple[str, int]]] = defaultdict(list)

@@ -1,11 +1,11 @@
-"""Order the files of a repository by their dependencies, circles included.
+"""Order the files of a repository by their dependencies, which may be circular.
 
     components   files that need each other in a circle form a component; a component comes after all that it needs
-    strengths    inside a component edges are ignored from the weakest strength on, until the others form no circle.
-                 Where a part of it is still a circle, the same is done to that part with the next strength
-    greedy       where no strength decides, the greedy feedback order of all edges of the component does
-    directories  at last the components are ordered again, dependencies first, staying in a directory while one of its
-                 components can come next
+    strengths    inside a component the weakest edges are ignored, strength by strength, until the others form no
+                     circle; a part that is still a circle is treated the same with the next strength
+        greedy       files that no strength orders get the greedy feedback order of all edges of the component
+    directories  last, the components are ordered again, dependencies first, staying in a directory while one of its
+                     components can come next
 
     a --import--> b --import--> c,  c --import_type--> a     one component; without the weaker edge: c, b, a
 
@@ -30,12 +30,12 @@ from spark_jobs.code.order.file_graph import (
 
 @dataclass(frozen=True)
 class FileGraph:
-    """Which file needs which, once per pair, sorted by (needs, needed).
+    """The dependencies between files, one edge per pair, sorted by (needs, needed).
 
     Attributes:
         vertex_count: V; files are 0..V-1 in the order of their paths.
-        needs: (E,) the end that depends.
-        needed: (E,) the end it depends on, never the same.
+        needs: (E,) the file that depends.
+        needed: (E,) the file it depends on, never the same.
         strength: (E,) how firmly the edge binds, >= 0; the strongest kind of the pair.
     """
 
@@ -45,12 +45,12 @@ class FileGraph:
     strength: Int64Array
 
     def only(self, chosen: BoolArray) -> FileGraph:
-        """The graph with the edges of a (E,) mask."""
+        """The graph with only the edges marked in an (E,) mask."""
         return FileGraph(self.vertex_count, self.needs[chosen], self.needed[chosen], self.strength[chosen])
 
 
 def file_graph(vertex_count: int, needs: Int64Array, needed: Int64Array, strength: Int64Array) -> FileGraph:
-    """Make a graph of edges in any order and number; keeps the strongest edge of each pair and no loops.
+    """Make a graph from edges in any order, with repeats; keeps the strongest of each pair, and no loops.
 
     Args:
         vertex_count: V.
@@ -84,7 +84,7 @@ def arranged_positions(graph: FileGraph, directories: Int64Array) -> Int64Array:
 
 
 def _arrange_blocks(graph: FileGraph, block: Int64Array) -> Int64Array:
-    """(V,) position of every file, blocks in their order and each ordered inside by the strengths of its edges."""
+    """(V,) position of every file: the blocks keep their order, and edges order the files inside each."""
     for strength in np.unique(graph.strength):
         inside = graph.only(block[graph.needs] == block[graph.needed])
         if not len(inside.needs):
@@ -100,13 +100,13 @@ def _arrange_blocks(graph: FileGraph, block: Int64Array) -> Int64Array:
 
 
 def _weights(strength: Int64Array) -> Int64Array:
-    """1, 2, 4, 8 from the weakest strength on: twice as heavy as the next weaker one."""
+    """(E,) 2^strength: an edge is twice as heavy as one of the next weaker strength."""
     weights: Int64Array = np.left_shift(np.int64(1), strength)
     return weights
 
 
 def _parts_in_order(kept: FileGraph, part: Int64Array, block: Int64Array, greedy: Int64Array) -> Int64Array:
-    """(P,) position of each part: blocks in their order, inside dependencies first, then by least greedy position."""
+    """(P,) position of each part: by block, inside it dependencies first, ties by least greedy position."""
     part_count = int(part.max()) + 1
     least = np.full(part_count, np.iinfo(np.int64).max)
     np.minimum.at(least, part, greedy)
@@ -119,7 +119,7 @@ def _parts_in_order(kept: FileGraph, part: Int64Array, block: Int64Array, greedy
 
 
 def _by_directory(graph: FileGraph, component: Int64Array, inner: Int64Array, directories: Int64Array) -> Int64Array:
-    """Order the components again, dependencies first, staying in a directory; inside they stay as they are."""
+    """(V,) positions with the components ordered anew, staying in a directory; inside they keep `inner`."""
     if not graph.vertex_count:
         return inner
     order = np.lexsort((inner, component))
@@ -137,7 +137,7 @@ def _by_directory(graph: FileGraph, component: Int64Array, inner: Int64Array, di
 
 
 def _inverse(order: npt.NDArray[np.intp]) -> Int64Array:
-    """The inverse permutation: position of every element, from the elements by position."""
+    """The inverse permutation: [2, 0, 1] -> [1, 2, 0]."""
     positions = np.empty(len(order), dtype=np.int64)
     positions[order] = np.arange(len(order))
     return positions

@@ -3,7 +3,7 @@
     dependencies_first   by `arrangement`; files of a directory stay together as far as edges allow
     two_level            directories in that order, then the files inside each; exact where packages cannot import each
                          other in a circle (Go)
-    depth_first          post-order of a plain depth-first search, as published descriptions have it
+    depth_first          post-order of a plain depth-first search, as in published descriptions
     path                 by the UTF-8 bytes of the path
     random               by a hash of seed and path
 
@@ -61,7 +61,7 @@ def order_files(paths: Sequence[str], edges: Edges, policy: Policy = "dependenci
         (V,) a permutation: 0 for the file that is read first. A function of the set of edges, not of their order.
 
     Raises:
-        InputError: more files than 2^24, or an edge to a file that is not there.
+        InputError: more files than 2^24, or an edge to a file that does not exist.
     """
     count = len(paths)
     _check(paths, edges)
@@ -83,9 +83,9 @@ def order_files(paths: Sequence[str], edges: Edges, policy: Policy = "dependenci
 
 
 def late_files(paths: Sequence[str], graph: FileGraph) -> BoolArray:
-    """(V,) which files come last: tests, examples and documentation, unless other files import them.
+    """(V,) whether a file comes last: tests, examples and documentation, unless other files import them.
 
-    Imports inside functions count, and so do the imports of what is imported.
+    Imports inside functions and indirect imports count.
     """
     late = np.fromiter((is_late(path) for path in paths), dtype=np.bool_, count=len(paths))
     binding = graph.only(graph.strength >= _PROMOTES)
@@ -104,7 +104,7 @@ def _check(paths: Sequence[str], edges: Edges) -> None:
 
 
 def _random_positions(paths: Sequence[str], seed: int) -> Int64Array:
-    """By a keyed hash of the path, so that the order of two files does not depend on the other files."""
+    """Positions by a keyed hash of the path, so that the order of two files does not depend on other files."""
     key = seed.to_bytes(8, "little", signed=False)
     hashed = [hashlib.blake2b(path.encode(errors="surrogatepass"), digest_size=16, key=key).digest() for path in paths]
     positions = np.empty(len(paths), dtype=np.int64)
@@ -122,7 +122,7 @@ def _directories(paths: Sequence[str], late: BoolArray) -> Int64Array:
 
 
 def _flat_positions(graph: FileGraph, directories: Int64Array, late: BoolArray) -> Int64Array:
-    """All files in one graph; late files get the last numbers, and no other file needs them."""
+    """Positions of all files as one graph; late files are numbered last, and no other file depends on them."""
     order = np.argsort(late, kind="stable")
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.arange(len(order))
@@ -131,7 +131,7 @@ def _flat_positions(graph: FileGraph, directories: Int64Array, late: BoolArray) 
 
 
 def _two_level_positions(graph: FileGraph, directories: Int64Array) -> Int64Array:
-    """Directories ordered as if each were one file, and the files of each directory by the edges inside it."""
+    """Positions: directories in the order as if each were one file, and inside each its files by their edges."""
     directory_count = int(directories.max()) + 1
     needs, needed = directories[graph.needs], directories[graph.needed]
     between = file_graph(directory_count, needs, needed, graph.strength)
@@ -157,6 +157,6 @@ _PROSE = re.compile(r"\.(?:mdx?|markdown|rst|txt|text|adoc)$", re.IGNORECASE)
 def is_late(path: str) -> bool:
     """Whether a path is that of a test, an example, a benchmark or documentation.
 
-    Case counts in names of files (`HttpTest.java`, not `latest.py`), not in those of directories.
+    Case matters in names of files (`HttpTest.java`, not `latest.py`), not in those of directories.
     """
     return bool(_DIRECTORY.search(path) or _NAME.search(path) or _PROSE.search(path))

@@ -19,7 +19,7 @@ _NONE = -1
 
 @compiled
 def _adjacency(source: Int64Array, target: Int64Array, vertex_count: int) -> tuple[Int64Array, Int64Array]:
-    """(V + 1,) where the targets of each vertex start, and (E,) the targets, in the order of the edges."""
+    """Adjacency lists: (E,) targets grouped by source, and (V + 1,) where each source's group starts."""
     start = np.zeros(vertex_count + 1, dtype=np.int64)
     for edge in range(source.size):
         start[source[edge] + 1] += 1
@@ -35,7 +35,7 @@ def _adjacency(source: Int64Array, target: Int64Array, vertex_count: int) -> tup
 
 @compiled
 def _push(heap: Int64Array, size: int, value: int) -> int:
-    """Add to a binary heap, least first; gives its new size."""
+    """Add a value to a binary min-heap; the new size."""
     position = size
     while position > 0:
         parent = (position - 1) >> 1
@@ -49,7 +49,7 @@ def _push(heap: Int64Array, size: int, value: int) -> int:
 
 @compiled
 def _pop(heap: Int64Array, size: int) -> int:
-    """Remove the least value of a binary heap and give it; the caller counts the size down."""
+    """Remove and return the least value of a binary heap; the caller decrements the size."""
     least: int = heap[0]
     size -= 1
     value = heap[size]
@@ -76,8 +76,8 @@ def strong_components(needs: Int64Array, needed: Int64Array, vertex_count: int) 
     the least vertex and follow edges as they are sorted, so the labels are a function of the sorted edges.
 
     Args:
-        needs: (E,) the end that depends.
-        needed: (E,) the end it depends on.
+        needs: (E,) vertex that depends.
+        needed: (E,) vertex it depends on.
         vertex_count: V.
 
     Returns:
@@ -131,7 +131,7 @@ def strong_components(needs: Int64Array, needed: Int64Array, vertex_count: int) 
 
 @compiled
 def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: int) -> Int64Array:
-    """Position of each vertex in the post-order of a depth-first search from the least vertex; cycles are cut ready.
+    """Position of each vertex in the post-order of a depth-first search from the least vertex; back edges are ignored.
 
     Args:
         needs: (E,) the end that depends.
@@ -171,7 +171,7 @@ def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: i
 
 @compiled
 def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """(V,) which vertices the marked ones need, directly or through others; the marked ones are among them."""
+    """(V,) whether a vertex is marked in `begin`, or needed by a marked one directly or through others."""
     start, targets = _adjacency(needs, needed, begin.size)
     found = begin.copy()
     waiting = np.empty(begin.size, dtype=np.int64)
@@ -270,9 +270,9 @@ def greedy_positions(needs: Int64Array, needed: Int64Array, weight: Int64Array, 
 
 @compiled
 def topological_positions(needs: Int64Array, needed: Int64Array, priority: Int64Array) -> Int64Array:
-    """Order vertices after all that they need; of those that may come next, the one with the least priority does.
+    """Order vertices after all that they need; of those that may come next, the least `priority` does.
 
-    Source: Kahn 1962, "Topological sorting of large networks", with a heap of what is ready.
+    Source: Kahn 1962, "Topological sorting of large networks", with a heap of the ready vertices.
 
     Args:
         needs: (E,) the end that depends.

@@ -35,14 +35,14 @@ RANKED = pa.schema(
 
 @dataclass(frozen=True)
 class OrderRules:
-    """The policy of most repositories; `two_level` takes the place of the default where code is of such languages."""
+    """The ordering policy; `two_level` replaces the default in repositories whose code is mostly of given languages."""
 
     policy: Policy
     two_level_languages: tuple[str, ...]
     seed: int
 
     def policy_of(self, languages: Iterable[str | None]) -> Policy:
-        """The policy for a repository with files of these languages; the language of a file that is no code is None."""
+        """The policy for a repository whose files have these languages, None for a file that is no code."""
         counted = Counter(language for language in languages if language is not None)
         if self.policy != "dependencies_first" or not counted:
             return self.policy
@@ -56,7 +56,7 @@ def ranked_batches(rows: Iterable[pa.RecordBatch], rules: OrderRules) -> Iterato
     Args:
         rows: (dataset, repository, shard, doc_id, path, language, needed_doc_id, needed_path, kind) sorted by (dataset,
             repository); of a survivor the last three are null, of an edge `shard` and `language`.
-        rules: how they are ordered.
+        rules: the policy.
 
     Yields:
         One batch of `RANKED` per repository that has survivors: ranks from 0 without gaps, by rank.
@@ -71,7 +71,7 @@ def ranked_batches(rows: Iterable[pa.RecordBatch], rules: OrderRules) -> Iterato
 
 
 def _order(survivors: pa.Table, edges: pa.Table, rules: OrderRules) -> Int64Array:
-    """Rows of the survivors in their order."""
+    """(S,) row numbers of the survivors, in the order of their ranks."""
     row_of = {doc_id: row for row, doc_id in enumerate(survivors.column("doc_id").to_pylist())}
     path_of = dict(zip(row_of, survivors.column("path").to_pylist(), strict=True))
     needs, needed = edges.column("doc_id").to_pylist(), edges.column("needed_doc_id").to_pylist()

@@ -1,1 +1,1 @@
-"""Definitions and uses of names, by parsers that run in a process of their own."""
+"""Finds definitions and uses of names, by parsers in a child process."""

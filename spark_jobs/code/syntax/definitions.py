@@ -1,13 +1,13 @@
-"""Definitions: the names that a file defines for others, and those that it binds for itself, from its syntax tree.
+"""Definitions: the names that a file defines for other files, and those that it binds locally, from its syntax tree.
 
     def area(width): height = 2        defines `area`, binds `width` and `height`
 
 Defined are functions, classes, types, constants and macros that other files can name: those at the top of a file and in
 its namespaces and modules, but no methods and no locals. Bound are parameters, variables and loop targets; where a file
-binds a name, its uses of that name mean no other file. Trees with errors are used too, since macros make them common in
-C.
+binds a name, its uses of that name refer to no other file. Trees with errors are used too, since macros make them
+common in C.
 
-Runs only in the child process (`syntax_child`), which imports little: each grammar when it is first needed. The queries
+Runs only in the child process (`syntax_child`), which imports each grammar when it is first needed. The queries
 that come with the grammars are not used, because they miss too much and count prototypes of C as definitions.
 """
 
@@ -21,14 +21,14 @@ from tree_sitter import Language, Parser, Query, QueryCursor
 
 
 class Definitions(NamedTuple):
-    """Names of a file that others may use, and those of its own variables and parameters."""
+    """Names that other files may use, and names of the file's own variables and parameters."""
 
     defined: tuple[str, ...]
     bound: tuple[str, ...]
 
 
 class Grammar(NamedTuple):
-    """A grammar by module and function, with a query that captures `@defined` and `@bound`."""
+    """The module and function that give a grammar, and a query that captures `@defined` and `@bound`."""
 
     module: str
     function: str

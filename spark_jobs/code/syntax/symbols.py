@@ -1,11 +1,11 @@
 """Symbols: a file that uses a name which one other file defines depends on that file.
 
-A name counts if at most two files of its language define it (of two, the nearer is meant), has three characters or
-more, and is no keyword, no `__dunder__` and nothing that the using file defines or binds itself. In Python and
+A name counts if at most two files of its language define it (of two, the nearer is taken), it has three characters or
+more, and is no keyword, no `__dunder__` and not defined or bound in the using file. In Python and
 JavaScript every name of another file appears in an import statement, so only words of import statements count there:
 that raises precision from 0.2-0.35 to 0.4-0.6. In other languages all words of the code count. Words of import
 statements, strings included, may also name files themselves (`require "./a"`, `source a.sh`): by the file's name
-without extension, or by a directory's name for its `__init__`; of several such files the nearest is meant.
+without extension, or by a directory's name for its `__init__`; of several such files the nearest is taken.
 
 Names are weaker evidence than imports. So symbols are added only between files that no import links, and by language:
 
@@ -54,11 +54,11 @@ _IMPORT_LINE: Final = re.compile(
 _DIRECTORY_FILES: Final = frozenset({"__init__", "index", "mod", "init"})
 
 Parse = Callable[[Sequence[tuple[str, bytes]]], Sequence[Definitions | str]]
-"""Gives for (language, source) of each file its definitions, or the reason why they are not known."""
+"""(language, source) of each file -> its definitions, or the reason why it could not be parsed."""
 
 
 class SymbolEdges(NamedTuple):
-    """Dependencies of kind `symbol`, every pair of files at most once; and why files could not be parsed, by index."""
+    """Dependencies of kind `symbol`, each pair of files at most once; and for unparsed files, by index, the reason."""
 
     dependencies: list[Dependency]
     failures: dict[int, str]
@@ -67,7 +67,7 @@ class SymbolEdges(NamedTuple):
 def symbol_edges(
     repository: Repository, linked: Collection[tuple[int, int]], parse: Parse, *, alone: bool = False
 ) -> SymbolEdges:
-    """Dependencies by names that are defined in one file and used in another.
+    """Find dependencies by names that are defined in one file and used in another.
 
     Args:
         repository: its files.
@@ -113,19 +113,19 @@ def symbol_edges(
 
 
 class Uses(NamedTuple):
-    """Words of a file that other files may define, and those that may be names of files."""
+    """Words of a file that other files may define, and words that may name files."""
 
     names: set[str]
     stems: set[str]
 
 
 def read_uses(language: str, source: bytes, own: Definitions) -> Uses:
-    """The words by which a file may use others.
+    """Find the words by which a file may use other files.
 
     Args:
         language: of the file.
         source: UTF-8 text.
-        own: what the file defines and binds itself.
+        own: names that the file defines and binds itself.
 
     Returns:
         Words of its code, and of its import statements.
@@ -146,7 +146,7 @@ def read_uses(language: str, source: bytes, own: Definitions) -> Uses:
 
 
 def is_telling(name: str) -> bool:
-    """Whether a name is long enough, and no `__dunder__`."""
+    """Whether a name has three characters or more, and is no `__dunder__`."""
     return len(name) >= FEWEST_CHARACTERS and not (name.startswith("__") and name.endswith("__"))
 
 
@@ -164,7 +164,7 @@ class _Names:
         self.defined = {name: files for name, files in defined.items() if len(files) <= MOST_DEFINING_FILES}
 
     def needed_by(self, index: int, uses: Uses) -> Iterator[tuple[int, str]]:
-        """Files that a file uses, each once, with the first name by which it does."""
+        """(file, name) of each file that a file uses, with the first name by which it does."""
         seen = {index}
         for used, files in ((uses.names, self.defined), (uses.stems, self.stems)):
             for name in sorted(used & files.keys()):
@@ -175,14 +175,14 @@ class _Names:
 
 
 def stem_of(path: str) -> str:
-    """The name by which others name a file: its own without the extension, or its directory's for `__init__`."""
+    """The name by which other files refer to a file: `a/b.py` -> b, `a/__init__.py` -> a."""
     directory, _, name = path.rpartition("/")
     stem = name.partition(".")[0]
     return directory.rpartition("/")[2] if stem in _DIRECTORY_FILES and directory else stem
 
 
 def _included(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
-    """The files that each file includes, by the including file."""
+    """File -> the files that it includes."""
     found: dict[int, set[int]] = defaultdict(set)
     for needs, needed in pairs:
         found[needs].add(needed)
@@ -190,6 +190,6 @@ def _included(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
 
 
 def _implements(paths: tuple[str, ...], included: dict[int, set[int]], user: int, definer: int) -> bool:
-    """Whether a file implements a header that the user includes: it is no header, and both include the same one."""
+    """Whether `definer` implements a header that `user` includes: it is no header, and both include a common file."""
     headers = included.get(user, set()) & included.get(definer, set())
     return not paths[definer].endswith((".h", ".hpp", ".hh", ".hxx")) and bool(headers)

@@ -1,4 +1,4 @@
-"""Parse in a child process that can be killed, so that a file which hangs or crashes the parser is the only one lost.
+"""Parse in a child process that can be killed: a file that hangs or crashes the parser loses only its own result.
 
     with SyntaxChild(SyntaxLimits()) as child:
         child.definitions([("Python", b"def area(): ..."), ("Ruby", b"...")])
@@ -6,7 +6,7 @@
 
 One child serves a worker for its life (`shared_child`). It is started by exec, so it shares neither threads nor JVM
 with the worker. Files are sent in batches, answers come back file by file. When the child dies, the file that it was
-parsing gets the reason, another child is started, and the files after it are sent again.
+parsing gets the reason as its answer, and another child gets the files after it.
 
 Two limits of time hold for each file. Processor time is limited by the kernel and does not depend on how busy the
 machine is, so the answer for a file is nearly always the same. A child that waits instead of computing is killed by the
@@ -91,7 +91,7 @@ class SyntaxChild:
             files: language and source of each.
 
         Returns:
-            For each its definitions, or one line with the reason why they are not known.
+            For each its definitions, or one line with the reason why it could not be parsed.
 
         Raises:
             StepRunError: the child cannot be started.
@@ -125,7 +125,7 @@ class SyntaxChild:
         return answers
 
     def _exchange(self, files: Sequence[File]) -> list[Definitions | str]:
-        """Send files and receive answers until all are there, or the child has died or was killed."""
+        """Send files and receive answers, until all are answered or the child died or was killed."""
         process = self._started()
         message = pickle.dumps(list(files))
         unsent = memoryview(len(message).to_bytes(LENGTH_BYTES, "little") + message)
@@ -163,7 +163,7 @@ class SyntaxChild:
         return PATIENCE * self.limits.parse_seconds
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """The child, running and ready."""
+        """The running child; starts it if necessary."""
         if self._process is not None:
             return self._process
         limits = self.limits
@@ -197,7 +197,7 @@ class SyntaxChild:
         return process
 
     def _end_of_child(self) -> str:
-        """Wait for a child that ends or was killed; gives the reason of its end in one line."""
+        """Wait for a child that ends or was killed; returns the reason in one line."""
         process, self._process = self._process, None
         kept_waiting, self._kept_waiting = self._kept_waiting, False
         assert process is not None
@@ -218,7 +218,7 @@ class SyntaxChild:
 
 
 def _batches(files: Sequence[File]) -> Iterator[list[File]]:
-    """Files in batches of some megabytes, so that little is sent again after a restart."""
+    """Files in batches of about 8 MiB, so that little is sent again after a restart."""
     batch: list[File] = []
     size = 0
     for file in files:
@@ -232,7 +232,7 @@ def _batches(files: Sequence[File]) -> Iterator[list[File]]:
 
 
 def _write(pipe: int, message: memoryview) -> int:
-    """Write what the pipe takes; gives the bytes written, all of them if the child reads no more."""
+    """Write as much as the pipe takes; the bytes written, or all if the child has closed it."""
     try:
         return os.write(pipe, message)
     except BlockingIOError:
@@ -242,7 +242,7 @@ def _write(pipe: int, message: memoryview) -> int:
 
 
 def _messages(received: bytearray) -> Iterator[Definitions | str]:
-    """Take whole messages from the front of what was received."""
+    """Remove complete messages from the front of `received` and yield their content."""
     while len(received) >= LENGTH_BYTES:
         end = LENGTH_BYTES + int.from_bytes(received[:LENGTH_BYTES], "little")
         if len(received) < end:

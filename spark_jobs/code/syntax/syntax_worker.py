@@ -6,8 +6,8 @@ Nothing inside a process can stop a parser that loops in compiled code. So befor
 the kernel on its own processor time, whose signal (SIGPROF, which is not caught) ends the process; the parent sees that
 and knows the file. The kernel also ends the child with its parent, and refuses memory beyond the limit.
 
-Messages on both pipes are a length of 4 bytes (little-endian) and a pickle. In: a list of (language, source). Out: for
-each file what the parser gave, or the reason why it gave nothing; before all of them one `None`: the child is ready.
+Messages on both pipes are a length of 4 bytes (little-endian) and a pickle. In: a list of (language, source). Out:
+first `None`, once the child is ready; then for each file the parser's result, or the reason why there is none.
 """
 
 from __future__ import annotations

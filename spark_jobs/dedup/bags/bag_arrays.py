@@ -31,7 +31,7 @@ class Bags:
         offsets: (D + 1,) int64 where the tokens of each document begin, from 0; the last one is T.
         hashes: (T,) uint64 distinct tokens, ascending inside each document.
         units: (T,) uint8 weight of one occurrence.
-        levels: (T,) uint8 occurrences that count.
+        levels: (T,) uint8 occurrences, capped.
     """
 
     offsets: Int64Array
@@ -67,7 +67,7 @@ def bags_from_columns(token_hashes: pa.Array, units: pa.Array, levels: pa.Array)
 
 
 def binary_column(values: UInt8Array | UInt64Array, offsets: Int64Array) -> pa.Array:
-    """Slices of one array as a column of byte strings, little-endian.
+    """Make a column of byte strings from slices of one array, little-endian.
 
     Args:
         values: (T,) the values of all rows.

@@ -68,13 +68,13 @@ _ROW_DDL = (
 
 @dataclass(frozen=True)
 class Units:
-    """Weights of the vocabulary as a worker needs them.
+    """Weights of the vocabulary, for workers.
 
     Attributes:
         hashes: (V,) uint64 tokens, ascending.
         units: (V,) uint8 their weights.
-        others: weight of a token that is not among them, by kind.
-        tokens_version: rules and features that made the tokens.
+        others: weight of any other token, by kind.
+        tokens_version: identifies the rules and features that made the tokens.
     """
 
     hashes: UInt64Array
@@ -137,7 +137,7 @@ def _rows(
     units: UInt8Array,
     levels: UInt8Array,
 ) -> pa.RecordBatch:
-    """The rows of the documents that have a token."""
+    """Rows of `bags` for the documents of a batch that have a token."""
     from spark_jobs.dedup.bags.bag_arrays import binary_column
 
     lengths = np.diff(offsets)

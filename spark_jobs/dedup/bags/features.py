@@ -1,24 +1,24 @@
-"""Which features of a document are compared: words, pairs of words, words and the structure of code; runs of words.
+"""The features by which documents are compared: words, pairs of words, words and the structure of code, runs of words.
 
 - **words**: every word is a feature.
 - **word_pairs**: every two consecutive words are a feature; a text of one word has that word. Unrelated documents share
   fewer pairs than words, so a corpus of 10^8 documents or more needs fewer band keys; the same edit costs more
   similarity.
 - **words_and_structure**, of code: the words, and half of the n-grams of its parts, n = STRUCTURE_TOKENS. Keywords and
-  punctuation are parts as they are; all identifiers are the same part, so are all numbers and all strings; comments are
-  left out. New names and new comments change the words and leave the structure.
+  punctuation are parts unchanged; all identifiers are one part, so are all numbers and all strings; comments are left
+  out. New names and new comments change the words and leave the structure.
 
       total = rate * 3  # in EUR     words: total rate 3 in eur     4-grams: [a = a *] [= a * 1]
 
-The hash of an n-gram decides whether it belongs to the half that is taken, so two documents take the same ones of those
-they share. `docs/deduplication.md` has the measurements. Code in a language without a lexer of its own has words alone.
+The hash of an n-gram decides whether it is in the half that is taken, so two documents take the same ones of those they
+share. `docs/deduplication.md` has the measurements. Code in a language without a lexer of its own has words alone.
 
-- **word_runs**: every word stands for the run of three words that ends with it; a run that occurs a third time, also
-  for that of 6, of 12 and of 24 words.
+- **word_runs**: every word counts as the run of three words that ends with it; from the third occurrence of a run on,
+also as that of 6, then of 12 and of 24 words.
 
-A bag has no order and counts a word at most four times, so all texts of few different words would be one another's
-duplicates: tables of small numbers, series, genes. Therefore a text counts words (or pairs) only while enough of them
-differ: once more than two fifths of the different ones so far have occurred four times, each further word stands for
+A bag has no order and counts a word at most four times, so all texts of few different words would be duplicates of each
+other: tables of small numbers, series, genes. Therefore a text counts words (or pairs) only while enough of them
+differ: once more than two fifths of the different ones so far have occurred four times, each further word counts as
 its run. (Two are added to the different ones, so that the first words decide nothing.) Where a third of the different
 ones, of eight and more, have a digit, those are left out: in `1. A 2. C 3. B`, `{"t": 7, "on": true}` and
 `feature_7: true` all numbers and labels differ, and all texts have them. (Labels that occurred four times are then left
@@ -51,10 +51,10 @@ WORD_RUNS: Final = 3
 
 STRUCTURE_TOKENS: Final = 8
 OFTEN: Final = 4
-"""Occurrences from which on a word of a text has told what it can."""
+"""Occurrences of a word, in one text, from which on further ones add no information."""
 FIRST_WORDS: Final = 8
 NUMBERS_OF: Final = 3
-"""From so many different words on, a text of which one in so many has a digit has the others alone as different."""
+"""With so many different words or more, those with a digit are left out once they are one in so many."""
 RUN_WORDS: Final = (3, 6, 12, 24)
 """Lengths of runs. Strangers among monthly series are alike to 0.44 by runs of two, to 0.12 by runs of three."""
 RUN_OFTEN: Final = 2
@@ -69,7 +69,7 @@ _OfText = Literal["words", "word_pairs", "word_runs"]
 
 
 class Features(ConfigModel):
-    """The features that are compared, by kind of document; one name stands for all kinds."""
+    """The features that are compared, by kind of document; a single name in place of a mapping is for all kinds."""
 
     code: Literal["words", "word_pairs", "word_runs", "words_and_structure"] = "words_and_structure"
     prose: _OfText = "words"
@@ -79,7 +79,7 @@ class Features(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _one_for_all(cls, given: Any) -> Any:
-        """Read a single name as that of every kind."""
+        """Expand a single name to all kinds: "words" -> {"code": "words", "prose": "words", ..}."""
         return dict.fromkeys(KINDS, given) if isinstance(given, str) else given
 
 

@@ -2,8 +2,8 @@
 
 Tokens come in blocks from the lexers (`spark_jobs.lexing.lex`) and become features (`features`): tokens, pairs, runs,
 n-grams. They are counted in a hash table with open addressing by the top bits of the hash, which grows with the number
-of distinct features of the text. Read from end to end the table is sorted but for neighbours, and an insertion sort
-finishes. Only as many slots are used, and cleared, as the text needs.
+of distinct features of the text. So the table is sorted except among neighbours, and an insertion sort finishes. Only
+as many slots are used, and cleared, as the text needs.
 
 `count_texts` and `lex_text` are the only functions whose code is cached; call these, never the kernels below them.
 """
@@ -56,7 +56,7 @@ class Counts(NamedTuple):
     Attributes:
         hashes: (T,) uint64 finished hashes.
         starts: (T,) int64 position of the first occurrence; of a pair or n-gram that of its last token.
-        lengths: (T,) int32 bytes of it; 0 of pairs, runs and n-grams, which may be spelled in many ways.
+        lengths: (T,) int32 bytes of it; 0 for pairs, runs and n-grams, which may be spelled in many ways.
         counts: (T,) int32 occurrences.
     """
 
@@ -75,7 +75,7 @@ def _new_counts(size: int) -> Counts:
 
 @njit
 def _with_room(counts: Counts, used: int, more: int) -> Counts:
-    """The same counts in arrays that have room for more."""
+    """The counts, copied to larger arrays if `used + more` entries do not fit."""
     if used + more <= counts.hashes.size:
         return counts
     wider = _new_counts(max(2 * counts.hashes.size, used + more))
@@ -86,7 +86,7 @@ def _with_room(counts: Counts, used: int, more: int) -> Counts:
 
 @njit
 def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count: int) -> int:
-    """Add occurrences of a token; how often it has occurred by now.
+    """Add occurrences of a token to the table; its count so far.
 
     A slot is three words: hash (0: free), start, length << 32 | count. The top bits of a hash are its slot, so the
     slots are nearly sorted. Whether a token is new is unpredictable, so nothing branches on it.
@@ -103,7 +103,7 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
 
 @njit
 def _add_ngrams(ngrams: Block, n: int, slots: int, slot_bits: int) -> int:
-    """Add the first n n-grams of a block; the number of new ones."""
+    """Add the first n n-grams of a block to the table; the number of new ones."""
     new = 0
     for k in range(n):
         new += int(_add(slots, slot_bits, ngrams.hashes[k], ngrams.starts[k], 1) == 1)
@@ -112,17 +112,17 @@ def _add_ngrams(ngrams: Block, n: int, slots: int, slot_bits: int) -> int:
 
 @njit
 def _add_words(block: Block, n: int, data: int, text_end: int, slots: int, slot_bits: int, tally: Int64Array) -> int:
-    """Add the first n tokens of a block while the text has enough different ones; the number added.
+    """Add the first n tokens of a block to the table while the text has enough different ones; the number added.
 
     Args:
         block: words or pairs of words.
-        n: how many.
+        n: number of tokens.
         data: address of the texts.
         text_end: position after the text.
         slots: address of the table.
-        slot_bits: its size.
-        tally: different tokens of the text so far, those that occurred OFTEN, those with a digit, and of these the ones
-            that begin with another character and occurred OFTEN.
+        slot_bits: log2 of its slots.
+        tally: four counts of the text so far: different tokens, those that occurred OFTEN, those with a digit, and
+            of these the ones that begin with a non-digit and occurred OFTEN.
     """
     different, often, numbered, labels, k = tally[0], tally[1], tally[2], tally[3], 0
     while k < n:
@@ -144,9 +144,9 @@ def _add_words(block: Block, n: int, data: int, text_end: int, slots: int, slot_
 
 @njit
 def _add_runs(block: Block, first: int, n: int, before: UInt64Array, slots: int, slot_bits: int) -> int:
-    """Add a run of tokens for each token from `first` on; the number of new ones.
+    """Add to the table, for each token from `first` on, the run that ends with it; the number of new ones.
 
-    Where a run has occurred more than RUN_OFTEN, the next longer one is added too.
+    Where a run has occurred more than RUN_OFTEN times, the next longer one is added too.
     """
     new, most = 0, before.size
     for k in range(first, n):
@@ -165,7 +165,7 @@ def _add_runs(block: Block, first: int, n: int, before: UInt64Array, slots: int,
 
 @njit
 def _remember(block: Block, n: int, before: UInt64Array) -> None:
-    """Keep the last tokens of a text: those of `before` and then the first n of a block, as many as fit."""
+    """Update `before`, the last 24 tokens of a text, by the first n of a block."""
     kept = max(before.size - n, 0)
     before[:kept] = before[before.size - kept :].copy()
     before[kept:] = block.hashes[n - (before.size - kept) : n]
@@ -173,7 +173,7 @@ def _remember(block: Block, n: int, before: UInt64Array) -> None:
 
 @njit
 def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
-    """Move the contents of the slots to `out` from index `at` on, and leave the slots free; the index after them.
+    """Move the slots' contents to `out` from index `at` on, and free the slots; the index after the last.
 
     Which slots are free is unpredictable, so all are copied without a branch, and the next one overwrites a free one.
     The last may be copied to one index past the end, for which `_with_room` makes room.
@@ -217,8 +217,8 @@ def _pair(block: Block, n: int, last: UInt64Array, seen: int, ended: bool) -> in
 
     Args:
         block: tokens; afterwards pairs.
-        n: how many.
-        last: its first number is the token before them; afterwards the last of them.
+        n: number of tokens.
+        last: last[0] is the token before them, and is set to the last of them.
         seen: tokens of the text before them.
         ended: whether the text ends here; a text of a single token has that alone as a pair.
     """
@@ -242,14 +242,14 @@ def _pair(block: Block, n: int, last: UInt64Array, seen: int, ended: bool) -> in
 def _structure(block: Block, n: int, ngrams: Block, held: UInt64Array, seen: int, salt: np.uint64) -> tuple[int, int]:
     """Collect the half of the n-grams of the parts of code whose hash is even.
 
-    A part is a token that is no text; all identifiers are the same part, so are all numbers and all strings. The hash
-    of an n-gram is a polynomial of its parts, so that of the next one adds one part and drops one (Karp and Rabin 1987,
-    "Efficient randomized pattern-matching algorithms").
+    A part is a token that is no text; all identifiers are one part, so are all numbers and all strings. The hash of an
+    n-gram is a polynomial of its parts: the next one adds one part and drops one (Karp and Rabin 1987, "Efficient
+    randomized pattern-matching algorithms").
 
     Args:
         block: tokens before salt and mixing.
-        n: how many.
-        ngrams: receives the n-grams, finished; as long as the block.
+        n: number of tokens.
+        ngrams: output block for the n-grams, with finished hashes; as long as `block`.
         held: the last STRUCTURE_TOKENS parts of the text in a ring, all 0 at its beginning, then the polynomial.
         seen: parts of the text so far.
         salt: of the document's kind.
@@ -356,7 +356,7 @@ def count_texts(
 
 @compiled
 def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
-    """Every token of one text in order, as a block that is full; for benchmarks and tests."""
+    """All tokens of one text in order, as a block of exactly that many; for benchmarks and tests."""
     state = np.empty(STATE_WORDS, np.int64)
     block = new_block(data.size)
     begin_text(0, lexer, structure, syntax, state)

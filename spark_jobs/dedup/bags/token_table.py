@@ -1,6 +1,6 @@
-"""Hash tables of tokens: one counts them over many batches, one finds their weights; neither sorts a batch.
+"""Hash tables of tokens: one counts tokens over many batches, one looks up their weights; neither sorts a batch.
 
-Open addressing with linear probing. The hashes of tokens are mixed well enough for their bits to be the slot.
+Open addressing with linear probing. Hashes of tokens are mixed well, so their bits are used as the slot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHIFT = np.uint64(20)
 
 
 class TokenTable:
-    """The distinct tokens of a partition, each with its counts and the spelling that was seen first."""
+    """The distinct tokens of a partition, each with its counts and its first spelling."""
 
     def __init__(self) -> None:
         self._slots = np.full(_LEAST_SLOTS, _FREE, np.int32)
@@ -39,7 +39,7 @@ class TokenTable:
         return int(self._used[0])
 
     def _grow(self) -> None:
-        """Make four times as many slots, and room for half as many entries."""
+        """Quadruple the slots, and make room for half as many entries as slots."""
         self._slots = np.full(self._slots.size * 4, _FREE, np.int32)
         size = self._slots.size // 2
         self._hashes = _longer(self._hashes, size)
@@ -54,7 +54,7 @@ class TokenTable:
 
         Args:
             counted: tokens of D documents.
-            kinds: (D,) a number for the kind of each.
+            kinds: (D,) number of each document's kind.
             data: the bytes that spellings are read from.
         """
         token = 0
@@ -97,7 +97,7 @@ class TokenTable:
 
 
 def _longer(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """A copy of an array with zeros appended up to a size."""
+    """A copy of an array, padded with zeros to a size."""
     made = np.zeros(size, array.dtype)
     made[: array.size] = array
     return made
@@ -112,7 +112,7 @@ def _enter(slots, hashes, count):  # type: ignore[no-untyped-def]
 
 @compiled
 def _count(slots, entries, texts, used, tokens, data, first):  # type: ignore[no-untyped-def]
-    """Count tokens from `first` on; the index of the first that did not fit any more, or the number of tokens."""
+    """Count tokens from `first` on; the index of the first that did not fit, or the number of tokens."""
     hashes, documents, occurrences, kinds, ends = entries
     token_hashes, token_counts, starts, lengths, token_kinds = tokens
     for token in range(first, token_hashes.size):
@@ -137,7 +137,7 @@ def _count(slots, entries, texts, used, tokens, data, first):  # type: ignore[no
 
 
 class UnitTable:
-    """Weights of the vocabulary by hash, in open addressing: hashes (0 is none) and weights lie in the slots."""
+    """Weights of the vocabulary by hash: a hash table of (hash, weight); hash 0 marks a free slot."""
 
     def __init__(self, hashes: NDArray[np.uint64], units: NDArray[np.uint8]) -> None:
         size = max(_LEAST_SLOTS, slots_for.py_func(hashes.size))
@@ -145,7 +145,7 @@ class UnitTable:
         _enter_units(self._hashes, self._units, hashes, units)
 
     def of(self, hashes: NDArray[np.uint64], others: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """(T,) weight of each token; that in `others`, (T,), where the vocabulary does not have it."""
+        """(T,) weight of each token; for one outside the vocabulary its value in (T,) `others`."""
         found = others.copy()
         _look_up(self._hashes, self._units, hashes, found)
         return found

@@ -33,7 +33,7 @@ _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint,
 
 
 class VocabularyConfig(ConfigModel):
-    """The features that are counted, and how many distinct ones are kept."""
+    """The features that are counted, and the most distinct ones that are kept."""
 
     features: Features = Field(Features(), description="what a token is, by kind; see docs/deduplication.md")
     max_tokens: int = Field(
@@ -74,7 +74,7 @@ VOCABULARY = Table(
 
 @step(version="5", scope=Scope.FROZEN, tables=(VOCABULARY,))
 def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, config: VocabularyConfig) -> Output:
-    """Count in how many documents each token occurs, and weigh it."""
+    """Count each token's documents and compute its weight; one row per token."""
     from spark_jobs.dedup.bags.token_counts import token_version
 
     compared = compared_members(members, exact_duplicates)
@@ -113,13 +113,13 @@ def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame
 
 
 def _unit(documents: SparkColumn, document_count: SparkColumn) -> SparkColumn:
-    """The weight of one occurrence. It is stored, so the logarithm of another machine cannot change it later."""
+    """Weight of one occurrence of a token. It is stored, so that another machine's logarithm cannot change it later."""
     scaled = F.rint(_UNIT_SCALE * F.log((documents + 1) / (document_count + 1)))
     return F.greatest(F.lit(1), F.least(F.lit(255), scaled)).cast("int")
 
 
 def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
-    """The least document count that no more than `max_tokens` tokens reach; at least 2."""
+    """The least document count, at least 2, so that at most `max_tokens` tokens have it or more."""
     found = counted.groupBy("document_count").agg(F.count("*").alias("tokens")).toArrow()
     counts, tokens = (found.column(name).to_numpy() for name in ("document_count", "tokens"))
     order = np.argsort(counts)[::-1]
@@ -130,7 +130,7 @@ def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
 
 
 def _count_partition(batches: Iterable[pa.RecordBatch], features: Features) -> Iterator[pa.RecordBatch]:
-    """Count the tokens of one partition's texts; a row per distinct token, with its counts and a spelling."""
+    """Count the tokens of a partition's texts; one row per distinct token, with its counts and a spelling."""
     from spark_jobs.dedup.bags.features import token_rules
     from spark_jobs.dedup.bags.token_counts import count_tokens
     from spark_jobs.dedup.bags.token_table import TokenTable
@@ -152,7 +152,7 @@ def _count_partition(batches: Iterable[pa.RecordBatch], features: Features) -> I
 
 
 def compared_members(members: DataFrame, exact_duplicates: DataFrame) -> DataFrame:
-    """The members that are no exact duplicates, and so are compared: dataset, shard, doc_id, kind, place."""
+    """The members to compare, which are no exact duplicates: dataset, shard, doc_id, kind, place."""
     others = members.join(exact_duplicates.select("doc_id"), "doc_id", "left_anti")
     return others.select("dataset", "shard", "doc_id", "kind", "place")
 

@@ -1,1 +1,1 @@
-"""How good deduplication is: recall measured against all pairs, scores against pairs that are known."""
+"""Evaluate deduplication: recall against brute force on a sample, scores against known pairs."""

@@ -1,4 +1,4 @@
-"""Known duplicates: read a truth file of labelled pairs, and find the documents of a corpus that they name.
+"""Known duplicates: read a truth file of labelled pairs, and find their documents in a corpus.
 
     one pair a line     t1088 t5015                two words, or two fields with a comma or a tab between them
                         a.txt,b.txt
@@ -37,10 +37,10 @@ class Resolution:
 
 
 def read_truth(file: Path) -> pa.Table:
-    """The pairs of a file, as columns `first` and `second` of strings.
+    """Read the pairs of a truth file, as columns `first` and `second` of strings.
 
     Raises:
-        InputError: it is not there, holds no pair, or a line is none; the message names the line.
+        InputError: the file is missing, has no pair, or a line is no pair; the message names the line.
     """
     if not file.is_file():
         raise InputError(f"truth file {file}: no such file; give one with a pair of identifiers on each line")
@@ -92,7 +92,7 @@ def resolve(identifiers: pa.Array, members: pa.Table) -> Resolution:
         members: columns `doc_id` and `path` of `members`, one row per document.
 
     Returns:
-        The first meaning that fits counts: doc_id, then path, then id of a record.
+        The document of each identifier, tried as doc_id, then as path, then as id of a record.
     """
     doc_ids, paths = (pc.cast(members.column(name), pa.string()).combine_chunks() for name in ("doc_id", "path"))
     records = pc.replace_substring_regex(paths, r"^[^#]*#", "")
@@ -108,7 +108,7 @@ def resolve(identifiers: pa.Array, members: pa.Table) -> Resolution:
 
 
 def _named(identifiers: pa.Array, names: pa.Array, doc_ids: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """For each identifier the document of that name, null unless it is exactly one; and whether several have it."""
+    """(I,) document with each identifier as name, null unless exactly one has it; (I,) whether several have it."""
     asked = pc.is_in(names, identifiers)
     grouped = (
         pa.table({"name": names.filter(asked), "doc_id": doc_ids.filter(asked)})

@@ -1,9 +1,9 @@
 """Similar pairs of a sample of bags, by brute force and by datasketch, which many teams know.
 
-datasketch's weighted MinHash (`WeightedMinHashGenerator.minhash`, 256 values) and `MinHashLSH` get the very weights
-that headrace compares by, and the same threshold. LSH answers with candidates, so what it finds may be below it.
-`minhash` takes a vector of all tokens of the sample; it is given the draws of a document's own tokens alone, which
-makes the same sketch, since tokens of weight 0 never win, and is faster. (`minhash_many` fails with a present SciPy.)
+datasketch's weighted MinHash (`WeightedMinHashGenerator.minhash`, 256 values) and `MinHashLSH` get the same weights
+and threshold as headrace. LSH returns unverified candidates, so some may be below the threshold.
+`minhash` takes a vector of all tokens of the sample; here it gets only a document's own tokens and their draws, which
+gives the same sketch, since tokens of weight 0 never win, and is faster. (`minhash_many` fails with current SciPy.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_jobs.dedup.near.similarity import share_row
 from spark_jobs.exceptions import InputError, SetupError
 
 _VALUES: Final = 256
-_MOST_WORDS: Final = 1_000_000  # 3 GB of its draws
+_MOST_WORDS: Final = 1_000_000  # 3 GB of datasketch's draws
 
 
 class _Side(NamedTuple):
@@ -32,7 +32,7 @@ class _Side(NamedTuple):
 
 
 def true_pairs(bags: Bags, threshold: Fraction) -> Int64Array:
-    """(P, 2) rows, the lower first, of all pairs of bags with J of at least a threshold: every pair is compared."""
+    """(P, 2) rows, the lower first, of all pairs of bags with J >= threshold, by brute force."""
     side = _Side(bags.offsets, bags.hashes, token_weights(bags))
     totals, found = total_weights(bags), [np.zeros((0, 2), np.int64)]
     shared = np.zeros(len(bags), np.int64)
@@ -47,17 +47,17 @@ def true_pairs(bags: Bags, threshold: Fraction) -> Int64Array:
 
 @compiled
 def _share_with_later(side: _Side, row: int, shared: Int64Array) -> None:
-    """Fill (D,) with the sums of minima of a row and each later one."""
+    """Fill (D,) `shared` with the sum of minima of `row` and each later row."""
     for other in range(row + 1, shared.size):
         shared[other] = share_row(side, row, side, other)
 
 
 def datasketch_pairs(bags: Bags, threshold: float) -> Int64Array:
-    """(P, 2) rows, the lower first, of the pairs that datasketch answers with.
+    """(P, 2) rows, the lower first, of the candidate pairs that datasketch finds.
 
     Raises:
         SetupError: datasketch is not installed.
-        InputError: there are more distinct tokens than its draws fit into memory for.
+        InputError: there are too many distinct tokens for datasketch's memory.
     """
     try:
         from datasketch import MinHashLSH, WeightedMinHashGenerator

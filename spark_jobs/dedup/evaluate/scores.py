@@ -1,11 +1,11 @@
-"""Precision, recall and F1 of the pairs that were found against pairs that are known, at each threshold.
+"""Precision, recall and F1 of found pairs against known pairs, at each threshold.
 
     found   pairs of J >= threshold, and any two documents of one exact class (J = 1)
     known   pairs of a truth file
     precision = |found and known| / |found|     recall = |found and known| / |known|     F1 = their harmonic mean
 
-Exact duplicates have no bags of their own: one document represents its class, and a pair of that one counts for every
-document of the class. Classes are never expanded: a pair between classes of 3 and 2 counts as 6 pairs.
+Exact duplicates have no bags of their own: one document represents its class, and its pairs count for every document
+of the class. Classes are not expanded: a pair between classes of 3 and 2 counts as 6 pairs.
 
          class  A A' A''    class  B B'      pair A-B of J = 0.9
          found at 0.8: 3 + 1 within, 3 * 2 between = 10
@@ -41,15 +41,15 @@ class FoundPairs:
 
 @dataclass(frozen=True)
 class Score:
-    """Agreement at one threshold.
+    """Found pairs against known ones at one threshold.
 
     Attributes:
         threshold: least J of a pair that counts as found.
         found: pairs found, of all documents.
         known: pairs known, each once.
         both: known pairs that were found.
-        same_witness: known pairs that were not found, but whose documents have the same kept document, so that no two
-            texts of them go on.
+        same_witness: known pairs that were not found, but whose documents are represented by one kept document, so that
+            at most one of their texts survives.
     """
 
     threshold: float
@@ -60,17 +60,17 @@ class Score:
 
     @property
     def precision(self) -> float | None:
-        """Share of the found that are known; None where nothing was found."""
+        """Share of found pairs that are known; None where none was found."""
         return self.both / self.found if self.found else None
 
     @property
     def recall(self) -> float | None:
-        """Share of the known that were found; None where nothing is known."""
+        """Share of known pairs that were found; None where none is known."""
         return self.both / self.known if self.known else None
 
     @property
     def f1(self) -> float | None:
-        """Harmonic mean of both; None where nothing was found and nothing is known."""
+        """Harmonic mean of precision and recall; None where there is neither a found nor a known pair."""
         total = self.found + self.known
         return 2 * self.both / total if total else None
 
@@ -86,10 +86,10 @@ def score(
 
     Args:
         known: (T, 2) pairs of different documents, in any order, repeated or not.
-        found: verified pairs, of any documents.
-        representatives: (N,) by document the one that represents its exact class; itself where it repeats none.
+        found: verified pairs.
+        representatives: (N,) for each document the one that represents its exact class, itself if it repeats none.
         thresholds: similarities, compared exactly as the decimals that they are.
-        witnesses: by threshold, (N,) the witness of each removed document, -1 of a kept one.
+        witnesses: threshold -> (N,) witness of each removed document, -1 for a kept one.
     """
     count = len(representatives)
     sizes = np.bincount(representatives, minlength=count).astype(np.int64)
@@ -113,7 +113,7 @@ def score(
 
 
 def _pair_keys(first: Int64Array, second: Int64Array, count: int) -> Int64Array:
-    """One number for each unordered pair; -1 where both are the same."""
+    """One number for each unordered pair, equal for (a, b) and (b, a); -1 where a = b."""
     keys = np.minimum(first, second) * count + np.maximum(first, second)
     return np.where(first == second, -1, keys).astype(np.int64)
 
@@ -121,7 +121,7 @@ def _pair_keys(first: Int64Array, second: Int64Array, count: int) -> Int64Array:
 def _same_kept(
     left: Int64Array, right: Int64Array, representatives: Int64Array, witness: Int64Array | None
 ) -> BoolArray:
-    """Whether two documents have the same kept document: themselves, their representative or its witness."""
+    """(P,) whether two documents end at one kept document: themselves, their representative or its witness."""
     if witness is None:
         return np.zeros(len(left), bool)
     kept = np.where(witness[representatives] >= 0, witness[representatives], representatives)

@@ -1,11 +1,11 @@
-"""A second measure of two similar texts that looks at the order of words, for a sample of what was removed.
+"""A second similarity of two texts, which depends on the order of words, to check a sample of removals.
 
-A bag has no order, so texts of few different words can be alike as bags and unlike as texts. Here a text is the set of
-its runs of words, J the share of the runs of both that they have in common. Punctuation marks count as words, and so
-does every character of scripts that do not part words.
+A bag has no order, so texts of few different words can be similar as bags and different as texts. Here a text is the
+set of its runs of words, and J the share of common runs among all runs of both. Punctuation marks count as words, and
+so does every character of scripts without spaces.
 
-A run has at least three words, and as many more as it takes that a text of random words of the same frequencies hardly
-ever has it: sixteen times the length of the longer text, times the chance that two random runs are equal, is at most 1.
+A run has at least three words, and so many that a text of random words of the same frequencies hardly ever has it:
+sixteen times the length of the longer text, times the chance that two random runs are equal, is at most 1.
 
     1,000 words of prose, two are equal with a chance of 1 in 80        runs of 3
     400 answers yes or no                                               runs of 13
@@ -41,7 +41,7 @@ def shared_runs(one: str, other: str) -> float:
 
 
 def _run_words(texts: list[list[str]]) -> int:
-    """Words of a run, by the frequencies of the words of both texts."""
+    """Number of words of a run, by the frequencies of the words in both texts."""
     counts = Counter(word for text in texts for word in text)
     total = counts.total()
     chance = sum((count / total) ** 2 for count in counts.values())

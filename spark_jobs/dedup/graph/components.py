@@ -1,18 +1,18 @@
 """Components: documents that are linked by pairs, directly or through others, at each threshold.
 
-The rows of an increment are all documents of the components that its pairs touch, with the component as it is now. So a
+An increment writes a row for every document of each component that its pairs touch, with the present component. So a
 document can have several rows, and **the newest counts** (the one of the highest increment); a document without a pair
 has none.
 
-Nothing is computed twice: a document that a new pair touches has one edge to the component in which it was before, so
-the cost is that of the increment's pairs and of the components they touch.
+Components are extended, not computed again: a document that a new pair touches gets an edge to its former component,
+so the cost is that of the increment's pairs and of the components they touch.
 
     increment 0   pairs a-c, d-e          rows  a: a of 2, c: a of 2, d: d of 2, e: d of 2
     increment 1   pair  f-e               edges f-e, e-d (known)    component d = {d, e, f}
-                                          rows  d: d of 3, e: d of 3, f: d of 3       (a and c are as they were)
+                                          rows  d: d of 3, e: d of 3, f: d of 3       (a and c get no new row)
 
-A component is named by its least doc_id. That document never leaves it, so all documents that ever had a row with that
-name are its members.
+A component is named by its least doc_id. That document never leaves it, so all documents that ever had a row with
+that name are its members.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ COMPONENTS = Table(
     ),
 )
 def components(pairs: DataFrame, components: DataFrame, increment: int, config: ComponentsConfig) -> DataFrame:
-    """Find the components that the pairs of an increment touch; one row per threshold and document of them."""
+    """Find the components that the pairs of an increment touch; one row per threshold and document in them."""
     edges = pairs.where(F.col("increment") == increment).select(
         groups_reached(config.thresholds).alias("groups"),
         F.col("doc_id").alias("left"),
@@ -90,7 +90,7 @@ def components(pairs: DataFrame, components: DataFrame, increment: int, config: 
 
 
 def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFrame:
-    """The components that the new edges touch, with the members known before, as rows of `connected_components`."""
+    """The components that the new edges touch, with their former members, as rows of `connected_components`."""
     ends = edges.select("groups", F.explode(F.array("left", "right")).alias("doc_id"))
     met = ends.groupBy("doc_id").agg(F.bit_or("groups").alias("met"))
     links = (

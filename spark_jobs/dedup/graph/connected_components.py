@@ -13,10 +13,10 @@ neighbours, or v itself:
                                                 --large-->  (2 1) (3 1) (4 1) (5 1)
 
 Neither step connects or separates components, or adds edges (proven in the paper). **Termination is proven, not
-guessed**: every edge carries whether its round found a reason to move it, that is, a lower neighbour of its `low`
-(large-star) or a second lower neighbour of its `high` (small-star). A round in which no edge was moved has shown that
-no vertex is both a high and a low end and that every high end has one low end: the graph is a forest of stars with the
-least vertex in the middle, which is the answer. The paper proves O(log^2 n) rounds; O(log n) are observed.
+guessed**: every edge has a flag whether its round had a reason to move it, that is, a lower neighbour of its `low`
+(large-star) or a second lower neighbour of its `high` (small-star). If a round moves no edge, no vertex is both a high
+and a low end and every high end has one low end: the graph is a forest of stars with the least vertex in the middle,
+which is the answer. The paper proves O(log^2 n) rounds; O(log n) are observed.
 
 No task holds a component: minima are combined before they are shuffled, and the edges of one vertex meet its minimum in
 a join that adaptive execution may split.
@@ -44,15 +44,15 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
     """Find the component of every vertex that has an edge.
 
     Args:
-        edges: rows (groups int, left, right), no nulls; bit g of `groups`, of 0 to 30, says that the edge is one of
-            group g. The ends are both strings or both longs, in any order, and edges may repeat. Every group is a graph
-            of its own. A vertex with no edge but to itself is left out.
+        edges: rows (groups int, left, right), no nulls; bit g of `groups`, 0 to 30, is set if the edge is in group g.
+            The ends are both strings or both longs, in any order, and edges may repeat. Every group is a graph of its
+            own. A vertex with no edge but to itself is left out.
         driver_edge_limit: most edges that are solved in the driver's memory (about 200 bytes each for ids of
             32 digits); 0 for none.
 
     Returns:
         Rows (group, vertex, component, vertex_count int), one per group and vertex; component is the least vertex in
-        the order of the ids' type (strings by their UTF-8 bytes), and vertex_count how many vertices it has.
+        the order of the ids' type (strings by their UTF-8 bytes), and vertex_count its number of vertices.
     """
     ends = (F.greatest("left", "right").alias("high"), F.least("left", "right").alias("low"))
     all_edges = checkpointed(edges.where("left <> right and groups <> 0").select("groups", *ends))
@@ -64,7 +64,7 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
 
 
 def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
-    """Solve rows (group, high, low), one for each group of an edge, by rounds on Spark."""
+    """Solve edges (group, high, low) by rounds on Spark; an edge of several groups has a row for each."""
     rest, moved, rounds = edges, True, 0
     while moved:
         flagged = checkpointed(_small_star(_large_star(rest)))
@@ -81,7 +81,7 @@ def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
 
 
 def with_vertex_count(found: DataFrame) -> DataFrame:
-    """Add to rows (group, vertex, component) how many vertices their component has."""
+    """Add `vertex_count`, the size of the component, to rows (group, vertex, component)."""
     sizes = found.groupBy("group", "component").agg(F.count("*").cast("int").alias("vertex_count"))
     return found.join(sizes, ["group", "component"]).select("group", "vertex", "component", "vertex_count")
 
@@ -128,7 +128,7 @@ def _large_star(edges: DataFrame) -> DataFrame:
 
 
 def _small_star(edges: DataFrame) -> DataFrame:
-    """Turn rows (group, high, low, moved), with repeats, into distinct (group, low or high, least(high), moved)."""
+    """Turn rows (group, high, low, moved) into distinct edges to least(high), from `low`; from `high` if low is it."""
     least = edges.groupBy("group", "high").agg(F.min("low").alias("least"))
     met = edges.join(least, ["group", "high"]).withColumn("beside", F.col("low") > F.col("least"))
     # An edge to the least end stays; any other is handed down to its low end.

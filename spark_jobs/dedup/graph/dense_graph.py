@@ -1,7 +1,7 @@
 """Relabel vertices as dense integers for the kernels on the driver.
 
 The kernels need vertices 0..V-1. Their numbers follow the order of the ids, so the least number is the least id. The
-graphs of several groups share the numbers: ids are encoded once, and an edge says which groups it belongs to.
+graphs of several groups share the numbers: ids are encoded once, and bits of an edge's `groups` list its groups.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DenseGraph:
         return len(self.ids)
 
     def by_group(self) -> Iterator[tuple[int, Int64Array, Int64Array]]:
-        """The number of each group that has edges, and the first and second ends of these."""
+        """(number, first ends, second ends) of each group that has edges."""
         present = int(np.bitwise_or.reduce(self.groups, initial=0))
         for group in range(present.bit_length()):
             if present >> group & 1:
@@ -62,7 +62,7 @@ class DenseGraph:
 
 
 def dense_graph(edges: pa.Table) -> DenseGraph:
-    """Number the vertices of edges.
+    """Replace the ids at the ends of edges by dense numbers.
 
     Args:
         edges: columns groups (int), and the two ends (both string or both long), in this order; no nulls.
@@ -79,7 +79,7 @@ def dense_graph(edges: pa.Table) -> DenseGraph:
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
-    """The type of the ids with 64-bit offsets: 60 million ids of 32 digits pass 2 GB."""
+    """The type of ids; strings get 64-bit offsets, since 60 million ids of 32 digits exceed 2 GB."""
     return pa.large_string() if pa.types.is_string(kind) else kind
 
 
@@ -93,6 +93,6 @@ def _ranks(values: pa.ChunkedArray) -> tuple[Int64Array, pa.Array]:
 
 
 def from_driver(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
-    """A DataFrame of few partitions from a table; Spark would make one of every batch, of 2,000 rows by default."""
+    """A DataFrame of few partitions from a table; Spark would make a partition per batch, of 2,000 rows by default."""
     frame = spark.createDataFrame(rows, ddl)
     return frame.coalesce(int(spark.conf.get("spark.sql.shuffle.partitions") or 1))

@@ -60,7 +60,7 @@ def kept_states(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int
         c -> b -> a,  d -> b     a has no better neighbour: kept.  So b is removed.  So c and d have none left: kept.
 
     Args:
-        worse: (E,) the end of each edge that goes if the other is kept, in 0..vertex_count - 1.
+        worse: (E,) the end of each edge that is removed if the other is kept, in 0..vertex_count - 1.
         better: (E,) the other end.
         vertex_count: V.
 

@@ -8,7 +8,7 @@ unique (see `in_memory.kept_states`):
     2. its worse neighbours are removed
     3. edges with a removed end are dropped
 
-By an order that is as good as random (a hash of the id, also after a few coarse classes) there are O(log n) rounds
+For a random order (a hash of the id, also after a few coarse classes) there are O(log n) rounds
 (Fischer and Noever 2018, "Tight Analysis of Parallel Randomized Greedy MIS"), and nearly all edges are dropped in the
 first two. An order that follows the graph, such as a chain of versions ranked by date, decides one vertex of every
 chain in a round; so the driver finishes the rest in one pass as soon as it has at most `driver_edge_limit` edges. A
@@ -17,7 +17,7 @@ its longest chain has vertices. After `max_rounds` every round logs a warning; r
 edge of the driver's memory).
 
 Graphs of several groups (one for each threshold) are solved together: an edge has one row, and bit g of its `groups`
-says that it is an edge of group g. A round is computed for all groups at once, bit by bit. A vertex *waits* in a group
+is set if it is an edge of group g. A round is computed for all groups at once, bit by bit. A vertex *waits* in a group
 where it has a better neighbour:
 
     edges          b -> a of 0 and 1,  c -> b of 0 and 1,  d -> c of 1
@@ -54,14 +54,14 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
     """Find the removed vertices: those that have a kept better neighbour.
 
     Args:
-        edges: rows (groups int, worse, better), no nulls; bit g of `groups`, of 0 to 30, says that the edge is one of
-            group g. The ends are both strings or both longs, and edges may repeat. Every group is a graph of its own,
-            and none has a cycle.
+        edges: rows (groups int, worse, better), no nulls; bit g of `groups`, 0 to 30, is set if the edge is in group g.
+            The ends are both strings or both longs, and edges may repeat. Every group is a graph without cycles of its
+            own.
         driver_edge_limit: most edges that are finished in the driver's memory; 0 for none.
-        max_rounds: each round from here on logs a warning that says how to mend the order.
+        max_rounds: each round from this one on logs a warning with advice on the order.
 
     Returns:
-        Rows (vertex, groups), one for each vertex that is removed in any group, with the groups where it is.
+        Rows (vertex, groups), one for each vertex that is removed in any group, with the bits of these groups.
 
     Raises:
         InputError: the edges of a group close a cycle.
@@ -116,7 +116,7 @@ def removed_table(edges: pa.Table) -> pa.Table:
 
 
 def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """One round: rows (vertex, groups) of the vertices that it removes, and the edges that are left."""
+    """One round: rows (vertex, groups) of the vertices that it removes, and the remaining edges."""
     waiting = edges.groupBy(F.col("worse").alias("better")).agg(F.bit_or("groups").alias("waiting"))
     free = without(F.col("groups"), F.col("waiting"))
     removed = checkpointed(
@@ -140,7 +140,7 @@ def _left(edges: DataFrame) -> tuple[int, int]:
 
 
 def _merged(removed: Sequence[DataFrame]) -> DataFrame:
-    """The vertices that several rounds removed, one row each: its groups may have been decided in different rounds."""
+    """The vertices that several rounds removed, one row each: rounds may differ between its groups."""
     if len(removed) == 1:
         return removed[0]
     together = functools.reduce(lambda one, other: one.unionByName(other), removed)

@@ -3,14 +3,14 @@
 A threshold is written in decimals, and J = shared weight / united weight is a fraction of integers, so "J is at least
 0.7" is `10 * shared >= 7 * united`: no rounding decides about a document.
 
-Every threshold makes a graph of its own, a *group*, numbered by the index of the threshold in the list. A pair has one
-row however many groups it is an edge of; bit g of its `groups` says that it is an edge of group g.
+Every threshold gives a graph of its own, a *group*, numbered by the index of the threshold in the list. A pair has one
+row however many groups it is an edge of; bit g of its `groups` is set if it is an edge of group g.
 
     thresholds 0.7, 0.8, 0.9       J = 17/20: groups 0 and 1, which is 1 + 2 = 3
 
 Each kind of document may have thresholds of its own. Two documents of different kinds have no token in common, so no
 pair is of two kinds. The thresholds of all kinds together are the groups. Pairs of a kind are stored from its lowest
-threshold on; in a group below that, the kind counts as in its lowest.
+threshold on; in a lower group the kind has the same pairs as at its lowest.
 
     code 0.5, others 0.7, 0.8      groups 0.5, 0.7, 0.8; in the first one code counts from 0.5 on, others from 0.7 on
 """
@@ -37,7 +37,7 @@ MOST_GROUPS = 31
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
-    """Refuse thresholds that are not at most 31 fractions of at most six decimals, in ascending order."""
+    """Raise unless there are at most 31 thresholds, fractions of at most six decimals in ascending order."""
     if len(values) > MOST_GROUPS:
         raise ValueError(f"{len(values)} thresholds are more than {MOST_GROUPS}; leave some out")
     for value in values:
@@ -60,12 +60,12 @@ _Fraction = Annotated[float, Field(gt=0, le=1, description="weighted Jaccard sim
 
 
 class ByKind(ConfigModel):
-    """A value for each kind of document: one for all kinds, or by kind, `default` for the kinds that are not named."""
+    """A value for each kind of document, from `0.8` for all kinds or `{code: 0.5, default: 0.8}`."""
 
     @model_validator(mode="before")
     @classmethod
     def _for_every_kind(cls, given: Any) -> Any:
-        """Give every kind its value."""
+        """Expand a single value, or a mapping with `default`, to all kinds."""
         if isinstance(given, ByKind):
             return given
         if not isinstance(given, Mapping):
@@ -75,7 +75,7 @@ class ByKind(ConfigModel):
 
     @model_serializer
     def _as_short_as_can_be(self) -> Any:
-        """One value where all kinds have the same, so that data versions do not depend on how it was written."""
+        """Write one value if all kinds have the same, so that data versions do not depend on the spelling."""
         values = self.values
         return next(iter(values.values())) if self.is_one else values
 
@@ -99,16 +99,16 @@ class KindThreshold(ByKind):
     data: _Fraction = 0.8
 
     def of(self, kind: str) -> float:
-        """The threshold of a kind; repositories, which have no kind, have that of all."""
+        """The threshold of a kind; where all have one, of anything, such as repositories, which have no kind."""
         return float(self.values[KINDS[0] if self.is_one else kind])
 
     @property
     def distinct(self) -> tuple[float, ...]:
-        """The thresholds that any kind has, ascending."""
+        """The distinct thresholds of all kinds, ascending."""
         return tuple(sorted(set(self.values.values())))
 
     def __str__(self) -> str:
-        """It in words: 0.8, or 0.5 (code), 0.8 (prose, markup, data)."""
+        """Such as `0.8`, or `0.5 (code), 0.8 (prose, markup, data)`."""
         if self.is_one:
             return f"{self.distinct[0]:g}"
         kinds = {one: ", ".join(kind for kind in KINDS if self.values[kind] == one) for one in self.distinct}
@@ -125,7 +125,7 @@ class KindThresholds(ByKind):
 
     @model_validator(mode="after")
     def _are_few_together(self) -> KindThresholds:
-        """Refuse more thresholds than there are groups."""
+        """Raise if all kinds together have more than 31 thresholds."""
         _ascending(self.together)
         return self
 
@@ -141,7 +141,7 @@ class KindThresholds(ByKind):
 
 
 def of_kinds(kinds: pa.ChunkedArray, value_of: Callable[[str], int]) -> Int64Array:
-    """(D,) int64 a value for each of D documents, by its kind."""
+    """(D,) int64 `value_of` the kind of each of D documents."""
     coded = kinds.combine_chunks().dictionary_encode()
     values = np.array([value_of(kind) for kind in coded.dictionary.to_pylist()], np.int64)
     found: Int64Array = values[coded.indices.to_numpy()]
@@ -149,7 +149,7 @@ def of_kinds(kinds: pa.ChunkedArray, value_of: Callable[[str], int]) -> Int64Arr
 
 
 def exact(threshold: float) -> Fraction:
-    """A threshold as the fraction that its decimals say: 0.7 is 7/10."""
+    """A threshold as the fraction that its decimals write: 0.7 -> 7/10."""
     return Fraction(str(threshold))
 
 
@@ -168,9 +168,9 @@ def groups_reached(thresholds: Sequence[float]) -> Column:
 
 
 def own_groups(thresholds: KindThresholds) -> tuple[Column, Column]:
-    """By the column `kind`: the groups that are at or above the lowest threshold of a document's kind, and their first.
+    """(bits, lowest number) of the groups at or above the lowest threshold of the row's `kind`.
 
-    A kind keeps the same documents in the groups below as in its first one.
+    In lower groups a kind keeps the same documents as in that first one.
     """
     together, lowest = thresholds.together, thresholds.lowest
     every = (1 << len(together)) - 1
@@ -189,12 +189,12 @@ def group_numbers(groups: Column) -> Column:
 
 
 def one_group(group: str) -> Column:
-    """The bit of the group whose number is in a column."""
+    """The bit of the group whose number is in a column: 3 -> 8."""
     return F.expr(f"shiftleft(1, {group})")
 
 
 def without(groups: Column, others: Column) -> Column:
-    """The groups that are not among others; null others are none."""
+    """The bits of `groups` that are not set in `others`; null others have none set."""
     return groups.bitwiseAND(F.bitwise_not(F.coalesce(others, F.lit(0))))
 
 

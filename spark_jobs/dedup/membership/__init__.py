@@ -1,1 +1,1 @@
-"""Which documents belong to a corpus, in which order they are kept, and which repeat another exactly."""
+"""The members of a corpus, the order in which they are kept, their revisions, and the exact duplicates among them."""

@@ -1,11 +1,11 @@
 """Exact duplicates: members of a corpus that repeat another one, byte for byte or letter for letter.
 
 Two members are the same if they have the same bytes (`content_sha256`), or the same letters (`letters_sha256`, which is
-null for texts with few letters; of code, markup and data every mark is one). Of members that are the same, one is kept:
-that of the earliest increment, then of the lowest `place` (see `members`), then of the lowest doc_id. What an earlier
-increment kept stays kept, and what it removed is nobody's witness. A document is not the witness of another revision of
-its path either, nor is one that has left the corpus (see `revisions`): an edit that changes no letter goes on beside
-the document that it replaces.
+null for texts with few letters; in code, markup and data every mark counts as a letter). Of members that are the same,
+one is kept: that of the earliest increment, then of the lowest `place` (see `members`), then of the lowest doc_id. What
+an earlier increment kept stays kept, and what it removed is never a witness. A document is not the witness of another
+revision of its path either, nor is one that has left the corpus (see `revisions`): an edit that changes no letter is
+kept beside the document that it replaces.
 
 The step takes two rounds over narrow columns (no content is read), each one shuffle:
 
@@ -19,8 +19,8 @@ The step takes two rounds over narrow columns (no content is read), each one shu
     C     x2     l1             B for C         C removed, letters, witness A
     D     x1     l1             A for D         D removed, bytes, witness A
 
-One round, by letters or else by bytes, would do if the same bytes always had the same letters. They need not: the text
-that is made of a document depends on its kind, and `min_letters` on its dataset. Two rounds guarantee in any case that
+One round, by letters or else by bytes, would suffice if the same bytes always had the same letters. They need not: the
+text of a document depends on its kind, and `min_letters` on its dataset. Two rounds guarantee in any case that
 no two kept members share bytes (round 1) or letters (round 2), but for revisions of one path, and that every witness is
 kept, since it came first in both. Only where the same bytes have other letters may a removed member and its witness
 share nothing themselves; then its representative shares bytes with the one and letters with the other. Kept members
@@ -62,7 +62,7 @@ def exact_duplicates(
 ) -> DataFrame:
     """Find the new members that repeat a kept one; one row per removed member.
 
-    Without `revisions` no member counts as a revision of another.
+    Without `revisions` no member is a revision of another.
     """
     from pyspark.sql import Window
 

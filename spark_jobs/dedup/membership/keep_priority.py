@@ -1,12 +1,12 @@
-"""The priority of documents, or of repositories, as one number: their `place`. The lowest is kept first.
+"""`place`: the keeping order of documents, or of repositories, as one number. The lowest is kept first.
 
     place = priority << 59 | the first 59 bits of the identity
           = priority << 59 | 20 bits of the repository << 39 | the first 39 bits of the identity
 
 The priority is one of at most 16 classes, 0 the best: the levels of the criteria as digits of a number in mixed radix,
-the first criterion the most significant. Inside a class hashes decide: the kept set of an order that is as good as
-random takes few parallel rounds (see `kept_set`). The repository's comes first, so that of two repositories with the
-same files one has them all.
+the first criterion the most significant. Inside a class hashes decide: the kept set of a random order takes few
+parallel rounds (see `kept_set`). The repository's hash comes first, so that of two repositories with the same files
+one keeps them all.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def place(priority: Column, identity: Column) -> Column:
 
 
 def sampled(share: float) -> Column:
-    """Whether a row belongs to a sample of a share of all, by the hash that its `doc_id` is."""
+    """Whether a row is in a sample of a share of all rows, by its `doc_id`, which is a hash."""
     return _bits(F.col("doc_id"), HASH_BITS) < F.lit(int(min(1.0, share) * (1 << HASH_BITS)))
 
 
 def _bits(identity: Column, count: int) -> Column:
-    """The first bits, at most 60, of a hash in hex digits."""
+    """The first `count` bits, at most 60, of a hash in hex digits, as a long."""
     return F.shiftright(F.conv(F.substring(identity, 1, 15), 16, 10).cast("long"), 60 - count)
 
 
 def priority(criteria: Sequence[str], levels: Mapping[str, tuple[int, Column]]) -> Column:
-    """The class of a row: criteria are used from the front, as long as their levels fit into 16 classes.
+    """The class of a row, 0 to 15: criteria are used from the first on, as long as their levels fit into 16 classes.
 
     Args:
         criteria: names, the most important first.
-        levels: how many levels each criterion has, and the level of a row from 0, the best; one level decides nothing.
+        levels: for each criterion its number of levels, and a row's level, from 0, the best.
     """
     found, classes = F.lit(0).cast("long"), 1
     for criterion in criteria:

@@ -1,20 +1,20 @@
 """Members: the documents that enter a corpus, and the order in which duplicates among them are kept.
 
 Of documents that repeat each other, the one with the lowest `place` is kept. A place is the document's priority, a
-coarse class made of what is known about it, and then a hash, so that no dataset or name wins by accident. The hash of
-its repository comes first (`keep_priority`), so that no two repositories with the same files are torn apart:
+coarse class by facts about it, then a hash, so that no dataset or name wins by accident. The hash of its repository
+comes first (`keep_priority`), so that of two repositories with the same files one keeps them all:
 
     place = priority (0..15, 4 bits) | 20 bits of the repository's hash | first 39 bits of doc_id, which is a SHA-256
-    the priority counts through the levels of the criteria of `keep_first`, the first criterion weighs most:
+    the priority has the levels of the criteria of `keep_first` as digits, the first criterion the most significant:
         dataset     its index in the config        starred     its repository has `min_stars` or more
         known_good  its repository is listed       licensed    its licence is known
-        original    0 in a repository of its own, and what a fork has beside its originals' files; 1 in a fork, or a
-                    copy of another repository's file, or in a folder of vendored code; 2 in a fork of a fork, or such
-                    a copy in a fork
+        original    0 in an original repository, and for files of a fork that its originals lack; 1 in a fork, or a
+                            copy of another repository's file, or in a folder of vendored code; 2 in a fork of a fork,
+                            or such a copy in a fork
 
-Facts say what is a fork, and else the files themselves (`originals`). There are at most 16 classes: criteria are used
-from the front while they fit. With few classes the kept set is found in few parallel rounds (a class of its own for
-every document would take as many rounds as there are documents).
+Forks are known by stated facts, else found by their files (`originals`). There are at most 16 classes: criteria are
+used from the first on while they fit. With few classes the kept set is found in few parallel rounds (a class for every
+document would take as many rounds as there are documents).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spark_jobs.sources.languages import VENDORED
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
-# Beside VENDORED: a hint for single files; whole copies are found wherever they lie (`originals`).
+# Folders in addition to VENDORED, for single files; whole copies are found in any folder (`originals`).
 _DEPENDENCIES = r"(?i)(^|/)(deps|dependencies|subprojects)/"
 Revisions = Literal["latest", "all"]
 Criterion = Literal["dataset", "original", "known_good", "starred", "licensed"]
@@ -64,7 +64,7 @@ class MembersConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _datasets_are_known(self) -> MembersConfig:
-        """Refuse a policy for a dataset that the corpus does not have, and a dataset named twice."""
+        """Raise for a policy of a dataset that the corpus does not have, or a dataset named twice."""
         if unknown := sorted(set(self.revisions) - set(self.datasets)):
             raise ValueError(
                 f"revisions names {unknown}, the corpus has {list(self.datasets)}; name datasets of the corpus"
@@ -119,10 +119,10 @@ def members(
     repositories: DataFrame | None = None,
     arrivals: DataFrame | None = None,
 ) -> DataFrame:
-    """Take in the documents that the verdicts kept, of each path the latest revision; one row per document.
+    """Select the documents that the verdicts kept, of each path the latest revision; one row per document.
 
-    The latest revision is the one that landed or returned in the highest dataset increment, kept or not: a revision
-    that was replaced does not come back because its successor was rejected. Contents are read of a few manifests alone
+    The latest revision is the one that landed or returned in the highest dataset increment, kept or not: a replaced
+    revision does not come back because its successor was rejected. Contents are read only of a few manifests
     (`originals`).
 
     Args:
@@ -145,20 +145,22 @@ def members(
 
 
 def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersConfig) -> DataFrame:
-    """Leave out what a later revision of the same path replaces, and what is gone where the corpus says `excise`."""
+    """Leave out documents replaced by a later revision of their path, and with `on_delete: excise` deleted ones."""
     from pyspark.sql import Window
 
     if not config.latest and config.on_delete == "keep":
         return documents
-    told = landings_and_events(documents, arrivals)
-    last = told.withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH))).where("NOT is_event")
+    landings = landings_and_events(documents, arrivals)
+    last = landings.withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH))).where(
+        "NOT is_event"
+    )
     replaced = F.col("dataset").isin(*config.latest) & (F.col("doc_id") != F.col("newest.doc_id"))
     gone = F.col("newest.gone") & F.lit(config.on_delete == "excise")
     return last.where(~replaced & ~gone).drop("newest", "gone", "landed", "is_event")
 
 
 def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:
-    """Add `fork_depth` and `stars` of the document's repository, as its dataset increment knew them."""
+    """Add `fork_depth` and `stars` of the document's repository, by the facts of its dataset increment."""
     if repositories is None:
         return documents.withColumns({"fork_depth": F.lit(0), "stars": F.lit(None).cast("long")})
     keys = ["dataset", "dataset_increment", "repository"]
@@ -168,20 +170,20 @@ def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFra
 
 
 def _with_copies(stated: DataFrame, documents: DataFrame, texts: DataFrame) -> DataFrame:
-    """Add `copied`, 1 for a copy of another repository's file, -1 for a fork's own; and the forks that files tell."""
+    """Add `copied`, 1 for a copy of another repository's file, -1 for a fork's own; and forks found by files."""
     found = find_copies(stated, documents, texts)
     if found.forks:
         forks = pa.table({"repo": list(found.forks), "found": pa.array(found.forks.values(), pa.int32())})
-        told = stated.withColumn("repo", repository_key())
-        told = told.join(stated.sparkSession.createDataFrame(forks), "repo", "left")
-        stated = told.withColumn("fork_depth", F.greatest("fork_depth", "found")).drop("repo", "found")
+        keyed = stated.withColumn("repo", repository_key())
+        keyed = keyed.join(stated.sparkSession.createDataFrame(forks), "repo", "left")
+        stated = keyed.withColumn("fork_depth", F.greatest("fork_depth", "found")).drop("repo", "found")
     if found.files is None:
         return stated.withColumn("copied", F.lit(0))
     return stated.join(found.files, "doc_id", "left").fillna(0, ["copied"])
 
 
 def _place(config: MembersConfig) -> SparkColumn:
-    """Priority and hash in one number."""
+    """The column `place` by the config's criteria: priority and hash in one number."""
     foreign_folder = F.col("path").rlike(VENDORED) | F.col("path").rlike(_DEPENDENCIES)
     vendored = (F.col("repository").isNotNull() & foreign_folder).cast("int")
     foreign = F.greatest(vendored, "copied")

@@ -1,8 +1,8 @@
-"""Repositories as increments bring them: their identity, what is known about them, and their priority.
+"""Repositories as units of one increment: their identity, facts and priority.
 
 The files that one increment brings of a repository are judged together, and once: what later increments add to it has
-an identity of its own. A place is made as that of a document is (see `members`): a priority of at most 16 classes from
-metadata, and then a hash.
+an identity of its own. A place is made as for documents (see `members`): a priority of at most 16 classes from
+metadata, then a hash.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _VERSION = r"^[^0-9]*([0-9]+(\.[0-9]+)*)"
 
 @dataclass(frozen=True)
 class Preference:
-    """Which of several similar repositories is kept.
+    """Criteria for which of several similar repositories is kept.
 
     Attributes:
         criteria: the strongest first.
-        datasets: in order.
-        known_good: repositories.
+        datasets: datasets in order of preference.
+        known_good: repositories to prefer.
         min_stars: stars from which on a repository counts as starred; None where stars do not count.
     """
 
@@ -59,12 +59,12 @@ def repository_files(members: DataFrame) -> DataFrame:
 
 
 def repository_id(dataset: Column, repository: Column, increment: Column) -> Column:
-    """Identity of what an increment brings of a repository: 32 hex digits of a SHA-256 over the three."""
+    """Identity of an increment's files of a repository: 32 hex digits of a SHA-256 over the three."""
     return F.substring(F.sha2(F.concat_ws("\n", dataset, increment.cast("string"), repository), 256), 1, 32)
 
 
 def newest_bags(repository_bags: DataFrame) -> DataFrame:
-    """The rows of `repository_bags` that count: of each repository that of the highest increment."""
+    """The row of the highest increment of each repository in `repository_bags`."""
     newest = repository_bags.groupBy("repository_id").agg(F.max("increment").alias("increment"))
     return repository_bags.join(newest, ["repository_id", "increment"], "left_semi")
 
@@ -92,8 +92,8 @@ def newest_facts(repositories: DataFrame) -> DataFrame:
 def with_fork_depth(repositories: DataFrame) -> DataFrame:
     """Add `fork_depth` to rows (repository, fork_of, ..): 0 an original, 1 a fork of one, 2 a fork of a fork.
 
-    The parent of a fork is looked up by its name among the same rows, in any dataset; a parent that is not there counts
-    as an original. Deeper forks are 2 as well, since places have few classes.
+    The parent of a fork is looked up by its name among the same rows, in any dataset; a missing parent counts as an
+    original. Deeper forks are 2 as well, since places have few classes.
     """
     is_fork = F.col("fork_of").isNotNull() & (F.col("fork_of") != F.col("repository"))
     parents = repositories.where(is_fork).select(F.col("repository").alias("fork_of"), F.lit(2).alias("depth"))
@@ -107,9 +107,9 @@ def stars() -> Column:
 
 
 def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> DataFrame:
-    """Add `place` to rows (repository_id, dataset, repository, fork_depth, ..); without facts none is licensed.
+    """Add `place` to rows (repository_id, dataset, repository, fork_depth, ..); without facts no one has a licence.
 
-    `fork_depth` is what members know of the repository; facts may know more.
+    `fork_depth` comes from members; facts may give a greater one.
     """
     if facts is None:
         known = bags.withColumns({name: F.lit(None).cast("string") for name in ("licence", "version")}).withColumns(
@@ -124,7 +124,7 @@ def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> 
 
 
 def _with_newest(bags: DataFrame) -> DataFrame:
-    """Add `newest`: whether no release of the same name in the frame has a higher version; unknown ones are lowest."""
+    """Add `newest`: whether no row of the same name in the frame has a higher version; unknown versions are lowest."""
     from pyspark.sql import Window
 
     written = F.coalesce(F.col("version"), F.regexp_extract("repository", RELEASE, 0))
@@ -137,7 +137,7 @@ def _with_newest(bags: DataFrame) -> DataFrame:
 
 
 def _priority(wanted: Preference) -> Column:
-    """The class of a repository, 0 to 15; a criterion in which rows cannot differ has one level."""
+    """The class of a repository, 0 to 15, by a preference; a criterion in which rows cannot differ has one level."""
     never = F.lit(False)
     order = F.array(*(F.lit(name) for name in wanted.datasets)) if wanted.datasets else F.array(F.col("dataset"))
     levels: dict[str, tuple[int, Column]] = {
@@ -158,5 +158,5 @@ def _priority(wanted: Preference) -> Column:
 
 
 def _flag(condition: Column) -> Column:
-    """1 where it holds, 0 where it does not or is unknown."""
+    """1 where a condition is true, 0 where it is false or null."""
     return F.coalesce(condition, F.lit(False)).cast("long")

@@ -1,10 +1,10 @@
-"""Revisions: what becomes of members of a corpus when their path gets a newer document, an older one again, or none.
+"""Revisions: the standing of members when their path gets a newer document, an older one again, or none.
 
-A member has the standing `latest` from the increment that takes it in. The standing changes when its dataset says so
+A member has the standing `latest` from the increment that takes it in. Changes at its source change the standing
 (`spark_jobs.sources.landing.revisions`), and every change is a row:
 
     superseded  another document is the latest at its path now (only where the dataset's policy is `latest`)
-    gone        its file, or its record, is not at the source any more
+    gone        its file, or its record, was deleted at the source
     latest      it replaced another member, or it returned
 
     increment   at the path    rows
@@ -14,11 +14,11 @@ A member has the standing `latest` from the increment that takes it in. The stan
     3           no file        A gone
 
 Two rules follow for deduplication. Members with the same `path_id` are never each other's witness: else an edit would
-be removed as a near-duplicate of the very text that it corrects. And a member that `leaves`, because the corpus says
-`excise`, is nobody's witness from that increment on; under `keep` what was packed stays, and may justify removals.
+be removed as a near-duplicate of the text that it corrects. And a member that `leaves`, by the policy `excise`, is no
+witness from that increment on; under `keep` packed documents stay, and may justify removals.
 
-A document that returns counts if it is a member that has not left. Otherwise the member that was the latest remains it
-until a new generation, because a document is packed with the increment that brought it and no other.
+A document that returns becomes `latest` if it is a member that has not left. Otherwise the former latest member remains
+so until a new generation, because a document is packed with the increment that brought it and no other.
 """
 
 from __future__ import annotations
@@ -117,21 +117,21 @@ def revisions(
 
 
 def _newest(documents: DataFrame, arrivals: DataFrame, members: DataFrame, increment: int) -> DataFrame:
-    """The newest document at each path that had a member before, or that has an arrival with a doc_id."""
+    """The newest document at each path that had a member before, or has an arrival with a doc_id now."""
     now = F.col("increment") == F.lit(increment)
-    told = arrivals.where(now & F.col("doc_id").isNotNull()).select(*PATH, "doc_id", "dataset_increment", "status")
-    paths = members.where(~now).select(*PATH).unionByName(told.select(*PATH)).distinct()
+    arrived = arrivals.where(now & F.col("doc_id").isNotNull()).select(*PATH, "doc_id", "dataset_increment", "status")
+    paths = members.where(~now).select(*PATH).unionByName(arrived.select(*PATH)).distinct()
     landed = (
         documents.where(now)
         .select(*PATH, "doc_id", "dataset_increment")
         .alias("landed")
         .join(paths.alias("path"), same_path("landed", "path", PATH), "left_semi")
     )
-    return latest_at_paths(landed, told, PATH, "dataset_increment")
+    return latest_at_paths(landed, arrived, PATH, "dataset_increment")
 
 
 def _standing(is_newest: SparkColumn) -> SparkColumn:
-    """The new standing of a member, from the old one (`was`)."""
+    """The column with the new standing of a member, from the old one (`was`)."""
     replaced = ~is_newest & F.col("follows_latest")
     still = F.col("was") == "latest"
     after_loss = (
@@ -154,7 +154,7 @@ def _path_id() -> SparkColumn:
 
 
 Policy = Literal["keep", "excise"]
-"""Whether documents that were packed stay."""
+"""Whether packed documents stay or are excised."""
 PATH = ("dataset", "repository", "path")
 """Columns that identify a path among the members of a corpus."""
 
@@ -171,12 +171,12 @@ def paths_of(revisions: DataFrame) -> DataFrame:
 
 
 def left_members(revisions: DataFrame) -> DataFrame:
-    """Members that have left: doc_id."""
+    """Members that left the corpus: doc_id."""
     return revisions.where("leaves").select("doc_id").distinct()
 
 
 def counting_pairs(pairs: DataFrame, revisions: DataFrame) -> DataFrame:
-    """The pairs that count: the better end has not left by the pair's increment, and the paths of both differ."""
+    """Pairs whose better document had not left by the pair's increment and whose documents have different paths."""
     left = (
         revisions.where("leaves")
         .groupBy(F.col("doc_id").alias("better_doc_id"))

@@ -64,7 +64,7 @@ def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
 
 
 def _histograms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The histogram of each kind in the partition, whose sample is held in memory."""
+    """Histograms by kind: similarities of all pairs of the partition's sampled documents, which are held in memory."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.similarity import background_counts
 

@@ -1,9 +1,9 @@
 """Bands: groups of signature values; documents equal in all values of one band become candidates.
 
-A scheme is solved from what is wanted (the recall at the threshold) and from what the corpus is like: its size and its
-*background*, the similarities of random pairs. More rows a band mean fewer false candidates and need more bands for the
-same recall. *Disjoint* bands share no value, so their number times their rows is at most 256: enough for about 10^6 to
-10^7 documents. *Overlapping* bands take random values of the same 256 each, so there may be many more of them.
+A scheme is solved from the wanted recall at the threshold, the size of the corpus and its *background*, the
+similarities of random pairs. More rows per band give fewer false candidates and need more bands for the same recall.
+*Disjoint* bands share no value, so their number times their rows is at most 256: enough for about 10^6 to 10^7
+documents. *Overlapping* bands take random values of the same 256 each, so there may be many more of them.
 
 With p = J + (1 - J) / 256, the probability that two values agree, a pair of similarity J becomes a candidate with
 
@@ -16,9 +16,9 @@ A *false candidate* is a pair of the background below `false_below` (by default 
 candidate. Their number per document, (N - 1) * P[candidate and J < false_below], counts each pair at both of its ends
 and grows with the corpus.
 
-What a document costs is counted in bytes: 16 for the key of each band, and 160 for each false candidate, which nearly
-always falls when the 256 values of both signatures are compared, before a bag is read. A corpus may grow without a
-limit: where the wanted recall would cost more than the budget of a document, the recall is lowered to what that buys.
+The cost of a document is counted in bytes: 16 for the key of each band, and 160 for each false candidate, which is
+nearly always dropped when the 256 values of both signatures are compared, before a bag is read. A corpus may grow
+without a limit: where the wanted recall would cost more than a document's budget, it is lowered to what that buys.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spark_jobs.dedup.near.darts import SIGNATURE_VALUES, mix64
 from spark_jobs.exceptions import ConfigError
 
 DISJOINT_FALSE_PER_DOCUMENT: Final = 50.0
-"""Disjoint bands are left for overlapping ones where even the best have more expected false candidates a document."""
+"""Overlapping bands are used where even the best disjoint ones have more expected false candidates per document."""
 BAND_BITS: Final = 10
 """Low bits of a key that hold the band's number."""
 MAX_BANDS: Final = 1 << BAND_BITS
@@ -46,19 +46,20 @@ _KEY_BYTES: Final = 16.0  # a hash and a place, 8 bytes each
 _FALSE_BYTES: Final = 160.0  # shuffling and verifying a false candidate costs as much as ten keys (measured)
 _LOWER_RECALLS: Final = (0.999, 0.99, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1)
 _MAX_ROWS: Final = 24
-_VALUES: Final = 256  # of the 8 bits of a signature's value
+_VALUES: Final = 256  # number of different values of a signature, which have 8 bits
 
 
 @dataclass(frozen=True)
 class BandScheme:
-    """The values of a signature that are compared together, and the candidates that they are expected to make.
+    """Bands, with their expected recall and false candidates.
 
     Attributes:
         bands: number of bands.
         rows: values in each.
         positions: (bands, rows) int16 indices into the signature, fixed by (bands, rows).
         overlapping: whether bands share values.
-        recall: probability that a pair exactly at the threshold becomes a candidate; more similar ones do more often.
+        recall: probability that a pair exactly at the threshold becomes a candidate; more similar ones have a higher
+            one.
         false_per_document: expected false candidates of a document at this corpus size.
     """
 
@@ -101,19 +102,20 @@ def solve_bands(
     false_below: float | None = None,
     most_bytes: float = math.inf,
 ) -> BandScheme:
-    """Find the cheapest scheme with the wanted recall, or with the highest recall that can be paid for.
+    """Find the cheapest scheme with the wanted recall, or with the highest recall within the budget.
 
-    Disjoint bands are taken where one of them stays within 50 false candidates a document, else overlapping ones. Where
-    neither keeps a document within `most_bytes`, the recall is lowered to .999, .99, .95 and so on until one does.
+    Disjoint bands are taken where a scheme of them has at most 50 false candidates per document, else overlapping ones.
+    Where neither keeps a document within `most_bytes`, the recall is lowered to .999, .99, .95 and so on until one
+    does.
 
     Args:
-        background: (B + 1,) int64 pairs of a sample of the corpus by floor(J * B); millions, since its tail decides.
+        background: (B + 1,) int64 number of sampled pairs by floor(J * B); millions, since the tail decides.
         documents: N, size of the corpus.
         threshold: lowest J of a duplicate, in (0, 1].
         recall: wanted probability that a pair at the threshold becomes a candidate, in (0, 1).
         false_below: J below which a candidate counts as false; by default the threshold. Pairs between the two are
             related documents rather than chance, and grow more slowly than N where a corpus grows by new kinds.
-        most_bytes: what keys and false candidates of a document may take.
+        most_bytes: budget of bytes for keys and false candidates of a document.
 
     Raises:
         ConfigError: an argument is out of range, or the threshold is so low that nothing finds its pairs.
@@ -136,7 +138,7 @@ def solve_bands(
 def _cheapest(
     chance: tuple[Float64Array, Float64Array], documents: int, threshold: float, recall: float
 ) -> BandScheme | None:
-    """The scheme with a recall that costs a document least; ties go to fewer bands. None where there is none."""
+    """The cheapest disjoint scheme with a recall and few enough false candidates, else the cheapest overlapping one."""
     best: tuple[float, int, int, bool, float] | None = None
     for overlapping in (False, True):
         for rows, bands in _least_bands(threshold, recall, overlapping):
@@ -181,7 +183,7 @@ def band_positions(bands: int, rows: int, overlapping: bool) -> Int16Array:
 
 
 def band_keys(signatures: UInt8Array, scheme: BandScheme, salts: UInt64Array) -> UInt64Array:
-    """Hash the values of every band: documents with equal salts meet in a key if they agree in a whole band.
+    """Hash the values of every band: documents of equal salts share a key if all values of a band agree.
 
     Args:
         signatures: (D, 256) uint8.
@@ -197,7 +199,7 @@ def band_keys(signatures: UInt8Array, scheme: BandScheme, salts: UInt64Array) ->
 
 
 def _check(background: Int64Array, documents: int, threshold: float, recall: float) -> None:
-    """Refuse what no scheme can be solved from."""
+    """Raise a ConfigError if an argument is out of range."""
     if not (0 < threshold <= 1 and 0 < recall < 1 and documents >= 1):
         raise ConfigError(
             f"bands: threshold {threshold}, recall {recall}, documents {documents}; wanted a threshold in (0, 1], a "
@@ -248,13 +250,13 @@ def _any_of(bands: int, single: Float64Array) -> Float64Array:
 
 
 def _band_given_agreement(rows: int) -> Float64Array:
-    """(257,) C(a, rows) / C(256, rows): a band agrees where a of the 256 values do."""
+    """(257,) C(a, rows) / C(256, rows): probability that a band agrees if a of the 256 values do, for a = 0 .. 256."""
     whole = math.comb(SIGNATURE_VALUES, rows)
     return np.array([math.comb(agreeing, rows) / whole for agreeing in range(SIGNATURE_VALUES + 1)])
 
 
 def _agreement_distribution(p: Float64Array) -> Float64Array:
-    """(S, 257) probability of each number of agreeing values."""
+    """(S, 257) probability of each number of agreeing values; a value agrees with probability p[s]."""
     k = SIGNATURE_VALUES
     agreeing = np.arange(k + 1)
     choices = np.array([math.log(math.comb(k, a)) for a in range(k + 1)])
@@ -268,7 +270,7 @@ _U1: Final = np.uint64(1)
 _U8: Final = np.uint64(8)
 _U32: Final = np.uint64(32)
 _BAND_BITS: Final = np.uint64(BAND_BITS)
-_WORD_VALUES: Final = 8  # values of a band that one mixing takes
+_WORD_VALUES: Final = 8  # values of a band that are mixed at once, as one word
 
 
 @compiled

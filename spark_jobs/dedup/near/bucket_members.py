@@ -1,7 +1,7 @@
 """Turn the members of buckets into candidates, batch by batch, for `mapInArrow`.
 
-Members are named by their place by priority. A candidate is two places (first, second). The members of a bucket
-in order are its earlier ones and then its new ones; two earlier ones are never a candidate.
+A member is represented by its `place`, its position by priority (see members); a candidate is two places (first,
+second). A bucket lists its earlier members, then its new ones; two earlier ones are never a candidate.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def candidate_batch(first: Int64Array, second: Int64Array) -> pa.RecordBatch:
 
 
 def all_members(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The places of the members of buckets; each once in a batch."""
+    """Rows (place) of the members of buckets; each place once in a batch."""
     for batch in batches:
         parts = [list_offsets(batch.column(name))[1] for name in ("members", "earlier")]
         yield pa.RecordBatch.from_arrays([pa.array(np.unique(np.concatenate(parts)))], names=["place"])

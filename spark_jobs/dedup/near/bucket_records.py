@@ -39,10 +39,10 @@ class Buckets:
 
 @compiled
 def scatter(keys: UInt64Array, places: Int64Array, partition_count: int) -> tuple[Int64Array, UInt64Array, Int64Array]:
-    """Order (K,) records by the partition that their key belongs to.
+    """Order (K,) records by partition, which is a hash of the key.
 
     Returns:
-        (P + 1,) offsets of the partitions, and keys and places in their order.
+        (P + 1,) offsets of the partitions, and (K,) keys and (K,) places in that order.
     """
     count = np.uint64(partition_count)  # the low bits of a key are its band, so the partition is taken from the hash
     offsets = np.zeros(partition_count + 1, np.int64)
@@ -62,7 +62,7 @@ def scatter(keys: UInt64Array, places: Int64Array, partition_count: int) -> tupl
 
 
 def group_by_key(keys: UInt64Array, places: Int64Array, is_earlier: BoolArray) -> Buckets:
-    """Group (K,) records by key; a bucket of one, or without a new member, is left out."""
+    """Group (K,) records by key; buckets with one member, or without a new one, are left out."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(keys) else np.zeros(0, int)
@@ -96,9 +96,9 @@ def pairs_within(
     earlier: Int64Array,
     pivot_counts: Int64Array,
 ) -> tuple[Int64Array, Int64Array]:
-    """Candidates of B buckets: each of the first `pivot_counts[b]` members with all that come after it.
+    """Candidates of B buckets: each of the first `pivot_counts[b]` members with all members after it.
 
-    The members of a bucket in order are its earlier ones and then its new ones; two earlier ones are never a candidate.
+    A bucket lists its earlier members, then its new ones; two earlier ones are never a candidate.
     A pivot count of at least the bucket's members gives all pairs.
 
     Returns:

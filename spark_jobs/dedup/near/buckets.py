@@ -2,12 +2,12 @@
 
 The user states a threshold and a recall; the bands are solved for these, for the number of documents and for the
 background that was measured on the corpus. The table `bands` also has a forecast of what bands will cost when the
-corpus has grown. Signatures are the index that is kept: keys are not stored, so that every increment may have bands of
-its own. An increment computes the keys of its own documents and those of all earlier ones, of which a filter passes
-only those that can meet a new one. Buckets with at least two members, one of them new, are written.
+corpus has grown. Signatures are the stored index: keys are not stored, so that every increment may have bands of its
+own. An increment computes the keys of its own documents and those of all earlier ones; a Bloom filter drops earlier
+keys that no new document has. Buckets with at least two members, one of them new, are written.
 
-Pairs are of one kind of document, and so are the keys in which they meet. Where the lowest threshold differs by kind,
-each kind has bands of its own, solved from its own number of documents and its background; `bands` has their means
+Both documents of a pair are of one kind, and keys differ by kind. Where the lowest threshold differs by kind, each
+kind has bands of its own, solved from its own number of documents and its background; `bands` has their means
 over documents, and the summary of its snapshot has the bands of each kind.
 """
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from spark_jobs.dedup.near.bands import BandScheme
 
 _log = logging.getLogger(__name__)
-# Pairs of at least this similarity are related: their number grows as that of documents does, not as its square, so
-# they say nothing about false candidates at another size of the corpus.
+# Pairs of at least this similarity are related: their number grows with that of documents, not its square, so they
+# do not predict false candidates at another size of the corpus.
 _RELATED = 0.3
 DEFAULT_DOCUMENT_BYTES = 16_384
 """Bytes that finding a document's candidates may cost: about as many as its text and bag take together."""
@@ -178,7 +178,7 @@ class _Solved(NamedTuple):
 
 
 def _apart(sizes: dict[str, int], threshold: KindThreshold) -> list[tuple[str | None, dict[str, int]]]:
-    """The documents that have bands of their own, counted by kind: all together, or kind by kind."""
+    """(kind, sizes by kind) of each group with bands of its own: all documents (kind None), or each kind."""
     if threshold.is_one or not sizes:
         return [(None, sizes)]
     return [(kind, {kind: sizes[kind]}) for kind in sorted(sizes)]
@@ -187,7 +187,7 @@ def _apart(sizes: dict[str, int], threshold: KindThreshold) -> list[tuple[str | 
 def _solved(
     kind: str | None, background: pa.Table, sizes: dict[str, int], config: BucketsConfig, total: int
 ) -> _Solved:
-    """Solve the bands of some documents, of so many in total; a recall that had to be lowered is logged."""
+    """Solve the bands of documents of `kind` (None: all), now and for the forecast; logs a lowered recall."""
     from spark_jobs.dedup.near.bands import solve_bands
 
     measured = _combined(background, sizes)
@@ -212,7 +212,7 @@ def _solved(
 
 
 def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
-    """(bins + 1,) how many of 2^52 random pairs of documents have each similarity; two of different kinds have 0."""
+    """(bins + 1,) of 2^52 random pairs of documents, the number in each bin of J; pairs of two kinds are in bin 0."""
     from spark_jobs.dedup.near.background import BINS
 
     total = max(1, sum(sizes.values()))
@@ -234,7 +234,7 @@ def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
 
 
 def _curve(solved: Sequence[_Solved], measured: Int64Array, recall: float) -> pa.Table:
-    """Rows of `bands`: of several kinds the means over documents, the lowest recall, and the bands of most keys."""
+    """Rows of `bands`; of several kinds means over documents, the lowest recall, the lowest threshold's bands."""
     from spark_jobs.dedup.near.bands import candidate_probability
 
     steps = np.arange(101)
@@ -276,7 +276,7 @@ def _curve(solved: Sequence[_Solved], measured: Int64Array, recall: float) -> pa
 def _by_scheme(
     batch: pa.RecordBatch, schemes: Mapping[str | None, BandScheme]
 ) -> Iterator[tuple[pa.RecordBatch, BandScheme]]:
-    """The documents of a batch with the bands that they have, those of one kind together."""
+    """(documents, their bands) of a batch, by kind if kinds have bands of their own."""
     for kind, scheme in schemes.items():
         part = batch if kind is None else batch.filter(pc.equal(batch.column("kind"), kind))
         if part.num_rows:
@@ -284,7 +284,7 @@ def _by_scheme(
 
 
 def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> UInt64Array:
-    """(D * bands,) keys of a batch of signatures, document by document."""
+    """(D * bands,) keys of a batch of signatures, all keys of a document together."""
     from spark_jobs.dedup.bags.features import kind_salt
     from spark_jobs.dedup.near.bands import band_keys
     from spark_jobs.dedup.near.signatures import signature_rows
@@ -307,14 +307,14 @@ def band_records(
     earlier: bool,
     filled: bytes | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The keys and places of signatures, in one block for every partition that gets any.
+    """Compute the keys of signatures, and pack (key, place) records into one block per partition.
 
     Args:
         batches: rows with the columns kind, place and signature.
-        schemes: the bands of each kind of document, or by None those of all.
+        schemes: bands by kind of document; or under the key None those of all kinds.
         partition_count: partitions that the blocks are distributed to, by key.
         earlier: whether the documents are of earlier increments.
-        filled: a filter; only keys in it pass. None passes all.
+        filled: a Bloom filter (`key_filter`); only keys in it pass. None passes all.
 
     Yields:
         Rows of `RECORDS_DDL`.
@@ -344,7 +344,7 @@ def band_records(
 
 
 def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The buckets of one partition, which is held in memory: about 32 MB of records, and as much again to sort them."""
+    """Rows of `buckets` of one partition, held in memory: about 32 MB of records, and as much again to sort them."""
     from spark_jobs.dedup.near.bands import MAX_BANDS
     from spark_jobs.dedup.near.bucket_records import group_by_key
 
@@ -374,6 +374,6 @@ def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _lists(offsets: Int64Array, values: Int64Array) -> pa.ListArray:
-    """Slices of one array of places as a column of lists."""
+    """Make a column of lists from slices of one array of places."""
     inside = values[offsets[0] : offsets[-1]]
     return pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), pa.array(inside))

@@ -1,8 +1,8 @@
 """Darts: random points on the weights of tokens, a pure function of a seed, so the same in every process.
 
-The weight of a token is divided into strips: strip n is the part that its n-th occurrence adds. It is `unit` wide, and
-its length is an axis of ranks without end. Darts fall on the strips as a Poisson process of intensity 1; each gets a
-uniform slot (8 bits) and a uniform value (8 bits):
+The weight of a token is divided into strips: strip n is the part that its n-th occurrence adds. It is `unit` wide and
+infinitely long; the position along it is a rank. Darts fall on the strips as a Poisson process of intensity 1; each
+gets a uniform slot (8 bits) and a uniform value (8 bits):
 
     rank (48 bits, 2^35 is 1) << 16 | slot << 8 | value
 
@@ -34,20 +34,20 @@ SIGNATURE_VALUES: Final = 256
 """k: slots, and so values in a signature; each has 8 bits."""
 
 SIGNATURE_VERSION: Final = "darts-1:k256:b8"
-"""Version of all that defines a signature: k and b, mix64 and G, strips, cells, thresholds, the layout of a dart."""
+"""Version of the definition of a signature: k and b, mix64 and G, strips, cells, thresholds, the layout of a dart."""
 
 READ_DARTS: Final = 4
-"""Darts that are read from the table at a time; each strip there is padded to a multiple of it."""
+"""Darts that are read from the table at a time; its strips are padded to a multiple of that."""
 
 RANK_BITS: Final = 48
 """Ranks reach to 8192: a bag of weight 1, the lightest, needs about 1,800."""
 
 _ONE_BITS: Final = 35
 RANK_ONE: Final = 1 << _ONE_BITS
-"""A rank of 1.0."""
+"""The integer that represents rank 1.0."""
 
 HOT_RANKS: Final = RANK_ONE >> 1
-"""Ranks below are in the table of hot tokens; bags of weight 3,700 and more seldom need further ones."""
+"""The table of hot tokens has ranks below this; bags of weight 3,700 and more seldom need higher ones."""
 
 _CELL_MEAN: Final = 4  # darts expected in a cell at most; 2 and 8 are slower
 _CELL_COUNTS: Final = 40  # P[more] < 2^-64 at a mean of 4
@@ -56,7 +56,7 @@ _MAX_64: Final = (1 << 64) - 1
 
 
 class Darts(NamedTuple):
-    """The tables that darts are drawn with, and the darts of hot tokens.
+    """Tables for drawing darts, and the darts of hot tokens.
 
     Attributes:
         seed: of the hash family, mixed.
@@ -82,13 +82,13 @@ class Darts(NamedTuple):
 def make_darts(
     seed: int, max_level: int, hot_hashes: UInt64Array | None = None, hot_units: UInt8Array | None = None
 ) -> Darts:
-    """Prepare to draw signatures, and draw the darts of hot tokens.
+    """Make the tables for drawing darts, and draw the darts of hot tokens.
 
     Args:
         seed: of the hash family; signatures of different seeds are not comparable.
         max_level: most strips of a token that the table holds, usually the cap of the term frequency.
-        hot_hashes: (H,) uint64 distinct tokens that many bags have; about 800 bytes each. 10,000 of them do.
-        hot_units: (H,) uint8 their weights. A token that has another weight in a bag is drawn anew, not looked up.
+        hot_hashes: (H,) uint64 distinct tokens that many bags have; about 800 bytes each. 10,000 of them suffice.
+        hot_units: (H,) uint8 their units. A token with another unit in a bag is drawn, not looked up.
     """
     thresholds, guides, cell_bits = _poisson_tables()
     if hot_hashes is None or hot_units is None:
@@ -157,13 +157,13 @@ mix64 = njit(inline="always")(mixing.mix64)
 
 @njit(inline="always")
 def strip_key(token_hash: np.uint64, strip: int, seed: np.uint64) -> np.uint64:
-    """The key that the streams of a strip's cells derive from; a cell uses the low 32 bits of the multiplier of G."""
+    """Key of a strip, which its cells' streams derive from; a cell uses the low 32 bits of the multiplier of G."""
     return token_hash + seed + GOLDEN * (np.uint64(strip) << _U32)
 
 
 @njit(inline="always")
 def cell_stream(key: np.uint64, cell: np.uint64) -> np.uint64:
-    """The random bits of a cell, which decide its number of darts and seed their hashes."""
+    """64 random bits of a cell, which decide its number of darts and seed the darts' hashes."""
     stream: np.uint64 = mix64(key + GOLDEN * cell)
     return stream
 

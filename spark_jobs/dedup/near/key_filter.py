@@ -1,8 +1,9 @@
 """A Bloom filter: a set of any number of 64-bit keys in at most 128 MB, without false negatives.
 
 An increment is compared with the signatures of all earlier documents. Each of these has as many keys as a new document,
-and hardly any is shared with one; the filter (2 to 4 bytes a new key) passes only keys that probably are. Beyond 67
-million keys it has fewer bits for each, so that more others pass: that costs time, never memory (`passing_share`).
+and hardly any key is shared with a new one; the filter (2 to 4 bytes per new key) passes only keys that probably are.
+Beyond 67 million keys it has fewer bits for each, so that more others pass: that costs time, not memory
+(`passing_share`).
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ def filter_bytes(key_count: int) -> int:
 
 
 def passing_share(key_count: int) -> float:
-    """Share of other keys that pass a filter of a number of keys (Bloom 1970)."""
+    """Share of keys not in the set that pass a filter of `key_count` keys (Bloom 1970)."""
     return float((1.0 - np.exp(-_PROBES * key_count / (8 * filter_bytes(key_count)))) ** _PROBES)
 
 
 def filter_of(frame: DataFrame, keys: KeysOf, key_count: int) -> bytes:
-    """The filter of all keys of a frame.
+    """Build the filter of all keys of a frame.
 
     Args:
         frame: any rows.
-        keys: (K,) uint64 keys of a batch of them.
-        key_count: about how many keys there are.
+        keys: function from a batch of them to (K,) uint64 keys.
+        key_count: number of keys, about.
     """
     size = filter_bytes(key_count)
     parts = frame.mapInArrow(partial(fill, keys=keys, size=size), _FILLED_DDL)
@@ -55,7 +56,7 @@ def filter_of(frame: DataFrame, keys: KeysOf, key_count: int) -> bytes:
 
 
 def fill(batches: Iterable[pa.RecordBatch], keys: KeysOf, size: int) -> Iterator[pa.RecordBatch]:
-    """The filter of the keys of one partition."""
+    """One row: the filter of the keys of one partition."""
     filled = np.zeros(size, np.uint8)
     for batch in batches:
         put_keys(keys(batch), filled)
@@ -63,7 +64,7 @@ def fill(batches: Iterable[pa.RecordBatch], keys: KeysOf, size: int) -> Iterator
 
 
 def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The union of filters."""
+    """One row: the union of filters."""
     united = np.zeros(size, np.uint8)
     for batch in batches:
         for filled in batch.column("filled"):
@@ -86,7 +87,7 @@ def put_keys(keys: UInt64Array, filled: UInt8Array) -> None:
 
 @compiled
 def has_keys(keys: UInt64Array, filled: UInt8Array) -> BoolArray:
-    """(K,) whether each key was put in; a few others pass too (fewer than 3 in 1,000 at 16 bits a key)."""
+    """(K,) whether each key may be in the set; fewer than 3 in 1,000 others pass too, at 16 bits a key."""
     mask = np.uint64(filled.size * 8 - 1)
     found = np.zeros(keys.size, np.bool_)
     for index in range(keys.size):

@@ -1,8 +1,8 @@
-"""Pairs: every two documents of the corpus that are as similar as the lowest threshold of their kind, with the exact J.
+"""Pairs: every two documents of the corpus whose similarity J reaches the lowest threshold of their kind, with exact J.
 
 Candidates come from the buckets, each once. They are verified by their bags, so the stored J is exact, and all
-thresholds are read from this one table. A pair leads from a document to the *better* one: the one that comes first in
-the order (increment, place, doc_id), and is kept if only one of them can be.
+thresholds are read from this one table. A pair leads from a document to the *better* one, which comes first in the
+order (increment, place, doc_id) and is kept if only one of them can be.
 
 Buckets of boilerplate can hold a hundred thousand members, which would be billions of pairs. Their members are compared
 by an exact join instead, until no pair is left that could change which documents are kept: see `large_buckets`.
@@ -86,7 +86,7 @@ def pairs(
     config: PairsConfig,
     revisions: DataFrame | None = None,
 ) -> Output:
-    """Verify the candidates that the buckets of an increment hold."""
+    """Verify the candidates in the buckets of an increment; one row per pair."""
     here = buckets.where(F.col("increment") == increment).select("members", "earlier")
     sized = with_pair_count(here)
     small = sized.where(F.col("pair_count") <= config.max_bucket_pairs)
@@ -109,6 +109,6 @@ def pairs(
 
 
 def _rows(verified: DataFrame) -> DataFrame:
-    """Verified pairs as rows of the table."""
+    """Rows of `pairs` from verified pairs."""
     similarity = F.col("shared_weight").cast("double") / F.col("united_weight").cast("double")
     return verified.selectExpr(*PAIR_COLUMNS).withColumn("similarity", similarity)

@@ -1,12 +1,12 @@
-"""Compare the documents of large buckets batch by batch, where too many of them can be similar to each other.
+"""Compare the documents of large buckets batch by batch, where nearly all pairs of them are candidates.
 
 In forms filled from short lists each word is in a large share of the documents, so that nearly all pairs are candidates
-of a join by tokens. Then the greedy order itself saves work: a document that is removed need not be compared further.
+of a join by tokens. Then the greedy order itself saves work: a removed document need not be compared further.
 
-    1. the first documents in the order that are kept by the pairs so far are a batch; of those that are similar to each
-       other the greedy ones alone
+1. the first documents in the order that are kept by the pairs so far form a batch, without those that a better one of
+   the batch removes
     2. all documents are compared with the batch, exactly (`sample_join`), and the kept set is computed again
-    3. until every document that is kept was in a batch while it was kept at the same thresholds
+    3. this repeats until every kept document was in a batch while kept at the same thresholds
 
 So n documents of which K are kept take n * K sums of rows of weights, and no list of pairs. A batch is bounded by its
 tokens, which every worker holds: 75 bytes each.
@@ -33,7 +33,7 @@ BATCH_TOKENS = 1_000_000
 
 
 class Pivots(NamedTuple):
-    """A batch: the columns `ENDS` of its documents, and the index of their bags."""
+    """A batch to compare with: the columns `ENDS` of its documents, and the index of their bags."""
 
     ends: pa.Table
     sample: SampleIndex
@@ -47,11 +47,11 @@ class Done:
         self._groups = np.zeros(0, np.int32)
 
     def next_batch(self, kept: pa.Table) -> Int64Array:
-        """Places of the first documents that were in no batch with all the thresholds at which they are kept.
+        """Places of the next batch: the first kept documents that were in no batch at all their present thresholds.
 
         Args:
             kept: columns place, groups, earlier, token_count of the documents that are kept at any threshold. One that
-                was removed in between, and is kept again, comes again: others may have passed it over meanwhile.
+                was removed and is kept again is compared again, since batches in between did not include it.
         """
         places, groups = kept.column("place").to_numpy(), kept.column("groups").to_numpy()
         by_place = np.argsort(places, kind="stable")
@@ -70,7 +70,7 @@ class Done:
         return chosen
 
     def add(self, pivots: pa.Table) -> None:
-        """Count documents, with the columns place and groups, as compared."""
+        """Record documents, with the columns place and groups, as compared."""
         new = pivots.column("place").to_numpy()
         others = ~np.isin(self._places, new)
         self._places = np.concatenate([self._places[others], new])
@@ -78,14 +78,14 @@ class Done:
 
 
 def leading(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> pa.Table:
-    """Of a batch, in the order of keeping, the documents that no better one of it removes at all their thresholds."""
+    """The documents of a batch, in keeping order, that are kept within the batch at one threshold or more."""
     bags, groups = _bags(batch), batch.column("groups").to_numpy().astype(np.int32)
     found = similar_to_sample(bags, groups, sample_index(bags, groups, thresholds), thresholds)
     return batch.filter(pa.array(kept_groups(found, groups, thresholds) != 0))
 
 
 def kept_groups(found: Similar, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Int32Array:
-    """(D,) thresholds at which each of D documents is kept, by all similar pairs of them, the first ones first."""
+    """(D,) thresholds (as bits) at which each of D documents in keeping order is kept, by all their similar pairs."""
     kept = groups.copy()
     worse = found.rows > found.sampled
     for group, threshold in enumerate(thresholds):
@@ -97,7 +97,7 @@ def kept_groups(found: Similar, groups: Int32Array, thresholds: tuple[Fraction, 
 
 
 def pivots_of(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> Pivots:
-    """The batch as every worker gets it."""
+    """Make the pivots of a batch, which are sent to every worker."""
     groups = batch.column("groups").to_numpy().astype(np.int32)
     return Pivots(batch.select(list(ENDS)).combine_chunks(), sample_index(_bags(batch), groups, thresholds))
 
@@ -105,7 +105,7 @@ def pivots_of(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> Pivots:
 def similar_to_pivots(
     batches: Iterable[pa.RecordBatch], pivots: Pivots, thresholds: tuple[Fraction, ...], increment: int
 ) -> Iterator[pa.RecordBatch]:
-    """Verified pairs of documents and pivots, as rows of `PAIRS_DDL`; a pair of two earlier documents is none."""
+    """Verified pairs of documents with pivots, as rows of `PAIRS_DDL`; two earlier documents are no pair."""
     for batch in batches:
         table = pa.Table.from_batches([batch])
         groups = table.column("groups").to_numpy().astype(np.int32)
@@ -128,7 +128,7 @@ def _bags(documents: pa.Table) -> Bags:
 
 
 def _is_first(one: pa.Table, other: pa.Table) -> np.ndarray:
-    """Row by row, whether a document comes before another in the order (increment, place)."""
+    """(R,) whether row r of `one` comes before row r of `other` in the order (increment, place)."""
     increments = [side.column("increment").to_numpy() for side in (one, other)]
     places = [side.column("place").to_numpy() for side in (one, other)]
     earlier: np.ndarray = (increments[0] < increments[1]) | ((increments[0] == increments[1]) & (places[0] < places[1]))

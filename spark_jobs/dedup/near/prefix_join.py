@@ -2,11 +2,11 @@
 
 Two bags of total weights X and Y with J >= t share at least the weight t / (1 + t) * (X + Y). Put the tokens of every
 document into one order, the rarest first, and call the weight of a token and all after it the document's *suffix*. At
-the first token that two documents share, everything they share still lies ahead in both, so
+the first token that two documents share, all that they share is in both suffixes, so
 
     min(suffix of x, suffix of y) >= t / (1 + t) * (X + Y)        (positional filter)
 
-which no token far down a document can meet: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
+which no token late in a document can satisfy: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
 that all pages of a template share come last in the order and are in hardly any prefix, however many pages there are.
 
     x: rare 30, own 20, template 50        t = .7: the prefix of x is `rare`, `own` only if 70 <= suffix: (100, 70, 50)
@@ -30,14 +30,14 @@ from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 
 _COUNTER_BITS: Final = 20
 COUNTERS: Final = 1 << _COUNTER_BITS
-"""Counters of tokens: 4 MB of them, however many tokens there are. Tokens that share one look less rare than they are,
-which costs time and loses nothing, since any order of tokens is right."""
+"""Counters of tokens: 4 MB of them, however many tokens there are. Tokens that share a counter look less rare than
+they are, which costs time and loses no pair, since any order of tokens is right."""
 _CHECKS_A_CALL: Final = 1 << 22
-"""Of pairs of a list's members: a call returns 64 MB at most, and longer lists are compared in several."""
+"""Pairs that one call checks: it returns 64 MB at most, and longer lists take several calls."""
 
 
 class Prefixes(NamedTuple):
-    """Tokens in the prefixes of documents, R in all.
+    """The tokens in the prefixes of documents, R in all.
 
     Attributes:
         documents: (R,) int64 row of the document.
@@ -57,7 +57,7 @@ class Members(NamedTuple):
         places: (R,) int64 place of the document; those of one list ascend, the earlier ones first.
         totals: (R,) int64 its total weight.
         suffixes: (R,) int64 its suffix at the token.
-        groups: (R,) int32 thresholds at which it is compared: bit g stands for threshold number g.
+        groups: (R,) int32 thresholds at which it is compared: bit g is set for threshold number g.
         earlier: (R,) bool whether it came in an earlier increment; two such are not compared.
     """
 
@@ -74,12 +74,12 @@ def count_tokens(hashes: UInt64Array, counters: UInt32Array) -> None:
 
 
 def prefixes(bags: Bags, counters: UInt32Array, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Prefixes:
-    """The prefix of every document: tokens that can be the first it shares with a document of the wanted similarity.
+    """The prefix of every document: tokens that can be the first that it shares with a sufficiently similar one.
 
     Args:
         bags: D bags, with all their tokens.
-        counters: how often the tokens occur among the documents to be compared; a token that occurs once is shared by
-            no two documents, so it is left out.
+        counters: document counts of tokens, as of `count_tokens`; a token with count 1 is shared by no two documents
+            and left out.
         groups: (D,) int32 thresholds at which each document is compared, at least one.
         thresholds: of each group, ascending.
     """
@@ -93,7 +93,7 @@ def prefixes(bags: Bags, counters: UInt32Array, groups: Int32Array, thresholds: 
 def list_pairs(
     begins: Int64Array, ends: Int64Array, members: Members, thresholds: tuple[Fraction, ...], pivots: int | None = None
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Pairs of documents that share a token and can be as similar as the lowest threshold at which both are compared.
+    """Pairs of documents that share a token and can reach the lowest threshold at which both are compared.
 
     Args:
         begins: (L,) int64 where each list begins.
@@ -123,7 +123,7 @@ def list_pairs(
 
 
 class _Heads(NamedTuple):
-    """Parts of lists: (P,) where each list begins and ends, and the members, from first to last, that are compared."""
+    """Parts of lists, (P,) each: begin and end of the list, and its members [first, last) to pair with the others."""
 
     begins: Int64Array
     ends: Int64Array
@@ -132,7 +132,7 @@ class _Heads(NamedTuple):
 
 
 def threshold_terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
-    """Numerators and denominators of thresholds, for kernels."""
+    """(G,) numerators and (G,) denominators of G thresholds, for kernels."""
     return (
         np.array([one.numerator for one in thresholds], np.int64),
         np.array([one.denominator for one in thresholds], np.int64),
@@ -146,7 +146,7 @@ def _counter(token: np.uint64) -> np.int64:
 
 @compiled
 def lowest_group(groups: np.int32) -> int:
-    """Number of the lowest of the groups, at least one, that the bits of a number stand for."""
+    """Index of the lowest set bit, 0b1100 -> 2; at least one is set."""
     group = 0
     while not (groups >> group) & 1:
         group += 1
@@ -198,7 +198,7 @@ def _prefixes(
 
 @compiled
 def _can_reach(members: Members, one: int, other: int, numerators: Int64Array, denominators: Int64Array) -> bool:
-    """Whether two members of a list can be as similar as the lowest threshold at which both are compared."""
+    """Whether two members of a list can reach the lowest threshold at which both are compared."""
     common = members.groups[one] & members.groups[other]
     if not common:
         return False
@@ -210,7 +210,7 @@ def _can_reach(members: Members, one: int, other: int, numerators: Int64Array, d
 
 @compiled
 def _is_heavy(members: Members, one: int, numerators: Int64Array, denominators: Int64Array) -> bool:
-    """Whether a member has enough weight ahead to be similar to one that is no lighter."""
+    """Whether a member's suffix suffices for a pair with a member of at least its total weight."""
     group = lowest_group(members.groups[one])
     ahead = members.suffixes[one] * (numerators[group] + denominators[group])
     return bool(ahead >= 2 * numerators[group] * members.totals[one])

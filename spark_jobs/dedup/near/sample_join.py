@@ -1,20 +1,20 @@
-"""Exact similarity join with a sample: find all documents of a batch that are as similar as wanted to a sampled one.
+"""Exact similarity join with a sample: find all documents of a batch that are similar enough to a sampled one.
 
 Two bags of total weights X and Y with J >= t share at least the weight t / (1 + t) * (X + Y). Put the tokens into one
 order, the rarest of the sample first, and call the weight of a token and all after it the document's *suffix*. At the
-first token that two documents share, everything they share still lies ahead in both, so
+first token that two documents share, all that they share is in both suffixes, so
 
     min(suffix of x, suffix of y) >= t / (1 + t) * (X + Y)        (positional filter)
 
-which no token far down a document can meet: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
+which no token late in a document can satisfy: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
 that all pages of a template share come last in the order and are in hardly any prefix, however many pages there are.
 
     x: rare 30, own 20, template 50        t = .7: the prefix of x is `rare`, `own` only if 70 <= suffix: (100, 70, 50)
     y: rare 30, else 15, template 55       they meet at `rare`: min(100, 100) >= .7 / 1.7 * 200 = 82.4, a candidate
 
 Few candidates are compared bag by bag. Where tokens occur evenly (forms filled from short lists) nearly all sampled
-documents are candidates; then the weights shared with all of them are summed at once, token by token, as rows of
-numbers that the processor adds many at a time. Documents are compared at several thresholds: a pair counts where it
+documents are candidates; then the weights shared with all of them are summed together, token by token, as rows of
+numbers for vector instructions. Documents are compared at several thresholds: a pair counts where it
 reaches the lowest of those at which both are. All comparisons are made in integers.
 
 Sources: Chaudhuri et al. 2006, "A Primitive Operator for Similarity Joins in Data Cleaning" (prefixes); Xiao et al.
@@ -35,10 +35,10 @@ from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
 from spark_jobs.dedup.near.prefix_join import lowest_group, threshold_terms
 from spark_jobs.dedup.near.similarity import add_minima, share_row
 
-_COMMON: Final = 1 / 16  # of the sample: from here on a token has a row of weights, at most 32 bytes a token in all
+_COMMON: Final = 1 / 16  # of the sample: more frequent tokens have a dense row, at most 32 bytes a token in all
 _FEWEST_COMMON: Final = 8  # documents
-_MERGE_COST: Final = 4  # of a step of a merge, which is mispredicted, beside an addition to a list's document
-_ROW_COST: Final = 8  # additions that a row makes at a time
+_MERGE_COST: Final = 4  # cost of a merge step, which is mispredicted, in additions to a list's document
+_ROW_COST: Final = 8  # additions of a dense row that one vector instruction makes
 
 
 class SampleIndex(NamedTuple):
@@ -49,7 +49,7 @@ class SampleIndex(NamedTuple):
         hashes: (T,) uint64 tokens, ascending in each document.
         weights: (T,) uint16 their weights.
         totals: (S,) int64 total weights.
-        groups: (S,) int32 thresholds at which each is compared: bit g stands for threshold number g.
+        groups: (S,) int32 thresholds at which each is compared: bit g is set for threshold number g.
         tokens: (V,) uint64 distinct tokens, ascending.
         ranks: (V,) int64 rank of each in the order of tokens, the rarest first.
         starts: (V + 1,) int64 where the list of the token of each rank begins.
@@ -59,8 +59,8 @@ class SampleIndex(NamedTuple):
         list_documents: (T,) int64 those documents.
         list_weights: (T,) uint16 the weight of the token in them.
         rows: (V,) int64 row of `dense` of the token of each rank, -1 where it is not common.
-        constants: (V,) uint16 weight of the token of each rank where all documents have it alike, as labels of forms;
-            0 elsewhere.
+        constants: (V,) uint16 weight of the token of each rank if all documents have it with one weight, such as labels
+            of forms; 0 elsewhere.
         dense: (C, S) uint16 weight of each common token in each document.
         filled: a filter of the tokens (`key_filter`).
     """
@@ -275,7 +275,7 @@ def _candidates(
     seen: Int64Array,
     candidates: Int64Array,
 ) -> tuple[int, int]:
-    """Put the sampled documents that can be similar to one into `candidates`; their number, and steps to merge them."""
+    """Put sampled documents that can be similar to `doc` into `candidates`; their number, and steps to merge them."""
     begin, end = known.starts[doc], known.starts[doc + 1]
     total, groups = documents.totals[doc], documents.groups[doc]
     lowest = lowest_group(groups)
@@ -309,7 +309,7 @@ def _candidates(
 
 @compiled
 def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
-    """Additions that it takes to sum the weights that a document shares with all of the sample."""
+    """Number of additions to sum the weights that a document shares with every sampled one."""
     cost = index.totals.size
     for at in range(known.starts[doc], known.starts[doc + 1]):
         rank = known.ranks[at]
@@ -322,7 +322,7 @@ def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
 
 @compiled
 def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> np.int64:
-    """Put what a document shares with each sampled one into `sums`; what it shares with all of them alike."""
+    """Put the weight shared with each sampled document into `sums`, without that shared with all, which is returned."""
     sums[:] = 0
     all_share = np.int64(0)
     for at in range(known.starts[doc], known.starts[doc + 1]):

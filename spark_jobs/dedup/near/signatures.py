@@ -1,7 +1,7 @@
-"""Signatures: a sketch of each bag in 256 bytes, of which two agree as often as their bags are similar.
+"""Signatures: a sketch of each bag in 256 bytes; the more similar two bags are, the more bytes agree.
 
-Two signatures agree in each byte with probability J + (1 - J) / 256 (`weighted_minhash`). They are the index that is
-kept: every increment is compared with it. The darts of the tokens that occur in the most documents are drawn once in
+Two signatures agree in each byte with probability J + (1 - J) / 256 (`weighted_minhash`). They are the stored index:
+every increment is compared with it. The darts of the tokens that occur in the most documents are drawn once in
 each worker; that is a cache, the bytes are the same without it.
 """
 
@@ -71,7 +71,7 @@ _ROW_DDL = (
 
 @step(version="1", scope=Scope.INCREMENT, tables=(SIGNATURES,))
 def signatures(bags: DataFrame, vocabulary: DataFrame, config: SignaturesConfig) -> DataFrame:
-    """Make the signature of every bag."""
+    """Make the signature of every bag; one row per bag."""
     known = vocabulary.where("token_hash IS NOT NULL")
     hot = known.orderBy(F.desc("document_count"), "token_hash").limit(config.hot_tokens)
     found = hot.select("token_hash", "unit").toArrow()
@@ -112,7 +112,7 @@ def _darts(seed: int, max_level: int, hashes: bytes, units: bytes) -> Darts:
 
 
 def signature_rows(column: pa.Array) -> UInt8Array:
-    """A column of byte strings of 256 bytes each as one (D, 256) array, which shares the memory of the column."""
+    """(D, 256) view of a column of D byte strings of 256 bytes each, without a copy."""
     wide = column.cast(pa.large_binary())
     _, offsets, data = wide.buffers()
     if not len(wide) or data is None:

@@ -19,13 +19,13 @@ from spark_jobs.dedup.near.darts import SIGNATURE_VALUES
 from spark_jobs.exceptions import InputError
 
 _COMMON: Final = 1 / 16  # of the documents
-_COMMON_DOCUMENTS: Final = 8  # at least: of a small sample every token would be common
+_COMMON_DOCUMENTS: Final = 8  # at least; in a small sample every token would be common
 _VALUE_COUNT: Final = 256  # of a signature's 8 bits
 _U0: Final = np.uint64(0)
 
 
 def agreement_counts(left: UInt8Array, right: UInt8Array) -> Int16Array:
-    """Count the values in which signatures agree, row by row.
+    """Count the agreeing values of two signatures, row by row.
 
     Args:
         left: (P, K) uint8.
@@ -40,7 +40,7 @@ def agreement_counts(left: UInt8Array, right: UInt8Array) -> Int16Array:
 
 
 def least_agreement(threshold: Fraction, loss: float, k: int = SIGNATURE_VALUES) -> int:
-    """Find how many of k values must agree so that a pair of similarity `threshold` is hardly ever dropped.
+    """Find how many of k values must agree, so that a pair of similarity `threshold` is rarely dropped.
 
     Computed in integers, so every machine finds the same number.
 
@@ -91,10 +91,10 @@ def overlaps(left: Bags, right: Bags) -> tuple[Int64Array, Int64Array]:
 def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
     """Count all pairs of a sample by their similarity.
 
-    Documents are added one by one to lists by token, and meet in them only those that share a token: the work is the
-    number of tokens shared by pairs. A token of more than a sixteenth of the documents, and of more than eight, has a
-    dense row of weights instead, which the processor compares many at a time. Memory is the sample's bags twice, at
-    most 32 bytes a token in dense rows, and 12 bytes a document.
+    Documents are added one by one to lists by token, so each is compared only with those that share a token: the work
+    is the number of tokens shared by pairs. A token of more than a sixteenth of the documents, and of more than eight,
+    has a dense row of weights instead, which the processor compares many at a time. Memory is the sample's bags twice,
+    at most 32 bytes a token in dense rows, and 12 bytes a document.
 
     Args:
         bags: D bags, all in memory.
@@ -139,7 +139,7 @@ def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
 
     A step does not branch on which side is behind, since that is unpredictable, so it depends on the step before it.
     Therefore two rows are merged in alternation, one from either half of the rows: the processor executes a step of one
-    while it waits for the other. The inner loop takes as many steps as neither row can run out of tokens in.
+    while it waits for the other. The inner loop takes so few steps that neither row can run out of tokens.
     """
     left_hashes, left_weights = left.hashes, left.weights
     right_hashes, right_weights = right.hashes, right.weights
@@ -203,7 +203,7 @@ def share_row(left: Any, row: int, right: Any, other: int) -> np.uint64:
 
 
 class _Lists(NamedTuple):
-    """Where the weights of V tokens in D documents are kept: a dense row for common tokens, a list for others.
+    """Layout of the weights of V tokens in D documents: dense rows for common tokens, lists for others.
 
     Attributes:
         rows: (V,) row of a common token, -1 of others.
@@ -225,7 +225,7 @@ def _count_pairs(
     lists: _Lists,
     counts: Int64Array,
 ) -> None:
-    """Add all pairs of documents to `counts`."""
+    """Count all pairs of documents in `counts`, by bin of their similarity."""
     bin_count = counts.size - 1
     ends = lists.starts[:-1].copy()
     documents = np.empty(lists.starts[-1], dtype=np.int32)
@@ -254,6 +254,6 @@ def _count_pairs(
 
 @compiled
 def add_minima(row: UInt16Array, weight: np.uint16, sums: Int64Array | UInt32Array) -> None:
-    """Add the lesser of a weight and each one of a row; a loop that the compiler turns into vector instructions."""
+    """Add min(weight, row[i]) to each sums[i]; a loop that the compiler turns into vector instructions."""
     for other in range(row.size):
         sums[other] += min(weight, row[other])

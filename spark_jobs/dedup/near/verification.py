@@ -1,4 +1,4 @@
-"""Verification: from candidates to pairs with their exact similarity, the cheap tests before the costly one.
+"""Verification: from candidates to pairs with their exact similarity, cheap tests before the costly one.
 
     candidates (two places)
       -> with both signatures: drop those whose sizes cannot reach the threshold, or whose signatures agree too seldom
@@ -32,15 +32,15 @@ from spark_jobs.spark_sql import DataFrame, F
 ENDS = ("dataset", "doc_id", "increment", "place", "kind")
 """Columns of either document of a pair."""
 SIGNATURE_LOSS = 1e-6
-"""Share of the pairs exactly at the threshold that the test of the signatures loses."""
+"""Most share of pairs exactly at the threshold that the test of signatures drops."""
 SIGNATURE = ("total_weight", "signature", "signature_version")
 BAG = ("token_hashes", "units", "levels")
 _BLOCK = 65_536
 # Candidates of a part: of two documents each at most, a signature of 0.3 KB and a bag of about 3 KB.
 _PART_SIGNATURES = 250_000
 _PART_BAGS = 50_000
-# Up to so many candidates, the keys of their documents (40 to 120 bytes each) are broadcast to every task that reads
-# the index, so that it is scanned and not shuffled, which would dominate the time of an increment of 1%.
+# Up to this number of candidates, the keys of their documents (40 to 120 bytes each) are broadcast to every task that
+# reads the index, so that it is scanned and not shuffled, which would dominate the time of an increment of 1%.
 _BROADCAST_CANDIDATES = 250_000
 _SIDES = ("left", "right")
 _ENDS_DDL = ", ".join(
@@ -66,7 +66,7 @@ PAIR_COLUMNS = (
 
 @dataclass(frozen=True)
 class Index:
-    """Signatures and bags of all increments so far; up to `driver_candidates` are verified in the driver's memory."""
+    """Signatures and bags of all increments so far; up to `driver_candidates` candidates are verified on the driver."""
 
     signatures: DataFrame
     bags: DataFrame
@@ -80,7 +80,7 @@ def verified_pairs(
 
     Args:
         candidates: distinct rows (first bigint, second bigint), two places.
-        candidate_count: about how many there are; decides only how they are joined.
+        candidate_count: their number, about; decides only how they are joined.
         index: signatures and bags.
         lowest: lowest weighted Jaccard similarity, by kind of document.
 
@@ -108,9 +108,9 @@ def verified_pairs(
 def _brought(
     candidates: DataFrame, ends: tuple[str, str], documents: DataFrame, key: str, part_count: int, few: bool
 ) -> Arranged:
-    """Candidates and the documents at their ends in one DataFrame, each candidate in one partition with both documents.
+    """Candidates and their documents in one DataFrame, each candidate in one partition with both its documents.
 
-    Candidates are distributed by their second end: those of one pivot are spread, and the pivot is in every part.
+    Candidates are distributed by their second document, so those of one pivot are spread, and it is in every part.
     """
     numbered = candidates.withColumn("part", F.pmod(F.xxhash64(ends[1]), F.lit(part_count)).cast("int"))
     wanted = numbered.select("part", F.explode(F.array(*ends)).alias(key)).distinct()
@@ -122,7 +122,7 @@ def _brought(
 def _parted(
     batches: Iterable[pa.RecordBatch], key: str, compare: Callable[[pa.Table, pa.Table], pa.Table]
 ) -> Iterator[pa.RecordBatch]:
-    """Compare the candidates of a partition by the documents in it; rows with the key are documents, the others not."""
+    """Split a partition into documents (rows with the key) and candidates (without), and compare them."""
     whole = list(batches)
     if whole:
         table = pa.Table.from_batches(whole)
@@ -215,7 +215,7 @@ def verified_in_memory(candidates: pa.Table, signatures: DataFrame, bags: DataFr
 
 
 def _found(table: DataFrame, key: str, wanted: pa.Array | pa.ChunkedArray, columns: tuple[str, ...]) -> pa.Table:
-    """Rows of a table with one of the wanted keys, by one scan."""
+    """Collect the rows of a table that have one of the wanted keys, by one scan."""
     if not len(wanted):
         return table.select(*columns).where("false").toArrow()
     keys = table.sparkSession.createDataFrame(pa.table({key: wanted}))
@@ -223,9 +223,9 @@ def _found(table: DataFrame, key: str, wanted: pa.Array | pa.ChunkedArray, colum
 
 
 def _ends(candidates: pa.Table, known: pa.Table) -> tuple[Int64Array, Int64Array]:
-    """The row numbers of both documents of each candidate, the one that comes first on the left.
+    """Row numbers in `known` of both documents of each candidate, the first in order on the left.
 
-    Where several documents have the same place, all combinations are returned, since any of them may be meant.
+    Where several documents have the same place, all combinations are returned, since a place does not tell them apart.
     """
     places = known.column("place").to_numpy()
     by_place = np.argsort(places, kind="stable")

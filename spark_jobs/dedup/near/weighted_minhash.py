@@ -1,4 +1,4 @@
-"""Sketch bags so that two sketches agree in as many of 256 values as their bags overlap, in expectation.
+"""Sketch bags so that the expected share of agreeing values of two sketches is the similarity of their bags.
 
 Consistent weighted sampling in the sense of Ioffe 2010 ("Improved Consistent Sampling, Weighted Minhash and L1
 Sketching"), for integer weights and with darts (see `darts`). A token of weight `unit * level` owns the first
@@ -14,8 +14,8 @@ least rank is equally likely to lie anywhere there, so it lies in the intersecti
 J. Slots are independent (thinning), so the number of equal values is Binomial(256, p), p = J + (1 - J) / 256.
 
 A signature needs about k (ln k + 1) darts, however long the document: all darts up to a rank are merged, and that rank
-grows until every slot holds a dart up to it, which no later one can beat. The rank that it begins with, how it grows
-and which tokens are in the table of hot ones change the speed alone.
+grows until every slot has a dart up to it, which no later one can beat. The first rank, its growth and the choice of
+hot tokens change only the speed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def signatures(bags: Bags, darts: Darts) -> UInt8Array:
     P[signatures(x)[i] == signatures(y)[i]] = J + (1 - J) / 256 for every i, with J = sum min / sum max of the weights.
 
     Args:
-        bags: D bags, each with some weight.
-        darts: of the seed, see `make_darts`.
+        bags: D bags, each of weight 1 or more.
+        darts: as `make_darts` returns.
 
     Returns:
         (D, 256) uint8.
@@ -78,7 +78,7 @@ def signatures(bags: Bags, darts: Darts) -> UInt8Array:
 
 
 def _most_strips(bags: Bags) -> int:
-    """The number of strips of the bag that has most of them."""
+    """Number of strips of the bag with the most."""
     ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(bags.levels, dtype=np.int64)])
     return int(np.max(ends[bags.offsets[1:]] - ends[bags.offsets[:-1]], initial=1))
 
@@ -90,7 +90,7 @@ _U8: Final = np.uint64(8)
 _U16: Final = np.uint64(16)
 _BYTE: Final = np.uint64(0xFF)
 _NO_DART: Final = np.uint64((1 << 64) - 1)
-_LAST_RANK: Final = np.uint64((1 << RANK_BITS) - 2)  # below the rank that "no dart" seems to have
+_LAST_RANK: Final = np.uint64((1 << RANK_BITS) - 2)  # below the rank bits of _NO_DART
 _FIRST_REACH: Final = np.uint64(int(_FIRST_DARTS * RANK_ONE))
 _HOT_REACH: Final = np.uint64(HOT_RANKS)
 
@@ -115,7 +115,7 @@ def _sketch(
     darts: Darts,
     out: UInt8Array,
 ) -> int:
-    """Write signatures to `out`; the row of a bag with a slot left empty, else -1."""
+    """Write signatures to `out`; returns the row of a bag that leaves a slot empty, or -1."""
     hot, cold = _empty_strips(most_strips), _empty_strips(most_strips)
     best = np.empty(SIGNATURE_VALUES, dtype=np.uint64)
     for doc in range(offsets.size - 1):
@@ -157,7 +157,7 @@ def _empty_strips(size: int) -> _Strips:
 def _list_strips(
     hashes: UInt64Array, units: UInt8Array, levels: UInt8Array, darts: Darts, hot: _Strips, cold: _Strips
 ) -> tuple[int, int]:
-    """List the strips that are in the table (`hot`) and the others (`cold`); how many there are of each."""
+    """List the strips of a document that are in the table (`hot`) and the others (`cold`); the number of each."""
     hot_count, cold_count = 0, 0
     for token in range(hashes.size):
         unit = units[token]
@@ -200,7 +200,7 @@ def _merge_rows(
 
 @compiled
 def _merge_cells(reach: np.uint64, strips: int, listed: _Strips, darts: Darts, best: UInt64Array) -> None:
-    """Draw the cells of strips up to rank `reach` that have not been drawn, and merge their darts into the best."""
+    """Draw the cells of strips up to rank `reach` that are not drawn yet, and merge their darts into `best`."""
     thresholds, guides, cell_bits = darts.thresholds, darts.guides, darts.cell_bits
     keys, units, cells = listed.key, listed.unit, listed.cell
     for strip in range(strips):

@@ -1,1 +1,1 @@
-"""Which documents go, which survive, and what other thresholds would keep."""
+"""The documents to remove, the survivors, and the effect of other thresholds."""

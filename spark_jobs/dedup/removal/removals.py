@@ -1,26 +1,27 @@
-"""Removals: the documents that go because a similar, better one is kept, at each threshold, each with its witness.
+"""Removals: the documents to remove because a similar, better one is kept, at each threshold, with their witnesses.
 
 The pairs of an increment lead from its documents to better ones: of an earlier increment, or of the same one and
 earlier in the order. What an earlier increment kept is never retracted, so only its own documents are decided:
 
-    1. pairs whose better end was removed before do not count, and neither do pairs of two revisions of one path, or
-       whose better end has left the corpus (see `revisions`)
-    2. by the pairs that count, a document goes if and only if a better neighbour is kept (`kept_set`)
+    1. pairs whose better document was removed before do not count, and neither do pairs of two revisions of one path,
+    or
+       whose better document has left the corpus (see `revisions`)
+    2. by the pairs that count, a document is removed if and only if a better neighbour is kept (`kept_set`)
     3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
 
-Files of repositories that go (`leaving`) come last in the order of their increment, and any stored pair counts for
-them, at every threshold: such a file goes where any similar document stays, and stays where none does. Their rows name
-the repository. Where a file of a repository that goes has a stand-in, an exact duplicate that does not go, that one is
-kept in its place (`stand_ins`).
+Files of removed repositories (`leaving`) come last in the order of their increment, and any stored pair counts for
+them, at every threshold: such a file is removed if any similar document is kept, and else kept. Their rows name the
+repository. Where such a file has a stand-in, an exact duplicate that is not in a removed repository, that one is kept
+instead (`stand_ins`).
 
-All thresholds are decided together: a pair has one row, and bit g of its `groups` says that it counts at threshold
-number g. A document that has a pair whose better end is kept is removed, so the pairs that remain after step 2 are
-those that step 3 chooses from.
+All thresholds are decided together: a pair has one row, and bit g of its `groups` is set if it counts at threshold
+number g. A document that has a pair with a kept better document is removed, so step 3 chooses from the pairs that
+remain after step 2.
 
     J of b -> a is 0.95, of c -> b 0.85      groups of b -> a  0, 1, 2     of c -> b  0, 1
-    b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b goes three times, for a
+    b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b has three rows, with the witness a
 
-Two proofs run on the rows as they were written, by plain joins that share nothing with how they were computed: no two
+Two proofs run on the written rows, by plain joins that share no code with their computation: no two
 kept documents are a pair that counts (by 1.) at any threshold of the config, and every removed one has a kept witness
 with which it is such a pair.
 """
@@ -70,7 +71,7 @@ class RemovalsConfig(ConfigModel):
 def kept_pairs(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
 ) -> DataFrame:
-    """Counterexamples: pairs of the increment whose two documents are both kept at a threshold that they reach.
+    """A proof's counterexamples: pairs of the increment with both documents kept at a threshold that the pair reaches.
 
     Returns:
         Rows (threshold, doc_id, better_doc_id).
@@ -96,7 +97,7 @@ def kept_pairs(
 def unjustified(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
 ) -> DataFrame:
-    """Counterexamples: removals whose witness is not kept, or is no pair of theirs with the weights written.
+    """A proof's counterexamples: removals without a kept witness, or without a stored pair of these weights with it.
 
     Returns:
         Rows (threshold, doc_id, witness_doc_id).
@@ -121,7 +122,7 @@ def unjustified(
 
 
 def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """(threshold, doc_id) of all documents removed so far, but for those that a stand-in stands for."""
+    """(threshold, doc_id) of all documents removed so far, except those that have a stand-in."""
     rows = landed.unionByName(frames["removals"].select(landed.columns)) if "removals" in frames else landed
     decided = without_stand_ins(rows, frames["leaving"]) if "leaving" in frames else rows
     return decided.select("threshold", "doc_id")
@@ -190,11 +191,11 @@ def removals(
 
     Args:
         pairs: rows of `pairs` of increments 0 to `increment`, with the column `increment`.
-        removals: own rows of the increments before.
+        removals: rows of `removals` of earlier increments.
         increment: the increment whose documents are decided.
         config: thresholds.
-        leaving: rows of `repository_removal_files`, of increments 0 to `increment`; None where none go.
-        revisions: rows of `revisions` of increments 0 to `increment`; without it none is a revision of another.
+        leaving: rows of `repository_removal_files`, of increments 0 to `increment`; None without repository removals.
+        revisions: rows of `revisions` of increments 0 to `increment`; without it no document is a revision of another.
     """
     edges = _counted(pairs, increment, revisions).withColumns(
         {"groups": groups_reached(config.thresholds), "repository": F.lit(None).cast("string")}
@@ -216,13 +217,13 @@ def removals(
 
 
 def _kept_better(edges: DataFrame, removed: DataFrame) -> DataFrame:
-    """Edges, each in the groups in which its better end is not among the removed (doc_id, gone)."""
+    """Edges, with only the groups in which their better document is not removed; `removed` has rows (doc_id, gone)."""
     met = edges.join(removed.withColumnRenamed("doc_id", "better_doc_id"), "better_doc_id", "left")
     return met.withColumn("groups", without(F.col("groups"), F.col("gone"))).drop("gone").where("groups <> 0")
 
 
 def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
-    """Rows of the table from edges to kept documents: of each document the best edge at each threshold."""
+    """Rows of `removals` from edges to kept documents: at each threshold the best edge of each document."""
     witness = F.struct(
         *_similarity_ranks(),
         "better_increment",
@@ -257,7 +258,7 @@ def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
 
 
 def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_group: int) -> DataFrame:
-    """Edges with a leaving file of the increment as their worse end, in all groups; the other edges as they are."""
+    """Turn edges of leaving files so that these are the worse end, and put them in all groups; keep other edges."""
     ends = leaving.select("doc_id", F.col("repository").alias("own")).distinct()
     others = ends.withColumnsRenamed({"doc_id": "better_doc_id", "own": "other"})
     met = edges.join(ends, "doc_id", "left").join(others, "better_doc_id", "left")
@@ -275,13 +276,13 @@ def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_gr
 
 
 def _counted(pairs: DataFrame, increment: int | None, revisions: DataFrame | None) -> DataFrame:
-    """Pairs of the increment that count: the better end has not left, and their paths differ."""
+    """Pairs of the increment that count: the better document has not left, and the paths differ."""
     now = pairs.where(F.col("increment") == F.lit(increment))
     return now if revisions is None else counting_pairs(now, revisions)
 
 
 def _similarity_ranks() -> tuple[SparkColumn, SparkColumn]:
-    """The first 24 decimals of J, twelve in each, negated: pairs in their order begin with the highest J.
+    """Two sort keys, the first 24 decimals of J, twelve in each, negated: ascending order begins with the highest J.
 
     They order the J of pairs exactly as the fractions are, for united weights below 10^12: two fractions with
     denominators a and b differ by at least 1 / ab > 10^-24. Six decimals at a time come from a long division, whose

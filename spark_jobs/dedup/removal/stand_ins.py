@@ -1,12 +1,13 @@
-"""Stand-ins: the exact duplicates that are kept in the place of files whose repository goes.
+"""Stand-ins: the exact duplicates that are kept instead of files whose repository is removed.
 
-Exact duplicates are found before repositories are compared, so the file that represents a group may belong to a
-repository that goes. Where a duplicate of it stays, that one is kept, and the representative goes for it: a file of a
-repository that goes is never the reason that one of a kept repository goes. Bags and pairs are the representative's.
+Exact duplicates are found before repositories are compared, so the file that represents a group may belong to a removed
+repository. If a duplicate of it is in no removed repository, that one is kept, and the representative is removed with
+it as witness: a file of a removed repository is never the witness of one of a kept repository. Bags and pairs are the
+representative's.
 
-    group        fork/a.c (its bag is compared)   kept/a.c        fork goes, kept/a.c is the stand-in
-    decided      fork/a.c stays, x goes for it    ->  x goes for kept/a.c, fork/a.c goes for kept/a.c with J = 1 / 1
-                 fork/a.c goes for y              ->  as it is: kept/a.c repeats a file that goes for y
+    group        fork/a.c (its bag is compared)   kept/a.c        fork is removed, kept/a.c is the stand-in
+        witnesses    x: fork/a.c      ->  x: kept/a.c, fork/a.c: kept/a.c with J = 1 / 1
+                     fork/a.c: y      ->  unchanged: kept/a.c repeats a file with the witness y
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ def leaving_files(leaving: DataFrame) -> DataFrame:
 
 
 def with_stand_ins(removed: DataFrame, leaving: DataFrame, increment: int, thresholds: Sequence[float]) -> DataFrame:
-    """Put stand-ins in the place of kept documents, in rows of `removals` of an increment.
+    """Replace kept representatives by their stand-ins, in rows of `removals` of an increment.
 
     Args:
-        removed: rows of `removals`, decided about documents that have bags.
+        removed: rows of `removals` about documents that have bags.
         leaving: rows of `repository_removal_files` of increments 0 to `increment`.
         increment: the increment that is decided.
-        thresholds: at each of which a representative that is not removed goes for its stand-in.
+        thresholds: at each of them a representative that is not removed yet gets a row with its stand-in as witness.
     """
     all_of_them = leaving.where("stand_in_doc_id IS NOT NULL")
     named = all_of_them.select(F.col("doc_id").alias("witness_doc_id"), "stand_in_dataset", "stand_in_doc_id")
@@ -54,7 +55,7 @@ def with_stand_ins(removed: DataFrame, leaving: DataFrame, increment: int, thres
 
 
 def without_stand_ins(removed: DataFrame, leaving: DataFrame) -> DataFrame:
-    """Rows of `removals` as they were decided, about documents that have bags: the reverse of `with_stand_ins`."""
+    """Rows of `removals` about documents that have bags: the inverse of `with_stand_ins`."""
     named = leaving.where("stand_in_doc_id IS NOT NULL").select(
         F.col("stand_in_doc_id").alias("witness_doc_id"),
         F.col("doc_id").alias("represents"),

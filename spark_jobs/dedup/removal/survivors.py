@@ -44,8 +44,8 @@ def survivors(
 ) -> DataFrame:
     """Select the members that no level of deduplication removed; one row per document.
 
-    `removals` is None where near-duplicates stay. An exact duplicate that is the witness of a removal is kept in the
-    place of the one that it repeats (`stand_ins`). `semantic_removals` is None where what means the same stays.
+    `removals` is None where near-duplicates are kept. An exact duplicate that is the witness of a removal is kept
+    instead of the one that it repeats (`stand_ins`). `semantic_removals` is None where semantic duplicates are kept.
     """
     left = members.select("dataset", "shard", "doc_id")
     repeats = exact_duplicates.select("doc_id")
@@ -60,7 +60,7 @@ def survivors(
 
 
 def applied_removals(removals: DataFrame, members: DataFrame, threshold: KindThreshold) -> DataFrame:
-    """Of `removals` the rows at the threshold that is applied to the kind of the document that goes."""
+    """Rows of `removals` at the threshold that applies to the kind of the removed document."""
     applied = removals.where(F.col("threshold").isin(list(threshold.distinct)))
     if threshold.is_one:
         return applied

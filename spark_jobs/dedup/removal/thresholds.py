@@ -1,4 +1,4 @@
-"""Thresholds: what each similarity threshold keeps of an increment, side by side, and the recall that was measured.
+"""Thresholds: counts of what each similarity threshold keeps of an increment, and the measured recall.
 
 Recall is measured, not assumed: a sample of the kept documents is compared exactly with all others that it could be
 similar to (`sample_join`). All documents that reach a threshold with a sampled one should be removed at it; those that
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class _Sample(NamedTuple):
-    """Sampled documents: the index of their bags, and row by row their ids and the groups in which each is removed."""
+    """Sampled documents: the index of their bags, and row by row their ids and the bits of groups that remove each."""
 
     bags: SampleIndex
     ids: pa.Array
@@ -133,16 +133,16 @@ def thresholds(
     config: ThresholdsConfig,
     revisions: DataFrame | None = None,
 ) -> DataFrame:
-    """Count what every threshold keeps; one row per threshold, also where nothing goes.
+    """Count the members that every threshold keeps and removes; one row per threshold, also without removals.
 
-    Without `revisions` no member counts as a revision of another.
+    Without `revisions` no member is a revision of another.
     """
     here = F.col("increment") == increment
     listed = members.sparkSession.createDataFrame(
         [(value,) for value in config.thresholds.together], "threshold double"
     )
     exact_ones = exact_duplicates.where(here).select("doc_id", F.lit(True).alias("exact"))
-    # A document that goes for its stand-in counts as kept, and the stand-in as the exact duplicate.
+    # A document whose witness is its stand-in counts as kept, and the stand-in as the exact duplicate.
     standing_in = exact_duplicates.where(here).select(
         F.col("witness_doc_id").alias("doc_id"), F.col("doc_id").alias("witness_doc_id")
     )
@@ -203,7 +203,7 @@ def thresholds(
 def _recall(
     bags: DataFrame, removals: DataFrame, revisions: DataFrame | None, increment: int, config: ThresholdsConfig
 ) -> DataFrame:
-    """Rows (threshold, sampled_count, similar_count, found_count)."""
+    """Measure recall on a sample: rows (threshold, sampled_count, similar_count, found_count)."""
     spark = bags.sparkSession
     thresholds, lowest = config.thresholds.together, config.thresholds.lowest
     gone = with_group(removals, thresholds).select("doc_id", one_group("group").alias("bits"))
@@ -240,7 +240,7 @@ def _recall(
 
 
 def comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
-    """Similar documents that could be removed: not those that have left, nor revisions of the sampled one's path."""
+    """Similar documents that may be removed: neither those that left, nor revisions of the sampled one's path."""
     paths = paths_of(revisions)
     sampled = paths.withColumnsRenamed({"doc_id": "sampled_doc_id", "path_id": "sampled_path_id"})
     return (
@@ -252,19 +252,19 @@ def comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
 
 
 def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
-    """Add the groups in which a row's document is removed, as a column `gone`."""
+    """Add a column `gone`: the bits of the groups in which a row's document is removed."""
     named = gone.join(rows.select("doc_id").distinct(), "doc_id", "left_semi")
     joined = rows.join(named.groupBy("doc_id").agg(F.bit_or("bits").alias("gone")), "doc_id", "left")
     return joined.fillna(0, ["gone"])
 
 
 def _compared_at(kinds: pa.ChunkedArray, lowest: KindThreshold) -> Int32Array:
-    """(D,) the group of the lowest threshold of each of D documents, among those of all kinds."""
+    """(D,) bit of the lowest threshold of each document's kind, among the distinct ones of all kinds."""
     return of_kinds(kinds, lambda kind: 1 << lowest.distinct.index(lowest.of(kind))).astype(np.int32)
 
 
 def _indexed(sample: pa.Table, lowest: KindThreshold) -> _Sample:
-    """The index of the sampled documents, which goes to every worker."""
+    """Index the sampled documents; the result is sent to every worker."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.sample_join import sample_index
 
@@ -278,7 +278,7 @@ def _indexed(sample: pa.Table, lowest: KindThreshold) -> _Sample:
 def _similar_documents(
     batches: Iterable[pa.RecordBatch], shared: Shared[_Sample], lowest: KindThreshold
 ) -> Iterator[pa.RecordBatch]:
-    """Documents as similar as the lowest threshold of their kind to a sampled one, other than itself."""
+    """Pairs of a document and another, sampled one that reach the lowest threshold of their kind."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.sample_join import similar_to_sample
 

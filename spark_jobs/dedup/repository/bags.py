@@ -2,9 +2,9 @@
 
 A repository here is what one increment brings of it (`repository_facts`). The group of a file is its component at the
 lowest threshold compared, as of the increment; an exact duplicate belongs to the group of its witness. Components grow
-and merge, so an increment also writes the bags of earlier repositories again whose files got another component; of
-several rows of a repository, **the newest counts**. Files without tokens weigh nothing, and documents without a
-repository are in no bag.
+and merge, so an increment also rewrites the bags of earlier repositories whose files got another component; of several
+rows of a repository, **the newest counts**. Files without tokens weigh nothing, and documents without a repository are
+in no bag.
 
 An item weighs as much as the document that names the group, in steps of 256, and counts as often as the repository has
 files of the group, up to a cap:
@@ -24,8 +24,8 @@ each), items per repository, microseconds a pair; `python benchmarks/bench_repos
     components at 0.7, by log of size         .975   .526      .438    .305       74    2.7
     components at 0.7, by size (this one)     .978   .539      .481    .422       74    1.7
 
-Tokens rank hardly better at a hundred times the bytes and the work. And J over groups has a meaning that users can
-check: of two repositories with J = 0.7, at most three tenths of their content lies outside shared groups of files.
+Tokens rank hardly better at a hundred times the bytes and the work. And users can check J over groups: of two
+repositories with J = 0.7, at most three tenths of their content lies outside shared groups of files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from spark_jobs.spark_sql import DataFrame, F
 
 
 class RepositoryBagsConfig(ConfigModel):
-    """Which files of repositories count as equal, and which of several similar repositories is kept."""
+    """When files of repositories count as equal, and which of several similar repositories is kept."""
 
     threshold: float = Field(
         0.7, gt=0, le=1, description="threshold whose components make files equal, one of those compared"
@@ -120,7 +120,7 @@ def repository_bags(
     config: RepositoryBagsConfig,
     repositories: DataFrame | None = None,
 ) -> DataFrame:
-    """Make the bags of the repositories of an increment, and again those that its components touch."""
+    """Make the bags of the repositories of an increment, and rewrite earlier ones whose components changed."""
     witnesses = exact_duplicates.select("doc_id", "witness_doc_id")
     files = repository_files(members).join(witnesses, "doc_id", "left")
     files = files.withColumn("identity", F.coalesce("witness_doc_id", "doc_id"))
@@ -148,7 +148,7 @@ def repository_bags(
 
 
 def _with_items(files: DataFrame, linked: DataFrame, bags: DataFrame) -> DataFrame:
-    """Rows (repository_id, byte_count, item, unit): each file's group and its weight, null where it has no tokens."""
+    """Rows (repository_id, byte_count, item, unit) of files: item is the group's hash; both null without tokens."""
     component = F.max_by("component", "increment").alias("component")
     newest = linked.groupBy(F.col("doc_id").alias("identity")).agg(component)
     grouped = files.join(newest, "identity", "left").withColumn("group", F.coalesce("component", "identity"))
@@ -186,7 +186,7 @@ def item_hash(doc_id: SparkColumn) -> SparkColumn:
 
 
 def item_unit(total_weight: SparkColumn) -> SparkColumn:
-    """The weight of a group, from 1 to 255: that of the bag of the document that names it, in steps of 256."""
+    """Weight of a group, 1 to 255: total weight of the document that names it, in steps of 256."""
     steps = F.floor((total_weight + WEIGHT_STEP // 2) / WEIGHT_STEP)
     return F.greatest(F.lit(1), F.least(F.lit(MOST_UNIT), steps)).cast("int")
 

@@ -4,11 +4,11 @@ As with documents, an increment writes the components that its pairs touch, with
 of a repository **the newest counts**, and a repository without a pair has none.
 
 A component may grow to a large share of all repositories, such as forks of one framework, each similar to the next. In
-such a giant component communities are found (`topics`) and named by the terms that distinguish them: what their
-repositories declare (topics, dependencies), else words of their names and paths. A term scores n^2 / N: n repositories
-of the community have it, of N in the component. Users see by these topics what the component is made of, and can cut
-it: between a topic of `cut` and another one only pairs of at least `cut_threshold` count. The components that are left
-are *pieces*; `repository_removals` counts a pair only where both ends lie in one piece.
+such a giant component communities are found (`topics`) and named by the terms that distinguish them: declared topics
+and dependencies, else words of names and paths. A term scores n^2 / N: n repositories of the community have it, of N
+in the component. These topics show users what the component consists of, and they can cut it: between a topic of `cut`
+and another one only pairs of at least `cut_threshold` count. The remaining components are *pieces*;
+`repository_removals` counts a pair only where both repositories are in one piece.
 
     component  django-cms ... wagtail ... wordpress-1 ... wordpress-900      topics "cms, django", "php, themes, wp"
     cut: ["php, themes, wp"], cut_threshold: 0.9                             two pieces, if no pair across has 0.9
@@ -83,7 +83,7 @@ REPOSITORY_COMPONENTS = Table(
 
 
 def _draw(rows: pa.Table) -> bytes:
-    """Draw the sizes of components in the same way as those of documents."""
+    """Draw the sizes of components of repositories, as `draw_component_sizes` does for documents; a PNG."""
     named = rows.rename_columns(["increment", "doc_id", "component", "document_count"])
     return draw_component_sizes(named.append_column("threshold", pa.array(np.zeros(rows.num_rows))))
 
@@ -105,7 +105,7 @@ def repository_components(
     config: RepositoryComponentsConfig,
     repositories: DataFrame | None = None,
 ) -> DataFrame:
-    """Find the components that the pairs of an increment touch, and the topics of giant ones."""
+    """Find the components that the pairs of an increment touch, and topics of giant ones; one row per repository."""
     own = repository_components.select(
         "increment", F.col("repository_id").alias("doc_id"), "component", F.lit(config.threshold).alias("threshold")
     )
@@ -146,9 +146,9 @@ def _topics(giants: DataFrame, pairs: DataFrame, terms: DataFrame, driver_edges:
     communal = giants.sparkSession.createDataFrame(community_table(strongest.limit(driver_edges).toArrow()))
     placed = giants.select("repository_id", "component").join(communal, "repository_id", "left")
     placed = placed.withColumn("community", F.coalesce("community", "repository_id"))
-    said = placed.join(terms, "repository_id")
-    counted = said.groupBy("component", "community", "term").agg(F.count("*").alias("count"))
-    whole = said.groupBy("component", "term").agg(F.count("*").alias("whole"))
+    with_terms = placed.join(terms, "repository_id")
+    counted = with_terms.groupBy("component", "community", "term").agg(F.count("*").alias("count"))
+    whole = with_terms.groupBy("component", "term").agg(F.count("*").alias("whole"))
     score = F.col("count") * F.col("count") / F.col("whole")
     best = Window.partitionBy("component", "community").orderBy(F.desc(score), "term")
     ranked = counted.join(whole, ["component", "term"]).withColumn("rank", F.row_number().over(best))
@@ -169,7 +169,7 @@ def community_table(edges: pa.Table) -> pa.Table:
 
 
 def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None) -> DataFrame:
-    """Distinct rows (repository_id, term): what a repository declares, else the words of its name and its paths."""
+    """Distinct rows (repository_id, term): declared topics and dependencies, else words of its name and its paths."""
     named = giants.select("repository_id", "dataset", "repository")
     declared = named.withColumn("terms", F.lit(None).cast("array<string>"))
     if repositories is not None:
@@ -185,7 +185,7 @@ def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None
 
 
 def _pieces(pairs: DataFrame, topics: DataFrame, config: RepositoryComponentsConfig) -> DataFrame:
-    """Rows (repository_id, piece) of the repositories in giant components that have a pair left after the cut."""
+    """Rows (repository_id, piece) of the repositories in giant components that still have a pair after the cut."""
     left = topics.select("repository_id", F.col("topic").alias("left_topic"))
     right = topics.select(F.col("repository_id").alias("better_repository_id"), F.col("topic").alias("right_topic"))
     listed = F.col("left_topic").isin(*config.cut) | F.col("right_topic").isin(*config.cut)
@@ -199,5 +199,5 @@ def _pieces(pairs: DataFrame, topics: DataFrame, config: RepositoryComponentsCon
 
 
 def _alone(config: RepositoryComponentsConfig) -> SparkColumn:
-    """The piece of a repository without a pair left: its component where that is not giant, else itself."""
+    """The piece of a repository that `_pieces` lacks: its component if that is not giant, else itself."""
     return F.when(F.col("topic").isNull(), F.col("component")).otherwise(F.col("repository_id"))

@@ -1,6 +1,6 @@
-"""Repository containments: repositories that lie inside larger ones, such as what a package vendors.
+"""Repository containments: repositories that are contained in larger ones, such as a vendored package.
 
-The similarity J of a package to one that vendors it is low, because the larger one has so much else. The containment,
+The similarity J of a package to one that vendors it is low, because the larger one has much else. The containment,
 the share of the lesser repository that the larger one has, is high:
 
     requests  40 files          pip  500 files, 39 of them those of requests
@@ -10,8 +10,8 @@ Containments are reported, and no repository is removed for one: the larger repo
 lesser one is often the original. Of the files that both have, duplicates are removed one by one as all documents are,
 and `members` prefers a repository of their own over forks and over folders of vendored code.
 
-Candidates share an item (see `bags`) that few repositories have. In the order of how rare a repository's items are, the
-last ones that weigh less than the threshold cannot make a containment by themselves, so one of the others must be
+Candidates share an item (see `bags`) that few repositories have. With a repository's items sorted from rare to common,
+the last ones that weigh less than the threshold cannot make a containment alone, so one of the others must be
 shared (prefix filtering; Chaudhuri, Ganti and Kaushik 2006, "A Primitive Operator for Similarity Joins in Data
 Cleaning"). The containment of a candidate is computed exactly. Items that more than `max_holders` repositories have
 make no candidates.
@@ -80,7 +80,7 @@ REPOSITORY_CONTAINMENTS = Table(
 def repository_containments(
     repository_bags: DataFrame, increment: int, config: RepositoryContainmentsConfig
 ) -> DataFrame:
-    """Find the repositories that lie inside larger ones, where at least one of the two is new."""
+    """Find the repositories that are contained in larger ones, if either is new; one row per pair."""
     current = newest_bags(repository_bags)
     items = checkpointed(
         current.select("repository_id", "first_increment", "total_weight", "item_hashes", "units", "levels").mapInArrow(

@@ -99,7 +99,7 @@ _TABLES = (REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS)
 def repository_pairs(
     repository_bags: DataFrame, repository_pairs: DataFrame, increment: int, config: RepositoryPairsConfig
 ) -> Output:
-    """Compare the repositories of an increment with each other and with all earlier ones."""
+    """Compare the repositories of an increment with each other and with all earlier ones; one row per pair."""
     spark = repository_bags.sparkSession
     current = persist(newest_bags(repository_bags).withColumns({"kind": F.lit(_KIND), "shard": F.lit(0)}))
     if not current.where(F.col("first_increment") == increment).take(1):

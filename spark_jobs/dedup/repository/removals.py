@@ -1,22 +1,23 @@
-"""Repository removals: the repositories that go because a similar, better one is kept, each with its witness.
+"""Repository removals: the repositories to remove because a similar, better one is kept, each with its witness.
 
-They are decided as documents are (`removals`): by the pairs of the increment, in the order (increment, place, id), a
-repository goes if and only if a better neighbour is kept. Its witness is the kept better neighbour of the highest J. A
-pair counts where both ends lie in one piece of a component (`repository_components`), which is everywhere as long as
-nothing is cut. What an earlier increment kept is never retracted, and what it removed is nobody's witness. Where the
-dataset's policy is `latest`, two increments of one repository are no pair that counts: the files of the later one are
-newer revisions, and `removals` decides about the others.
+They are decided like documents (`removals`): by the pairs of the increment, in the order (increment, place, id), a
+repository is removed if and only if a better neighbour is kept. Its witness is the kept better neighbour of the highest
+J. A pair counts if both repositories are in one piece of a component (`repository_components`); without cuts every pair
+does. What an earlier increment kept is never retracted, and what it removed is never a witness. Where the dataset's
+policy is `latest`, pairs between two increments of one repository do not count: the files of the later one are newer
+revisions, and `removals` decides about the others.
 
-The files of a removed repository *leave*: `removals` puts them last in the order, so that each goes where a similar
-document is kept, with a witness of its own, and a file that is like no kept one stays. Two kinds of files do not leave:
+The files of a removed repository *leave*: `removals` puts them last in the order, so that each is removed if a similar
+document is kept, with a witness of its own, and a file that is similar to no kept one stays. Two kinds of files do not
+leave:
 
-- the exact witness of another file of the same increment whose repository does not go; the best such file is kept in
-  its place (`stand_ins`)
+- the exact witness of another file of the same increment whose repository is not removed; the best such file is kept
+  instead (`stand_ins`)
 - members of large buckets (see `large_buckets`), of which not all pairs are stored, because the kept ones among them
   were computed in the order without repositories. If they were put last, copies that had been compared with only one of
-  them would both stay. They are judged like the files of any repository.
+    them would both stay. They are judged like the files of any repository.
 
-    repository  fork  = {a, b, c, l}  goes   d (no repository) has the same bytes as b, and b is its witness
+    repository  fork  = {a, b, c, l}  removed    d (no repository) has the same bytes as b, and b is its witness
     leaving     a, c                         b has the stand-in d; l is the licence of 600 others
     removed     a, for a' of a kept one      b, for d; c is like no kept document, and stays
 
@@ -57,7 +58,7 @@ class RepositoryRemovalsConfig(ConfigModel):
 def kept_pairs(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Counterexamples: pairs of the increment, inside a piece, whose two repositories are both kept.
+    """A proof's counterexamples: pairs of the increment, inside a piece, whose two repositories are both kept.
 
     Returns:
         Rows (repository_id, better_repository_id).
@@ -72,7 +73,7 @@ def kept_pairs(
 def unjustified(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Counterexamples: removals whose witness is not kept, or is no pair of theirs with the weights written.
+    """A proof's counterexamples: removals without a kept witness, or without a stored pair of these weights with it.
 
     Returns:
         Rows (repository_id, witness_repository_id).
@@ -95,7 +96,7 @@ def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
 def lost_witnesses(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Counterexamples: exact duplicates of the increment that do not leave though their witness does.
+    """A proof's counterexamples: exact duplicates of the increment that do not leave though their witness does.
 
     Returns:
         Rows (doc_id, witness_doc_id).
@@ -154,7 +155,7 @@ REPOSITORY_REMOVAL_FILES = Table(
 
 
 def _draw(rows: pa.Table) -> bytes:
-    """Draw the similarity to the witness in the same way as that of documents."""
+    """Draw a histogram of removed repositories by similarity to their witness; a PNG."""
     return draw_witness_similarities(rows.append_column("threshold", pa.array([0.0] * rows.num_rows)))
 
 
@@ -198,7 +199,7 @@ def repository_removals(
 def _counted(
     pairs: DataFrame, components: DataFrame, increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """The pairs that count: their two ends lie in one piece and are no revisions of each other."""
+    """Pairs of the increment that count: both repositories are in one piece and are no revisions of each other."""
     now = F.col("increment") == F.lit(increment)
     pieces = components.where(now).select("repository_id", "piece")
     better = pieces.withColumnRenamed("repository_id", "better_repository_id")
@@ -208,7 +209,7 @@ def _counted(
 
 
 def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:
-    """The files of removed repositories; exact witnesses of files that do not leave have the best of these beside."""
+    """Files of removed repositories; an exact witness of files that do not leave has the best of them as stand-in."""
     now = F.col("increment") == F.lit(increment)
     files = repository_files(members.where(now)).join(removed.select("repository_id"), "repository_id", "left_semi")
     staying = exact_duplicates.where(now).join(files.select("doc_id"), "doc_id", "left_anti")
@@ -224,6 +225,6 @@ def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame
 
 
 def _in_large(buckets: DataFrame, increment: int, most: int) -> DataFrame:
-    """The places of the members of the large buckets of an increment."""
+    """Rows (place) of the members of large buckets of an increment, those with more than `most` pairs."""
     large = with_pair_count(buckets.where(F.col("increment") == F.lit(increment))).where(F.col("pair_count") > most)
     return large.mapInArrow(all_members, "place bigint").distinct()

@@ -1,4 +1,4 @@
-"""Communities of a weighted graph by label propagation; they become the topics of a giant component.
+"""Find communities of a weighted graph by label propagation; they become the topics of a giant component.
 
 Every vertex begins with a label of its own. One after another, in the order of their numbers, vertices take the label
 that weighs most among their neighbours, until none changes (Raghavan, Albert and Kumara 2007). Nothing is random: of
@@ -18,8 +18,8 @@ import numpy as np
 from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array
 
-_MOST_ROUNDS = 50  # labels may go to and fro for ever
-_MOST_COMPARED = 1024  # neighbours, which bounds the work on an edge between two hubs
+_MOST_ROUNDS = 50  # labels may oscillate without end
+_MOST_COMPARED = 1024  # neighbours of a vertex that are compared; bounds the work on an edge between two hubs
 
 
 def communities(first: Int64Array, second: Int64Array, weights: Int64Array, vertex_count: int) -> Int64Array:
@@ -49,7 +49,7 @@ def communities(first: Int64Array, second: Int64Array, weights: Int64Array, vert
 
 @compiled
 def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array) -> Int64Array:
-    """Weights times (1 + number of neighbours that both ends share, among the first 1,024 of each)."""
+    """Edge weights times (1 + number of common neighbours of both ends, among the first 1,024 of each)."""
     result = np.empty_like(weights)
     for vertex in range(offsets.size - 1):
         for position in range(offsets[vertex], offsets[vertex + 1]):
@@ -68,24 +68,26 @@ def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Arr
 
 @compiled
 def _propagate(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array) -> Int64Array:
-    """The label of every vertex after the last round."""
+    """(V,) label of every vertex once no label changes, or after `_MOST_ROUNDS` rounds."""
     count = offsets.size - 1
     labels = np.arange(count)
-    heard = np.zeros(count, dtype=np.int64)
+    received = np.zeros(count, dtype=np.int64)
     for _ in range(_MOST_ROUNDS):
         changed = False
         for vertex in range(count):
             start, end = offsets[vertex], offsets[vertex + 1]
             for position in range(start, end):
-                heard[labels[neighbours[position]]] += weights[position]
+                received[labels[neighbours[position]]] += weights[position]
             best = labels[vertex]
             for position in range(start, end):
                 label = labels[neighbours[position]]
                 mine = best == labels[vertex]
-                if heard[label] > heard[best] or (heard[label] == heard[best] and label < best and not mine):
+                if received[label] > received[best] or (
+                    received[label] == received[best] and label < best and not mine
+                ):
                     best = label
             for position in range(start, end):
-                heard[labels[neighbours[position]]] = 0
+                received[labels[neighbours[position]]] = 0
             if best != labels[vertex]:
                 labels[vertex] = best
                 changed = True

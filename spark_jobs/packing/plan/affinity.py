@@ -1,4 +1,4 @@
-"""Choose how much of repositories is kept together: the smallest theta whose plan fills the windows well enough.
+"""Choose how many neighbours in repositories share a window: the smallest theta whose plan fills the windows enough.
 
 Theta is the least fill at which neighbours are packed as one unit (`repository_runs`). The units of every theta were
 counted in one pass, and a plan takes milliseconds. A smaller theta keeps more neighbours together and leaves fewer
@@ -21,15 +21,15 @@ from spark_jobs.packing.plan.units import UnitCounts
 
 @dataclass(frozen=True)
 class Chosen:
-    """The plan that was chosen, and what it keeps together.
+    """The chosen plan, and how many neighbours it keeps together.
 
     Attributes:
         theta: least fill of a run that was kept, in percent of L; ALONE where documents are packed by themselves.
         plans: one per shard.
         token_count: tokens of all units, specials included.
         piece_count: pieces of documents.
-        unit_count: units they make.
-        joinable: pairs of neighbours that runs as long as a window keep together: the upper bound of `kept`.
+        unit_count: units that the pieces form.
+        joinable: upper bound of `kept`: neighbours in one unit if no run is split again (EVERY_RUN).
     """
 
     theta: int
@@ -41,7 +41,7 @@ class Chosen:
 
     @property
     def kept(self) -> int:
-        """Pairs of neighbours that share a unit: a unit of k pieces keeps k - 1 of them."""
+        """Pairs of neighbours that share a unit: k - 1 in a unit of k pieces."""
         return self.piece_count - self.unit_count
 
     @property
@@ -56,7 +56,7 @@ class Chosen:
         return self.token_count / position_count if position_count else 1.0
 
     def facts(self) -> dict[str, str]:
-        """What the snapshot's summary says of the packing."""
+        """The entries about the packing for the snapshot's summary."""
         return {
             "headrace.packing.units": str(self.unit_count),
             "headrace.packing.windows": str(self.window_count),
@@ -79,8 +79,8 @@ def choose_plan(
 
     Args:
         histograms: units per length, by (theta, shard).
-        thetas: those to try, ascending, ALONE last; the last is taken whatever it reaches. EVERY_RUN among the
-            histograms gives the upper bound of what can be kept, and is not tried itself.
+        thetas: those to try, ascending, ALONE last; the last is taken whatever it reaches. EVERY_RUN is not tried: its
+            histograms give `joinable`.
         shard_count: number of plans.
         window_tokens: L.
         target_utilisation: least share of positions that hold a token.
@@ -104,7 +104,7 @@ def choose_plan(
 
 
 def plan_shards(chosen: Chosen, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:
-    """The chosen plans in the form that tasks place units by.
+    """Combine the chosen plans with each bucket's first slots, as tasks need them to place units.
 
     Args:
         chosen: the plans.

@@ -1,4 +1,4 @@
-"""Two plans to compare best-fit decreasing with, which fill windows one after the other in metadata order.
+"""Two baseline plans for comparison with best-fit decreasing; they fill windows one after another in metadata order.
 
     next_fit            a piece that does not fit into the open window opens the next one; the rest stays empty
     concat_and_slice    all documents are one string of tokens, cut every L of them: no padding, but cuts anywhere
@@ -38,7 +38,7 @@ Sequence = Literal["next_fit", "concat_and_slice"]
 
 @dataclass
 class OpenWindow:
-    """The open window: how many came before it, and the tokens in it."""
+    """The window that is being filled: its number in the shard, and the tokens in it."""
 
     number: int = 0
     fill: int = 0
@@ -51,7 +51,7 @@ class OpenWindow:
 
 @dataclass(frozen=True)
 class SequencePlacer:
-    """What a task needs to place the documents of its shards.
+    """Places the documents of a task's shards.
 
     Attributes:
         rules: how documents are cut; their thetas are not used.
@@ -77,7 +77,7 @@ class SequencePlacer:
 def count_windows(
     documents: Iterable[pa.RecordBatch], rules: UnitRules, sequence: Sequence
 ) -> Iterator[pa.RecordBatch]:
-    """Count the windows of each shard; arguments and rows as of `placement.count_batches`, a window as a unit of L.
+    """Count the windows of each shard, as units of length L; arguments and rows as in `placement.count_batches`.
 
     Pieces and tokens are counted as units of length 0 under SEQUENCE_PIECES and SEQUENCE_TOKENS.
     """

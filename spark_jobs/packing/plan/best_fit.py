@@ -58,7 +58,7 @@ class SlotTable:
     offset: Int64Array
 
     def look_up(self, slots: Int64Array, lengths: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Look up where slots are.
+        """Look up the window and position of slots.
 
         Args:
             slots: (N,) slot numbers as `first_slots` counts them.
@@ -73,7 +73,7 @@ class SlotTable:
         return self.start_window[row] + nth // copies, self.offset[row] + (nth % copies) * lengths
 
     def first_slots(self) -> tuple[Int64Array, Int64Array]:
-        """(D,) distinct lengths, ascending, and (D,) the number of each one's first slot."""
+        """(D,) distinct lengths, ascending, and (D,) number of the first slot of each."""
         first = np.cumsum(self.counts) - self.counts
         return self.lengths[::-1], first[::-1]
 
@@ -87,7 +87,7 @@ class _OpenClasses:
         self._summary = 0
 
     def push(self, room: int, start: int, windows: int) -> None:
-        """Add a class of `windows` windows from `start`, unless it has no room left or no window."""
+        """Add the class of windows [start, start + windows), unless it has no room left or no window."""
         if room == 0 or windows == 0:
             return
         stack = self._stacks.setdefault(room, [])

@@ -1,4 +1,4 @@
-"""Cuts at line ends: a document longer than a window is cut where lines end, into the fewest pieces all the same.
+"""Cut documents longer than a window where lines end, yet into the fewest possible pieces.
 
 Of K = ceil(n / L) pieces, cut i may lie from n - (K - i) L, or the rest would not fit into K - i pieces, to L after the
 cut before. The last line end in that range is taken; if there is none, the cut is at its upper end, in mid-line:

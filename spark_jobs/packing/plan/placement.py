@@ -1,6 +1,6 @@
 """Make units of documents in metadata order, and give each unit the next slot of its length in a window.
 
-Two passes over the same rows (`packed._arranged`), each bucket whole in one task and in metadata order:
+Two passes over the same rows (`packed._arranged`), each bucket in one task and in metadata order:
 
     count   units per (bucket, length), for every theta that is tried     -> the plan and each bucket's first slots
     place   unit -> slot -> (ordinal, window_start) -> its pieces
@@ -67,7 +67,7 @@ class UnitRules:
 
 @dataclass(frozen=True)
 class PlanShard:
-    """The plan of some order buckets, and the number of its first window.
+    """One shard's plan, with the first slots of its order buckets.
 
     Attributes:
         plan: slots of every length.
@@ -103,7 +103,7 @@ class WindowOrder:
 
 @dataclass(frozen=True)
 class Placer:
-    """What a task needs to place the units of its order buckets.
+    """Places the units of a task's order buckets.
 
     Attributes:
         rules: with the theta that was chosen as `thetas[0]`.
@@ -118,7 +118,7 @@ class Placer:
     order: WindowOrder
 
     def place_batches(self, documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Place documents; buckets come whole and one after the other, each in metadata order.
+        """Place documents; the buckets come one after another, each complete and in metadata order.
 
         Args:
             documents: rows (bucket, data_file, data_row, doc_id, repository, token_count, cuts).
@@ -136,7 +136,7 @@ class Placer:
             yield self._place(rows, shard, next_slots)
 
     def _place(self, rows: pa.RecordBatch, shard: PlanShard, next_slots: Int64Array) -> pa.RecordBatch:
-        """Place documents of one bucket."""
+        """Place documents of one bucket, and advance `next_slots`."""
         pieces = pieces_of(rows, self.rules)
         starts = _runs(rows, pieces, self.rules).unit_starts(self.rules.thetas[0])
         lengths = unit_lengths(pieces.length, starts)
@@ -197,7 +197,7 @@ def take_slots(lengths: Int64Array, next_slots: Int64Array) -> Int64Array:
 
 
 def count_batches(documents: Iterable[pa.RecordBatch], rules: UnitRules) -> Iterator[pa.RecordBatch]:
-    """Count units by (theta, bucket, length); buckets come whole and one after the other, each in metadata order.
+    """Count units by (theta, bucket, length); the buckets come one after another, each complete and in metadata order.
 
     Args:
         documents: rows as `Placer.place_batches` takes them.
@@ -222,10 +222,10 @@ def count_batches(documents: Iterable[pa.RecordBatch], rules: UnitRules) -> Iter
 
 
 def pieces_of(rows: pa.RecordBatch, rules: UnitRules) -> Pieces:
-    """Cut documents, each as its `cuts` say or else every L tokens.
+    """Cut documents at their `cuts`, or without any every L tokens.
 
     Raises:
-        TableMismatchError: a document has no tokens; it is in `ordered` alone.
+        TableMismatchError: a document of `ordered` is not in `tokens`.
     """
     if rows.column("token_count").null_count:
         row = pc.index(pc.is_null(rows.column("token_count")), True).as_py()
@@ -282,7 +282,7 @@ def group_starts(rows: pa.RecordBatch) -> BoolArray:
 
 
 def _same_repository(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
-    """Whether the second row goes on with the repository of the first."""
+    """Whether two rows are of one repository."""
     return not bool(group_starts(_joined([left, right]))[1])
 
 
@@ -291,7 +291,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def bucket_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut batches where the bucket changes; gives each part with its bucket."""
+    """Cut batches where the bucket changes; yields (bucket, rows)."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -302,7 +302,7 @@ def bucket_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Re
 
 
 def _runs(rows: pa.RecordBatch, pieces: Pieces, rules: UnitRules) -> Runs:
-    """Runs of the pieces, as far as any theta asks for them."""
+    """The runs of the pieces; where ALONE is the only theta, each piece by itself."""
     if rules.thetas == (ALONE,):
         each = np.ones(len(pieces.length), dtype=np.bool_)
         return Runs(pieces.length, each, each, pieces.length, rules.window_tokens)
@@ -310,7 +310,7 @@ def _runs(rows: pa.RecordBatch, pieces: Pieces, rules: UnitRules) -> Runs:
 
 
 class _LengthCounts:
-    """Counts of each length: a list of the lengths themselves while they are few, an array by length after that."""
+    """Counts units by length: it lists the lengths while they are few, then keeps an array indexed by length."""
 
     def __init__(self, window_tokens: int) -> None:
         self._dense: Int64Array | None = None
@@ -328,7 +328,7 @@ class _LengthCounts:
             self._waiting, self._waiting_count = [], 0
 
     def totals(self) -> tuple[Int64Array, Int64Array]:
-        """Distinct lengths, ascending, and how often each came."""
+        """Distinct lengths, ascending, and the count of each."""
         waiting = np.concatenate([*self._waiting, np.zeros(0, dtype=np.int64)])
         if self._dense is None:
             return np.unique(waiting, return_counts=True)

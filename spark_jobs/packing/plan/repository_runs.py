@@ -29,7 +29,7 @@ _FILLER_SHARE = 16
 
 @dataclass(frozen=True)
 class Runs:
-    """Greedy runs over some pieces, and the short runs that they are split into where they are too empty.
+    """Greedy runs over some pieces, and the short runs into which a run that is too empty is split.
 
     Attributes:
         lengths: (N,) tokens of the pieces.
@@ -59,10 +59,10 @@ class Runs:
 
 
 def join_runs(pieces: Pieces, group_starts: BoolArray, window_tokens: int) -> Runs:
-    """Join the pieces of whole groups.
+    """Join neighbouring pieces of each group into runs.
 
     Args:
-        pieces: of whole groups of documents.
+        pieces: all pieces of some groups of documents.
         group_starts: (D,) whether a document is the first of its group; pieces of two groups never join.
         window_tokens: L.
     """
@@ -75,15 +75,15 @@ def join_runs(pieces: Pieces, group_starts: BoolArray, window_tokens: int) -> Ru
 
 
 def greedy_starts(lengths: Int64Array, hard: BoolArray, limit: int) -> BoolArray:
-    """Where runs begin when each run takes the next piece while it stays within a limit.
+    """Find where runs begin if each run takes the next piece while it stays within a limit.
 
-    For every piece it is known where a run that begins with it ends. The starts of runs are reached by following this
-    map from the hard boundaries on. The map is composed with itself in each pass (pointer doubling), so that there are
-    log2(runs between two boundaries) passes over arrays and no loop over pieces.
+    For every piece a binary search finds where a run that begins with it ends. The starts of runs are reached by
+    following this map from the hard boundaries on. The map is composed with itself in each pass (pointer doubling), so
+    that there are log2(runs between two boundaries) passes over arrays and no loop over pieces.
 
     Args:
         lengths: (N,) > 0; one above the limit is a run by itself.
-        hard: (N,) pieces that begin a run in any case; the first of all is one.
+        hard: (N,) whether a piece begins a run in any case; true for the first.
         limit: most tokens of a run of several pieces.
 
     Returns:

@@ -1,6 +1,6 @@
-"""A keyed permutation of [0, N), by which the windows of an increment are shuffled in the table.
+"""A keyed permutation of [0, N) that orders the windows of an increment in the table.
 
-It is the one of blends (`headrace.kernels.permutation`). Golden values guard it: a change moves every row of every
+Blends use the same one (`headrace.kernels.permutation`). Golden values guard it: a change moves every row of every
 packed table.
 """
 

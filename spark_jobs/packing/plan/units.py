@@ -54,10 +54,10 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where long documents are cut other than every L tokens.
+    """The cuts of long documents that are not cut every L tokens.
 
     Attributes:
-        document: (C,) index of the document, ascending; once for each cut, and there is a cut less than pieces.
+        document: (C,) index of each cut's document, ascending; a document of K pieces has K - 1 cuts.
         start: (C,) first token of the piece after the cut, in the document with its specials; ascending in each.
     """
 
@@ -66,7 +66,7 @@ class Cuts:
 
 
 def with_specials(token_counts: Int64Array, leading: int) -> Int64Array:
-    """Tokens of documents with their specials; an empty document has none."""
+    """(D,) token counts with specials: t -> t + 1 + leading; 0 stays 0."""
     return np.where(token_counts > 0, token_counts + 1 + leading, 0)
 
 
@@ -94,7 +94,7 @@ def cut_documents(token_counts: Int64Array, window_tokens: int, leading: int = 0
 
 
 def pieces_between(document: Int64Array, start: Int64Array, lengths: Int64Array, leading: int) -> Pieces:
-    """Pieces that each go on to the next one's start, the last of a document to its end.
+    """Build `Pieces` from where they start: each ends at the next one's start, the last of a document at its end.
 
     Args:
         document: (N,) index of the document, ascending.
@@ -111,7 +111,7 @@ def pieces_between(document: Int64Array, start: Int64Array, lengths: Int64Array,
 
 @dataclass(frozen=True)
 class BucketRanks:
-    """The first slot of each order bucket for the units of each length.
+    """The first slot that each order bucket's units of each length take.
 
     The units of one length take that length's slots in metadata order. A bucket holds a contiguous run of that order,
     so its first slot of a length is the number of units of that length in the buckets before it: a prefix sum.
@@ -136,7 +136,7 @@ class BucketRanks:
 
 @dataclass(frozen=True)
 class UnitCounts:
-    """How many units of each length each order bucket holds.
+    """Number of units by order bucket and length.
 
     Attributes:
         bucket: (R,) order bucket.
@@ -149,7 +149,7 @@ class UnitCounts:
     count: Int64Array
 
     def ranks(self, slot_lengths: Int64Array, length_first_slots: Int64Array) -> BucketRanks:
-        """Exclusive prefix sums over the buckets within each length.
+        """First slots of each bucket: exclusive prefix sums of `count` over the buckets within each length.
 
         Args:
             slot_lengths: (D,) the distinct lengths, ascending.

@@ -1,1 +1,1 @@
-"""Windows are cut and assembled as planned, and digests prove that no token was lost."""
+"""Cut and assemble windows as planned; digests prove that no token was lost."""

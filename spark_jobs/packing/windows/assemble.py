@@ -53,7 +53,7 @@ _BATCH_TOKENS = 1 << 22
 
 @dataclass(frozen=True)
 class WindowFacts:
-    """What every window of a packed table shares.
+    """Facts that all windows of a packed table share.
 
     Attributes:
         window_tokens: length of a window, L.
@@ -71,12 +71,12 @@ class WindowFacts:
 
     @property
     def id_type(self) -> np.dtype[np.unsignedinteger]:
-        """Type of an id on its way to its window: the narrowest that holds all of the vocabulary."""
+        """Narrowest integer type that holds every id of the vocabulary; ids are shuffled in it."""
         return np.dtype("<u2") if self.vocabulary_size <= 1 << 16 else np.dtype("<u4")
 
 
 def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_id: int | None) -> Int64Array:
-    """Where segments begin in their documents, special tokens counted.
+    """(S,) position of each segment's first token in its document, special tokens counted.
 
     A segment that starts at token 0 of its document begins with the beginning-of-document token, if documents have one.
     But with `concat_and_slice` that token may be a segment by itself, and then the next segment starts at token 0 too;
@@ -100,13 +100,13 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
     Args:
         parts: rows of `PARTS_SCHEMA` sorted by (ordinal, window_start): `ids` are bytes of `id_type`, `begins` and
             `ends` say whether the beginning and the end-of-document token are to be added to this part.
-        facts: what the windows share.
+        facts: facts of the table.
 
     Yields:
         Batches of `WINDOWS_SCHEMA`, ascending by ordinal, of at most 4 Mi tokens or one window.
 
     Raises:
-        TableMismatchError: parts that leave a gap or overlap, or a missing ordinal.
+        TableMismatchError: parts leave a gap or overlap, or an ordinal is missing.
     """
     waiting: list[pa.RecordBatch] = []
     last = -1
@@ -127,7 +127,7 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
 
 
 def _batches(parts: list[pa.RecordBatch], facts: WindowFacts, last: int) -> Iterator[pa.RecordBatch]:
-    """Batches of whole windows, of bounded size; `last` is the ordinal before them, -1 where there is none."""
+    """Assemble complete windows into batches of bounded size; `last` is the ordinal before them, -1 for none."""
     rows = pa.Table.from_batches(parts).combine_chunks()
     if not rows.num_rows:
         return
@@ -150,7 +150,7 @@ def _batches(parts: list[pa.RecordBatch], facts: WindowFacts, last: int) -> Iter
 
 
 def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa.RecordBatch:
-    """The windows whose rows lie between neighbouring `bounds`."""
+    """Assemble one batch of windows: window w has the rows bounds[w] to bounds[w + 1]."""
     from spark_jobs.packing.windows.token_loops import copy_slices
 
     size = facts.window_tokens
@@ -192,7 +192,7 @@ def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa
 
 
 def _piece_ids(rows: pa.RecordBatch, facts: WindowFacts) -> tuple[npt.NDArray[np.unsignedinteger], Int64Array]:
-    """Ids of all parts one after the other, and (N,) the number of ids of each."""
+    """Ids of all parts, concatenated, and (N,) the number of ids of each."""
     column = rows.column("ids")
     counts = pc.binary_length(column).to_numpy().astype(np.int64) // facts.id_type.itemsize
     if not counts.sum():
@@ -209,7 +209,7 @@ def _check_abutting(
     token_counts: Int64Array,
     window_tokens: int,
 ) -> None:
-    """Refuse windows whose parts leave a gap, overlap, or are longer than L together."""
+    """Raise a TableMismatchError if a window's parts leave a gap, overlap, or exceed L together."""
     before = np.cumsum(lengths) - lengths
     expected = before - np.repeat(before[bounds[:-1]], np.diff(bounds))
     wrong = np.flatnonzero(starts != expected)
@@ -222,13 +222,13 @@ def _check_abutting(
 
 
 def has_exact_length(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
-    """(N,) the check `exact_length` of packed tables."""
+    """(N,) whether each row passes the check `exact_length` of packed tables."""
     found: BoolArray = pc.list_value_length(rows.column("input_ids")).to_numpy() == window_tokens
     return found
 
 
 def is_filled(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
-    """(N,) the check `filled_window`."""
+    """(N,) whether each row passes the check `filled_window`."""
     counts = rows.column("token_count").to_numpy()
     segments = pc.list_value_length(rows.column("segments")).to_numpy()
     found: BoolArray = (counts >= 1) & (counts <= window_tokens) & (segments >= 1)
@@ -236,7 +236,7 @@ def is_filled(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
 
 
 def segments_fill(rows: pa.RecordBatch) -> BoolArray:
-    """(N,) the check `segments_fill_the_window`."""
+    """(N,) whether each row passes the check `segments_fill_the_window`."""
     lists = rows.column("segments")
     segments, sizes = lists.flatten(), pc.list_value_length(lists).to_numpy().astype(np.int64)
     counts = segments.field("token_count").to_numpy().astype(np.int64)

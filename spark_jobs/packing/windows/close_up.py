@@ -1,6 +1,6 @@
-"""Take documents out of windows: the other segments are closed up to the left, and padding fills the end.
+"""Remove documents from windows: the other segments move left to close the gap, and padding fills the end.
 
-    segments  a b c, b is gone         [a a b b b c P]  ->  [a a c P P P P]
+    segments  a b c, b removed         [a a b b b c P]  ->  [a a c P P P P]
 
 A window that holds only such documents becomes all padding, without segments; it keeps its ordinal.
 """
@@ -19,22 +19,22 @@ from spark_jobs.packing.windows.assemble import SEGMENT_FIELDS
 def excise_windows(
     windows: Iterable[pa.RecordBatch], doc_ids: Collection[str], window_tokens: int, padding_id: int
 ) -> Iterator[pa.RecordBatch]:
-    """Take documents out of windows.
+    """Remove documents from windows.
 
     Args:
         windows: rows with token_count, input_ids and segments; all other columns are kept.
-        doc_ids: the documents that are taken out.
+        doc_ids: the documents to remove.
         window_tokens: L.
         padding_id: token after the last segment.
     """
-    gone = pa.array(sorted(doc_ids), pa.string())
+    removed = pa.array(sorted(doc_ids), pa.string())
     for batch in windows:
         if not batch.num_rows:
             continue
         lists = batch.column("segments")
         segments = lists.flatten()
         row = np.repeat(np.arange(batch.num_rows), pc.list_value_length(lists).to_numpy())
-        stays = ~pc.is_in(segments.field("doc_id"), value_set=gone).to_numpy(zero_copy_only=False)
+        stays = ~pc.is_in(segments.field("doc_id"), value_set=removed).to_numpy(zero_copy_only=False)
         kept, row = segments.filter(pa.array(stays)), row[stays]
         counts = kept.field("token_count").to_numpy().astype(np.int64)
         token_counts = np.bincount(row, weights=counts, minlength=batch.num_rows).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Cut the pieces that were placed out of the documents in the data files of `tokens`; Arrow in, Arrow out.
+"""Read the token ids of placed pieces from the data files of `tokens`; Arrow in, Arrow out.
 
 The placements come sorted by data file and row of their document, so every row group is read once:
 
@@ -27,18 +27,18 @@ _BATCH_TOKENS = 1 << 20
 
 
 def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: WindowFacts) -> Iterator[pa.RecordBatch]:
-    """Cut the ids of pieces out of documents.
+    """Read the ids of pieces of documents.
 
     Args:
         placements: rows (data_file, data_row, ordinal, window_start, doc_id, document_start, own_tokens, begins, ends).
         reads: reads `input_ids` from the data files.
-        facts: what the windows share.
+        facts: facts of the packed table.
 
     Yields:
         Batches of `PARTS_SCHEMA`, one row per piece, of at most 1 Mi tokens or one piece.
 
     Raises:
-        TableMismatchError: a document is shorter than placed, or has an id outside the vocabulary.
+        TableMismatchError: a document has fewer ids than placed, or has an id outside the vocabulary.
     """
     from spark_jobs.packing.windows.token_loops import copy_slices
 
@@ -73,7 +73,7 @@ def _parts(rows: pa.RecordBatch, ids: npt.NDArray[np.unsignedinteger], counts: I
 
 
 def _check_lengths(rows: pa.RecordBatch, wanted: Int64Array, lengths: Int64Array) -> None:
-    """Refuse pieces that go beyond the end of their document."""
+    """Raise a TableMismatchError if a piece goes beyond the end of its document."""
     wrong = np.flatnonzero(wanted > lengths)
     if wrong.size:
         raise TableMismatchError(
@@ -85,7 +85,7 @@ def _check_lengths(rows: pa.RecordBatch, wanted: Int64Array, lengths: Int64Array
 def _check_vocabulary(
     rows: pa.RecordBatch, values: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, facts: WindowFacts
 ) -> None:
-    """Refuse ids that the tokenizer does not have."""
+    """Raise a TableMismatchError if a piece has an id that the tokenizer does not have."""
     from spark_jobs.packing.windows.token_loops import copy_slices
 
     own = np.empty(int(counts.sum()), dtype=values.dtype)

@@ -51,7 +51,7 @@ def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
 
 
 def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) -> Iterator[pa.RecordBatch]:
-    """Digest documents with their special tokens, as windows should hold them; empty documents are left out.
+    """Digest documents with their special tokens, for comparison with the windows; empty documents are left out.
 
     Args:
         documents: rows (doc_id, input_ids).
@@ -79,7 +79,7 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) ->
 
 
 def _token(positions: Int64Array, token: int) -> Int64Array:
-    """(N,) one token mixed with each of N positions, as `digest_slices` does."""
+    """(N,) digest of one token at each of N positions, as in `digest_slices`."""
     pairs = (positions.astype(np.uint64) << np.uint64(32)) | np.uint64(token)
     found: Int64Array = mix64(pairs + GOLDEN).view(np.int64)
     return found

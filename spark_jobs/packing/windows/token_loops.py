@@ -23,13 +23,13 @@ _mix64 = njit(mix64)
 def copy_slices(
     source: npt.NDArray[Any], starts: Int64Array, counts: Int64Array, target: npt.NDArray[Any], targets: Int64Array
 ) -> None:
-    """Copy slices of a source into a target, whose integers may be narrower.
+    """Copy N slices of a source array into a target array, whose integers may be narrower.
 
     Args:
         source: values.
         starts: (N,) where the slices begin in the source.
-        counts: (N,) values of each.
-        target: written to.
+        counts: (N,) length of each slice.
+        target: output, written in place.
         targets: (N,) where the slices begin in the target.
     """
     for number in range(len(counts)):

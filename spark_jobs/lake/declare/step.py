@@ -99,7 +99,7 @@ class ArrowRows:
     ddl: str
 
     def to_frame(self) -> DataFrame:
-        """The rows as Spark has them."""
+        """The rows as a DataFrame: the function applied by `mapInArrow`."""
         return self.frame.mapInArrow(self.function, self.ddl)
 
 

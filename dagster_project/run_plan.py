@@ -170,12 +170,12 @@ class Failures:
         self._causes: dict[dg.AssetKey, dict[str | None, str]] = {}
 
     def add(self, step: PlannedStep, cause: str) -> None:
-        """A step failed or was left; `cause` is the table that failed, by which it is named."""
+        """Note that a step failed or was left; `cause` is the table that failed first."""
         for key in step.keys:
             self._causes.setdefault(key, {})[step.partition] = cause
 
     def keeps(self, step: PlannedStep) -> bool:
-        """Whether a step is left or failed already, which is noted; it is asked of a step after those that it reads."""
+        """Whether a step failed or must be left, which is noted; call it for a step after those that it reads."""
         cause = step.tables[0] if step.tables[0] in self._unasked else self.before(step)
         if cause:
             self.add(step, cause)

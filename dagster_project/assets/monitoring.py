@@ -14,7 +14,7 @@ from dagster_project.deletion.retention import Keeping, retentions
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from dagster_project.resources import LakeResource
 
-# By table: the alerts (`lake_status.Alert.name`) that its check is about, and what the check promises.
+# By table: the alerts (`lake_status.Alert.name`) that its check covers, and the check's description.
 _CHECKS = {
     "arrivals": (
         "few_rejected",

@@ -1,4 +1,4 @@
-"""What a user writes of an experiment.
+"""The declaration of an experiment in YAML.
 
 type: headrace.Experiment
 attributes:

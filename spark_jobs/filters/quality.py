@@ -131,7 +131,7 @@ def _ranged(value: SparkColumn, bounds: tuple[float, float] | None) -> SparkColu
 
 
 def quality_step(scorers: Iterable[str] = ()) -> Step:
-    """The step that weighs.
+    """The step `quality`, which sums weighted signals.
 
     Args:
         scorers: names of the scorers whose tables are read beside `signals`; they are inputs.

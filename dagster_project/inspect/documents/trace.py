@@ -307,6 +307,6 @@ def _growth(edits: Edits) -> int:
 
 
 def _before_edits(edits: Edits, start: int, end: int) -> tuple[int, int]:
-    """Where bytes of a text, or the place between two of them, were before edits."""
+    """(start, end) before the edits of a span of bytes after them, which may be empty."""
     starts, ends = source_spans(edits, np.array([start]), np.array([max(end, start + 1)]))
     return int(starts[0]), int(ends[0] if end > start else starts[0])

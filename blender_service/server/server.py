@@ -254,7 +254,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process that ends then.
 
-    A thread that hangs, in a store that does not answer, does not hold the process. Port 0 is any free one.
+    The process ends even if a thread hangs, as in a store that does not answer. Port 0 is any free one.
     """
     asked: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
     use_one_heap()

@@ -109,7 +109,7 @@ def write_bytes(found: LandedSource, output: Path) -> None:
 
 
 def landed_faults(spark: SparkSession, catalogue: Catalog, ledger: Ledger, dataset: str) -> list[tuple[str, str]]:
-    """Read all that landed in a dataset once more; what is missing or has other bytes than it landed with.
+    """Read all that landed in a dataset once more; gives what is missing or has other bytes than when it landed.
 
     Returns:
         Location of a file (or `provenance`, with an increment) and what is wrong, by location.

@@ -193,7 +193,7 @@ class Step:
 
     @property
     def own_history(self) -> tuple[Table, ...]:
-        """The own tables of which the function takes the increments before."""
+        """The step's own tables whose earlier increments the function reads."""
         return tuple(table for table in self.tables if table.name in self.parameters)
 
     @property

@@ -35,7 +35,7 @@ from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 Batches = Iterable[pa.RecordBatch]
 
-_RANGE, _RANGE_ROWS = "data_range", 1 << 14  # more than a row group holds, so few are read twice
+_STRETCH, _STRETCH_ROWS = "data_stretch", 1 << 14  # more than a row group holds, so few are read twice
 
 
 def located(frame: DataFrame) -> DataFrame | None:
@@ -134,8 +134,8 @@ def in_file_order(placed: DataFrame, *order: str) -> Arranged:
         placed: with `data_file` and `data_row`.
         order: columns by which rows of equal position follow one another.
     """
-    ranges = placed.withColumn(_RANGE, F.expr(f"{ROW} div {_RANGE_ROWS}"))
-    return grouped(ranges, [FILE, _RANGE], [ROW, *order]).select(*placed.columns)
+    stretches = placed.withColumn(_STRETCH, F.expr(f"{ROW} div {_STRETCH_ROWS}"))
+    return grouped(stretches, [FILE, _STRETCH], [ROW, *order]).select(*placed.columns)
 
 
 def fetching(
@@ -209,7 +209,7 @@ class SideReads:
                     firsts = np.cumsum([0, *sizes])[:-1]
                 numbers = part.column(ROW).to_numpy()
                 wanted = np.searchsorted(firsts, numbers, side="right") - 1
-                for start, end in _equal_runs(wanted):
+                for start, end in _stretches(wanted):
                     if wanted[start] != number:
                         number = int(wanted[start])
                         group = []  # two row groups at a time would double a worker's memory
@@ -218,7 +218,7 @@ class SideReads:
                     places = numbers[start:end] - firsts[number]
                     starts = np.cumsum([0, *(piece.num_rows for piece in group)])
                     held_by = np.searchsorted(starts, places, side="right") - 1
-                    for low, high in _equal_runs(held_by):
+                    for low, high in _stretches(held_by):
                         piece = int(held_by[low])
                         yield (
                             part.slice(start + low, high - low),
@@ -236,10 +236,10 @@ def _pieces(group: pa.Table) -> list[pa.RecordBatch]:
 def _same_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Parts of a batch that lie in one file each."""
     codes = batch.column(FILE).dictionary_encode().indices.to_numpy()
-    for start, end in _equal_runs(codes):
+    for start, end in _stretches(codes):
         yield batch.slice(start, end - start)
 
 
-def _equal_runs(values: npt.NDArray[np.integer]) -> Iterator[tuple[int, int]]:
+def _stretches(values: npt.NDArray[np.integer]) -> Iterator[tuple[int, int]]:
     """Start and end of each run of equal values: 5 5 7 -> (0, 2), (2, 3)."""
     yield from pairwise([0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)])

@@ -49,7 +49,7 @@ class RunRead(NamedTuple):
 
     `consumed` is the row after the last one that the client's loop took, None where the client does not report it.
     `status` says how it ended, empty while it runs or where the server was killed. Where one reader reads all rows,
-    `world_size` is 1 and `step_rows` 0. Code version and notes are as the client said; `began` is in UTC.
+    `world_size` is 1 and `step_rows` 0. Code version and notes are as the client stated them; `began` is in UTC.
     """
 
     run: str

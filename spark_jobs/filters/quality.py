@@ -29,7 +29,7 @@ _COUNTED: Final = ("int", "long", "float", "double", "boolean")
 
 
 class QualityConfig(ConfigModel):
-    """What the score is made of."""
+    """The signals that the score sums: their weights and ranges."""
 
     weights: dict[str, float] = Field(
         default_factory=dict, validate_default=True, min_length=1, description="weight of each signal in the sum"

@@ -70,7 +70,7 @@ class LandedSource:
 
 
 def landed_source(catalogue: Catalog, document: FoundDocument) -> LandedSource:
-    """Read the file of a document once more; where it may be any of several, such as pages, one after the other.
+    """Read the file of a document once more; if several files are possible, such as pages, try one after the other.
 
     Raises:
         CommandError: the arrivals do not tell its file.

@@ -267,7 +267,7 @@ class Tracer:
     def _source_bytes(
         self, doc_id: str, partition: BooleanExpression, document: dict[str, Any], edits: Edits, start: int, end: int
     ) -> tuple[int, int]:
-        """Bytes of the file from bytes of the text."""
+        """(start, end) in the bytes of the file of a span of the text's bytes."""
         found = _before_edits(edits, start, end)
         if document["encoding"] == "utf-8" or start == end:
             return found

@@ -55,7 +55,7 @@ def store_name(dataset: str, judge: str) -> str:
 
 
 def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, wait_seconds: float) -> None:
-    """Ask about what the sample has and no answer yet, and land what came.
+    """Ask about the sampled documents that have no answer yet, and land the answers.
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.

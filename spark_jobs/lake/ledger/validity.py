@@ -43,7 +43,7 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
-    """Rows whose snapshot main no longer descends from and that are not withdrawn yet; one for each snapshot."""
+    """Rows of rolled-back snapshots (main does not descend from them) that are not withdrawn yet; one a snapshot."""
     ids, cut = _chain_ids(table)
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}

@@ -1,7 +1,6 @@
 """Where the explorer and Dagster's UI of a lake run on this machine, so that each leads to the other.
 
-Whoever serves one of them leaves a note beside the lake, with its process; a note of a process that is gone counts for
-nothing.
+Whoever serves one of them leaves a note beside the lake, with its process; a note of a dead process is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ EXPLORER_VARIABLE = "HEADRACE_EXPLORER"  # its address, for definitions that Dag
 
 @contextlib.contextmanager
 def announced(name: str, address: str) -> Iterator[None]:
-    """Note where something is served while it is."""
+    """Keep a note of the address of `name` while the block runs."""
     note = _note(name)
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text(json.dumps({"address": address.rstrip("/"), "process": asdict(this_process())}))

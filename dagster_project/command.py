@@ -43,7 +43,7 @@ def spare_collector() -> None:
 
 
 def heed_interrupts() -> None:
-    """Have an interrupt heard where a script started the command in its background, and its shell had it ignored.
+    """Restore SIGINT where a shell script started the command in its background, with SIGINT ignored.
 
     Dagster gives SIGTERM the handler of SIGINT after each step. With an ignored SIGINT no `kill` would end a run.
     """
@@ -52,7 +52,7 @@ def heed_interrupts() -> None:
 
 
 def _end_at_once(statuses: list[int]) -> None:
-    """End the process after all that was to be done at its exit, where Python would free each object, for two seconds.
+    """End the process after all exit functions, without the two seconds in which Python would free every object.
 
     Args:
         statuses: the exit status; empty where an error ended the command.

@@ -221,14 +221,14 @@ class Model(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _declared(kind: type[_Declaration], component: dg.Model, **others: Any) -> _Declaration:
-    """What a component declares: its fields by their names, but for others that are given."""
+    """The declaration of a component: its fields by name, replaced by `others` where given."""
     named = {one.name for one in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
     given = {name: getattr(component, name) for name in named} | others
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def _switch(given: bool | str | dict[str, Any]) -> str | dict[str, Any]:
-    """What `decontaminate` says; YAML reads `off` and `on` as booleans."""
+    """`decontaminate` as text or settings: False, as YAML reads `off`, becomes `off`."""
     return ("required" if given else "off") if isinstance(given, bool) else given
 
 

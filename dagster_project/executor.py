@@ -231,7 +231,7 @@ class _Ended:
 def _run_steps(
     steps: queue.SimpleQueue[StepExecutionContext | None], events: queue.SimpleQueue[dg.DagsterEvent | _Ended]
 ) -> None:
-    """What a thread does: run one step after another until None comes."""
+    """Run the steps that come through a queue, one after another, until None comes; the body of each thread."""
     while (context := steps.get()) is not None:
         error = None
         try:

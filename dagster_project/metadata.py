@@ -258,7 +258,7 @@ def plot_markdown(iceberg: IcebergTable, plot: Plot) -> str:
 
 
 def _place(column: str) -> int:
-    """Where a column stands in a sample: what people read first, hashes last."""
+    """Sort key of a column in a sample: what people read first, hashes last."""
     if column in _READ_FIRST:
         return _READ_FIRST.index(column)
     return len(_READ_FIRST) + column.endswith(("sha256", "_id"))

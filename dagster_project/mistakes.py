@@ -1,4 +1,4 @@
-"""What a run would refuse of the declarations, found before anything is asked, computed or written.
+"""Find mistakes in declarations that a run would refuse, before anything is fetched, computed or written.
 
     restrictions   a table reads rows that those who see the table may not see
     quarantine     a dataset lands what a quarantine keeps, or was declared otherwise before

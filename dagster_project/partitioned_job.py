@@ -104,7 +104,7 @@ def _run_all(
 def _fetch(
     context: dg.OpExecutionContext, graph: BaseAssetGraph[Any], lake: Lake, keys: Collection[dg.AssetKey]
 ) -> Iterator[dg.AssetKey]:
-    """Ask the sources that are far away, so that the plan knows what is new; gives tables whose source fails."""
+    """Fetch from remote sources, so that the plan knows what is new; gives tables whose source fails."""
     for key in keys:
         try:
             fetch_source(lake.ledger, declared_source(graph, ".".join(key.path)))

@@ -124,7 +124,7 @@ def visibility_metadata(where: str, visibility: Visibility) -> dict[str, str]:
 
 
 def refuse_forbidden_reads(graph: BaseAssetGraph[Any], recorded: Mapping[str, Visibility] | None = None) -> None:
-    """Refuse tables that read rows which those who see the table may not see.
+    """Refuse tables that are more visible than their inputs.
 
     Args:
         graph: all assets.

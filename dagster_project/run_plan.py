@@ -49,7 +49,7 @@ class PlannedStep:
 
     @property
     def asks(self) -> bool:
-        """Whether the step asks a source far away before it can be known what there is to compute."""
+        """Whether a remote source must be fetched before it is known what the step has to compute."""
         one = self.forecast
         if one is None or not one.is_idle or one.binding.step.fetch is None:
             return False
@@ -120,7 +120,7 @@ def plan_runs(
 
 
 def fetch_source(ledger: Ledger, binding: Binding | None) -> None:
-    """Ask the source behind a step, if it is far away, so that a plan knows what is new; None is a step without one.
+    """Fetch from the remote source of a step, if it has one, so that a plan knows what is new.
 
     Raises:
         SparkJobsError: the source does not answer, or the dataset's quarantine forbids it.
@@ -170,12 +170,12 @@ class Failures:
         self._causes: dict[dg.AssetKey, dict[str | None, str]] = {}
 
     def add(self, step: PlannedStep, cause: str) -> None:
-        """A step failed or was left; `cause` is the table that failed, by which it is named."""
+        """Note that a step failed or was left; `cause` is the table that failed first."""
         for key in step.keys:
             self._causes.setdefault(key, {})[step.partition] = cause
 
     def keeps(self, step: PlannedStep) -> bool:
-        """Whether a step is left or failed already, which is noted; it is asked of a step after those that it reads."""
+        """Whether a step failed or must be left, which is noted; call it for a step after those that it reads."""
         cause = step.tables[0] if step.tables[0] in self._unasked else self.before(step)
         if cause:
             self.add(step, cause)

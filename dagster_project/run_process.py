@@ -59,7 +59,7 @@ class RunProcess:
 
 @contextlib.contextmanager
 def signs_of_life(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    """Tell, for as long as the block lasts, that this process executes a run."""
+    """Record every 20 s, while the block runs, that this process executes a run."""
     if instance.is_ephemeral:
         yield
         return
@@ -80,7 +80,7 @@ def signs_of_life(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 
 def give_sign(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Tell once that this process executes a run, or is about to."""
+    """Record once that this process executes a run, or is about to."""
     if instance.is_ephemeral:
         return
     value = json.dumps({**asdict(this_process()), "beat": time.time()})

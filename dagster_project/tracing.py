@@ -71,7 +71,7 @@ class _Traces:
         from opentelemetry.trace import StatusCode, set_span_in_context
 
         class RunIds(RandomIdGenerator):
-            """A trace has the id of its run."""
+            """Generates trace ids: the trace of a run has the run's id."""
 
             def generate_trace_id(this) -> int:  # noqa: N805 - self is the object around it
                 return uuid.UUID(self._run_id).int

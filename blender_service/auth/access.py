@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = "anonymous"
 AUTHORIZATION: Final = "authorization"
 Metadata = Iterable[tuple[str, str | bytes]]
-NAMESPACES_AT_HAND: Final = 4096  # callers may ask for any name, also for one that no namespace has
+NAMESPACES_AT_HAND: Final = 4096  # bounds the cache: callers may ask for names that do not exist
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Access:
 
     @property
     def generation(self) -> tuple[int, int, int]:
-        """Numbers that change whenever tokens, rules or visibility have; files are looked at once a second at most."""
+        """Version of tokens, rules and visibility: changes with any of them. Files are checked every second."""
         if self._tokens is not None:
             self._tokens.get()
         if self._rules is not None:
@@ -96,8 +96,8 @@ class Access:
             return next(iter(names)).decode(errors="replace") if names else ANONYMOUS
         return self._holder_of(context.invocation_metadata())
 
-    def knows(self, metadata: Metadata | None) -> bool:
-        """Whether the metadata alone refuse no call; quick, for the thread that takes all calls in."""
+    def admits(self, metadata: Metadata | None) -> bool:
+        """Whether the metadata hold a valid token, or none is needed; quick, since one thread asks it of every call."""
         try:
             return not self.asks_for_tokens or bool(self._holder_of(metadata))
         except UnauthenticatedError:
@@ -177,7 +177,7 @@ class Access:
 
 
 class CorpusDatasets:
-    """Looks up the datasets of a namespace; an answer is kept for half a minute, and while the lake gives no other."""
+    """Looks up the datasets of a namespace; an answer is cached for half a minute, or while the lake is down."""
 
     def __init__(self, catalogue: Catalog, clock: Callable[[], float] = time.monotonic) -> None:
         """Look in `catalogue`; `clock` gives seconds."""

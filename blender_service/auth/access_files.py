@@ -13,8 +13,8 @@
     [[team]]
     name = "research"
     principals = ["pretraining"]
-    cache_share = 0.5    # of the server's memory for blocks that others' reads leave to them
-    stream_share = 0.25  # of its streams that others leave free for them
+    cache_share = 0.5    # of the server's block cache, kept free of others' blocks
+    stream_share = 0.25  # of its streams, kept free of others' reads
 
 Without any rule everybody may read everything, create blends and append. As soon as there is one, what no rule allows
 is denied; blends are created and rollouts appended by those whose rule says so, of tables that they may read. `*`
@@ -43,7 +43,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from blender_service.exceptions import AccessConfigError
 
 PrincipalPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@/*-]{1,128}$")]
-MOST_SHARED: Final = 0.9  # of a server that teams have shares of; the rest is for everybody
+MOST_SHARED: Final = 0.9  # largest sum of all teams' shares of a server; the rest is for everybody
 NamespacePattern = Annotated[str, Field(pattern=r"^[a-z0-9_*]{1,64}$")]
 
 
@@ -63,7 +63,7 @@ class Rule(BaseModel):
 
 
 class Team(BaseModel):
-    """Principals that may read what is declared `restricted` to this team, and what of a server is theirs."""
+    """A team: its principals may read what is declared `restricted` to it, and use its shares of a server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -1,7 +1,7 @@
 """Who may see the rows of a namespace, as its dataset or corpus declares it: public, restricted to teams, on_device.
 
-Two more things are told of a namespace in the same way: that it is a quarantine, whose rows nobody may see until they
-are released, and that it holds test data, which no table of production may hold.
+Two more facts of a namespace are declared in the same way: that it is a quarantine, whose rows nobody may see until
+they are released, and that it holds test data, which no table of production may hold.
 
 The declarations are recorded in the table `system.visibility`, a row for each namespace that is not public. Whoever
 runs the platform writes it; Blender reads it beside its own rules.
@@ -48,11 +48,11 @@ class Visibility:
         return self.kind == "public"
 
     def admits(self, teams: Collection[str]) -> bool:
-        """Whether somebody of some teams may see the rows."""
+        """Whether a member of these teams may see the rows."""
         return self.is_public or not self.teams.isdisjoint(teams)
 
     def may_hold(self, other: Visibility) -> bool:
-        """Whether a table of this visibility may hold rows of another: nobody more may see them than before."""
+        """Whether a table of this visibility may hold rows of another: it must admit nobody whom that refuses."""
         if other.test and not self.test:
             return False
         if other.kind == "quarantine" or self.kind == "quarantine":
@@ -62,7 +62,7 @@ class Visibility:
         return self.kind == other.kind == "restricted" and self.teams <= other.teams
 
     def narrowed(self, other: Visibility) -> Visibility:
-        """Who may see rows by both."""
+        """The visibility that admits only those whom both admit."""
         one, two = (replace(each, test=self.test or other.test) for each in (self, other))
         if one.may_hold(two):
             return one
@@ -96,7 +96,7 @@ def _teams(text: str) -> frozenset[str]:
 
 
 class KnownVisibility:
-    """What is recorded, at most about half a minute old; safe for many threads.
+    """The recorded visibility of all namespaces, about half a minute old at most; safe for many threads.
 
     Read by the first caller, and from then on in the background, so that no stream waits for the catalogue. While the
     catalogue does not answer, what was read last stays in force.
@@ -121,7 +121,7 @@ class KnownVisibility:
             self._asked = self._clock()
             try:
                 threading.Thread(target=self._read_and_release, name="visibility", daemon=True).start()
-            except RuntimeError as error:  # no thread is to be had; one is tried after the same time again
+            except RuntimeError as error:  # no thread can be started; tried again after the same time
                 self._lock.release()
                 logger.error("%s is not read again, %s: %s", VISIBILITY_TABLE, self._consequence(), error)
         return self._known

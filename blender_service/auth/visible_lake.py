@@ -47,7 +47,7 @@ class _VisibleTables:
 
 
 class VisibleBlends(BlendStore):
-    """The blends whose tables may all be read, those of the parts that ancestors decided included."""
+    """The blends all of whose tables, those of their ancestors included, the caller may read."""
 
     def __init__(self, whole: BlendStore, may_read: MayRead, tables_of: RecentlyUsed[str, frozenset[str]]) -> None:
         """Show the part of a store that a caller may read."""
@@ -63,7 +63,7 @@ class VisibleBlends(BlendStore):
         return self._whole.get(blend_id)
 
     def has(self, blend_id: str) -> bool:
-        """Whether there is a blend of that id which is shown."""
+        """Whether a blend of that id exists and the caller may read it."""
         return self._whole.has(blend_id) and self.shows(blend_id)
 
     def head(self, config: BlendConfig) -> Head:
@@ -71,7 +71,7 @@ class VisibleBlends(BlendStore):
         return self._whole.head(config)
 
     def bind(self, name: str, blend_id: str) -> None:
-        """Bind a name to an id; that the name belongs to a hidden blend is not told, only that it is taken."""
+        """Bind a name to an id; where a hidden blend has the name, the error says only that it is taken."""
         try:
             self._whole.bind(name, blend_id)
         except BlendNameTakenError:

@@ -54,7 +54,7 @@ class Draft(NamedTuple):
 
     Attributes:
         config: of the blend.
-        head: what it resolves to.
+        head: its segments and the chain of updates.
         sources: its sources in the lake, in the order of the config.
     """
 
@@ -66,7 +66,7 @@ class Draft(NamedTuple):
 def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None = None) -> list[Draft]:
     """Check a new blend and its schedule; give every blend of the chain, the last one last.
 
-    What is measured of a text blend's documents is kept in `objects`, those of the lake if None.
+    Token counts of a text blend's documents are cached in `objects`; in the lake's own store if None.
 
     Raises:
         InvalidBlendError: with every mistake of the request.
@@ -130,10 +130,10 @@ def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> lis
 def store_drafts(store: BlendStore, drafts: Sequence[Draft], name: str = "") -> BlendConfig:
     """Pin the snapshots of drafts, store their configs, bind a name to the last one, and give that.
 
-    What `delete_blend` frees in the same moment is pinned again, once the configs are there.
+    Snapshots that a concurrent `delete_blend` frees are pinned again once the configs are stored.
 
     Raises:
-        BlendNameTakenError: the name stands for another blend.
+        BlendNameTakenError: the name is bound to another blend.
         SourceChangedError: a snapshot expired in the meantime.
     """
     pinned = [source for draft in drafts for source in draft.sources if source.pin.snapshot_id is not None]

@@ -104,9 +104,9 @@ class LakeSources:
         return self._tables[identifier]
 
     def _named_rows(self, table: Table, wanted: WantedSource, found: Snapshot) -> int | None:
-        """Count the rows of the snapshot that a source names; None where that is not known any more.
+        """Count the rows of the snapshot that a source names; None where that snapshot expired.
 
-        After an excision a later snapshot is found in its place, which may hold rows that were appended since.
+        After an excision `found` is a successor of that snapshot, which may hold rows appended since.
         """
         own = table.snapshot_by_id(int(wanted.snapshot)) if _is_id(wanted.snapshot) else None
         if wanted.kept_rows is not None:
@@ -165,10 +165,10 @@ def pin_snapshot(table: Table, snapshot_id: int) -> str:
 
 
 def free_snapshot(catalogue: Catalog, pin: Pin) -> list[str]:
-    """Remove the tag of a pinned snapshot that no blend pins any more, where an excision moved it too.
+    """Remove the tag of a snapshot that no blend pins any more, also where an excision moved the tag to a successor.
 
     Returns:
-        The tag with its table; nothing where the table or the tag is not there.
+        The tag with its table; empty where the table or the tag does not exist.
     """
     table = load_table(catalogue, pin.table)
     tag = f"blend_{pin.snapshot_id}"
@@ -197,8 +197,8 @@ class WantedSource:
         name: its identity.
         table: identifier.
         snapshot: reference, empty for the current one.
-        live: whether it is followed.
-        max_epochs: passes.
+        live: whether the table is followed as it grows.
+        max_epochs: passes over it.
         on_exhausted: END or CONTINUE.
         weight: text, empty to keep `kept_weight`.
         kept_weight: whole weight of the parent, None for a source that the parent does not have now.

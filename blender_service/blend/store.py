@@ -5,8 +5,8 @@
     blends/names/<name>     the id that a name is bound to
     blends/named/<id>/<name>  the same from the other side, so that one listing gives the names of a blend
 
-An object is complete or invisible whenever a crash happens, so replicas share nothing else and need no lock. A name
-stands for one blend until that is deleted.
+An object is complete or invisible whenever a crash happens, so replicas share nothing else and need no lock. A name is
+bound to one blend until that is deleted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 CONFLICT_ATTEMPTS: Final = 5  # S3 answers 409 while another writer's conditional put of the same key is under way
 NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
 HEADS: Final = f"heads/v{HEAD_VERSION}"
-ALL_NAMED: Final = "all-named"  # there once the names that earlier versions bound are in `named` too
+ALL_NAMED: Final = "all-named"  # exists once names bound by earlier versions are in `named` too
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class ObjectStore(Protocol):
     """The operations that a store of blends needs."""
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        """Write a new object; say whether it was absent."""
+        """Write a new object; False, and no change, where one exists."""
 
     def read(self, path: str) -> bytes | None:
         """Read an object, None if there is none."""
@@ -60,7 +60,7 @@ class ObjectStore(Protocol):
         """List the names of the objects in a folder."""
 
     def delete(self, path: str) -> None:
-        """Delete an object; one that is not there is deleted already."""
+        """Delete an object; no error where it does not exist."""
 
 
 class LocalStore:
@@ -195,16 +195,16 @@ class S3Store(RemoteStore):
                 "headrace[s3]"
             ) from error
 
-        def said(name: str) -> str | None:
+        def setting(name: str) -> str | None:
             return self._properties.get(f"s3.{name}") or self._properties.get(f"client.{name}")
 
         return boto3.session.Session().client(
             "s3",
-            endpoint_url=said("endpoint"),
-            region_name=said("region"),
-            aws_access_key_id=said("access-key-id"),
-            aws_secret_access_key=said("secret-access-key"),
-            aws_session_token=said("session-token"),
+            endpoint_url=setting("endpoint"),
+            region_name=setting("region"),
+            aws_access_key_id=setting("access-key-id"),
+            aws_secret_access_key=setting("secret-access-key"),
+            aws_session_token=setting("session-token"),
         )
 
 
@@ -223,7 +223,7 @@ def open_store(catalogue: Catalog) -> BlendStore:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that could be taken for an id, or that is no name.
+    """Refuse a malformed name, and one that could be taken for an id.
 
     Raises:
         InvalidBlendError: with the rule that the name breaks.
@@ -367,7 +367,7 @@ class BlendStore:
         return {blend_id: names for blend_id, names in found.items() if names}
 
     def delete(self, blend_id: str) -> None:
-        """Delete a config, its head and its names; the config goes last, so that what was broken off is seen."""
+        """Delete a config, its head and its names; the config last, so a deletion that is cut off leaves it listed."""
         for name in self.names_of(blend_id):
             self._objects.delete(f"names/{name}")
             self._objects.delete(f"named/{blend_id}/{name}")
@@ -375,7 +375,7 @@ class BlendStore:
         self._objects.delete(f"{blend_id}.json")
 
     def _note_names(self) -> None:
-        """Note beside their blends the names that were bound before this was done; once in a lake."""
+        """List names that earlier versions bound in `named/<id>/` too; done once per lake."""
         if self._objects.read(ALL_NAMED) is not None:
             return
         for name in self._objects.list("names"):

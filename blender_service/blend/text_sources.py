@@ -58,7 +58,7 @@ class TextSources(LakeSources):
 
 
 def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, findings: Findings) -> TextSources:
-    """Read the tokenizer, keep its file with the blends, and give what looks up the sources.
+    """Read the tokenizer, keep its file with the blends, and give the `TextSources` of the request.
 
     Raises:
         InvalidBlendError: the rule is impossible, or there is no such tokenizer.

@@ -149,11 +149,11 @@ class Findings:
 
     @property
     def any(self) -> bool:
-        """Whether anything was found."""
+        """Whether a mistake or conflict was noted."""
         return bool(self.mistakes or self.conflicts)
 
     def raise_any(self) -> None:
-        """Report everything at once.
+        """Raise one error with all mistakes and conflicts, if there are any.
 
         Raises:
             UpdateRefusedError: there are conflicts only.

@@ -96,7 +96,7 @@ def continue_read_runs(read_runs: ReadRuns, consumed: int, old_rows: int | None,
         new_rows: N from now on, at least `covered_rows`; None if it is live now.
 
     Raises:
-        ShrunkSourceError: N is less, so some row would be named that is not there, or never be read.
+        ShrunkSourceError: `new_rows` is less, so a read would name a missing row, or a row would never be read.
     """
     if old_rows == new_rows:
         return read_runs

@@ -1,7 +1,7 @@
 """Find the offsets at which a blend reads a row of a source: the inverse of `resolve`, in closed form.
 
 The permutation of an epoch is undone step by step (`resolve_kernel` has the steps and their pictures): the ordinal's
-block gives its slot, the slot its group, the place in the group the position; the runs of reads make that the k-th read
+block gives its slot, the slot its group, the rank in the group the position; the runs of reads make that the k-th read
 of the source, and the cycle the offset. A row is found in microseconds, however large the table and far the offset.
 """
 
@@ -48,23 +48,23 @@ def _in_segment(order: BlendOrder, segment: Segment, index: int, part: Part, ord
 
 
 def _reads(order: BlendOrder, name: str, run: ReadRun, first: int, ordinal: int) -> Iterator[tuple[int, int]]:
-    """The numbers of the reads of an ordinal by one run of reads, ascending, from the epoch on that `first` is in."""
-    place = ordinal - run.base
-    if place < 0 or (run.size and place >= run.size):
+    """The (k, epoch) of each read of an ordinal in one run of reads, ascending, from the epoch of read `first` on."""
+    index = ordinal - run.base
+    if index < 0 or (run.size and index >= run.size):
         return
     if not run.size:
-        yield run.first + place, run.epoch
+        yield run.first + index, run.epoch
         return
     for turn in itertools.count(max(0, first - run.first) // run.size):
         if run.rows is not None and turn * run.size >= run.rows:
             return
         epoch = run.epoch + turn
-        position = _position(place, order.key(name), epoch, run.base, run.size, order.block_rows, order.group_blocks)
+        position = _position(index, order.key(name), epoch, run.base, run.size, order.block_rows, order.group_blocks)
         yield run.first + turn * run.size + int(position), epoch
 
 
 @compiled
-def _position(place, key, epoch, base, size, block_rows, group_blocks):  # type: ignore[no-untyped-def]
+def _position(index, key, epoch, base, size, block_rows, group_blocks):  # type: ignore[no-untyped-def]
     """The position in its epoch of an ordinal, counted from the base of its run of reads."""
     word = mix(mix(mix(key) + np.uint64(epoch)) + np.uint64(base))
     block_count = (size + block_rows - 1) // block_rows
@@ -72,7 +72,7 @@ def _position(place, key, epoch, base, size, block_rows, group_blocks):  # type:
     rotation = mix(word ^ _ONE) % count
     short = np.int64(inverted(np.uint64(block_count - 1), word ^ _ONE, count, bits, rotation))  # slot of the last block
     short_group = short // group_blocks
-    slot = np.int64(inverted(np.uint64(place // block_rows), word ^ _ONE, count, bits, rotation))
+    slot = np.int64(inverted(np.uint64(index // block_rows), word ^ _ONE, count, bits, rotation))
     group = slot // group_blocks
     slots = min(group_blocks, block_count - group * group_blocks)
     rows = slots * block_rows
@@ -84,6 +84,6 @@ def _position(place, key, epoch, base, size, block_rows, group_blocks):  # type:
     elif group > short_group:
         start -= missing
     row_word = mix(word ^ _TWO) + np.uint64(group)
-    within = np.uint64(in_group * block_rows + place % block_rows)
+    within = np.uint64(in_group * block_rows + index % block_rows)
     count = np.uint64(rows)
     return start + np.int64(inverted(within, row_word, count, domain_bits(count), mix(row_word) % count))

@@ -1,6 +1,6 @@
 """Resolve offsets of a blend: a pure function from (config, offset) to (source, epoch, ordinal).
 
-The cycle of an offset's segment gives the source (`interleave`); the read_runs of the source give the epoch of its k-th
+The cycle of an offset's segment gives the source (`interleave`); its runs of reads give the epoch of the source's k-th
 read (`epochs`), and the epoch's grouped permutation gives the ordinal (`resolve_kernel`). Any offset costs the same,
 however far it is.
 """

@@ -99,7 +99,7 @@ def resolve_rows(
         distances: (R,) rows counted from the segment's origin, any order.
         cycle_source: (P,) source of each slot of the cycle.
         cycle_rank: (P,) earlier slots of the same source.
-        parts: (n, 3) of each source: rows in a cycle, rows read before the origin, runs up to and with its own.
+        parts: (n, 3) of each source: rows in a cycle, rows read before the origin, end of its runs in `read_runs`.
         keys: (n,) permutation keys.
         read_runs: (G, 4) of each run: first row, base, size of an epoch (0: in the order of the ordinals), epoch.
         block_rows: rows of a block.
@@ -114,7 +114,7 @@ def resolve_rows(
     ordinals = np.empty(row_count, dtype=np.int64)
 
     # What one epoch of one source needs is computed once and kept until the source moves to another epoch or run.
-    known = np.full((source_count, 2), -1, dtype=np.int64)
+    cached = np.full((source_count, 2), -1, dtype=np.int64)
     words = np.zeros((source_count, 3), dtype=np.uint64)
     bounds = np.zeros((source_count, 6), dtype=np.int64)
     # The domain has 8 bits at least, so 4 blocks take 64 walks of the Feistel on average; results are kept by slot.
@@ -133,8 +133,8 @@ def resolve_rows(
         if size > 0:
             epochs_before = position // size
             epoch += epochs_before
-            if known[i, 0] != epoch or known[i, 1] != read_run:
-                known[i, 0], known[i, 1] = epoch, read_run
+            if cached[i, 0] != epoch or cached[i, 1] != read_run:
+                cached[i, 0], cached[i, 1] = epoch, read_run
                 blocks[i] = -1
                 word = mix(mix(mix(keys[i]) + np.uint64(epoch)) + np.uint64(base))
                 _start_epoch(i, word, size, block_rows, group_blocks, words, bounds)

@@ -126,7 +126,7 @@ class Progress(NamedTuple):
     Attributes:
         rows: rows it has given.
         read_runs: map its reads, past and future, to ordinals.
-        pin: where its rows were.
+        pin: table and snapshot of its rows.
     """
 
     rows: int

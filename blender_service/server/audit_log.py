@@ -56,7 +56,7 @@ class AuditLog:
         """Do nothing: `ended` writes how much was read."""
 
     def ended(self, call: Call) -> None:
-        """Write how a call ended; not of reports of what was consumed, which come every second and read nothing."""
+        """Write how a call ended. `ReportConsumed` is left out: it comes every second and reads nothing."""
         if call.method != "ReportConsumed":
             self._write("ended", call)
 

@@ -19,7 +19,7 @@ from blender_service.blend.requests import (
 )
 from headrace.blender.v1 import blends_pb2
 
-SEGMENTS_SHOWN: Final = 1000  # as blends.proto says
+SEGMENTS_SHOWN: Final = 1000  # as documented in blends.proto
 
 
 def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) -> blends_pb2.Blend:

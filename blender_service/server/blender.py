@@ -51,7 +51,7 @@ from blender_service.tables.text_table import Documents, TextRows, text_files
 from blender_service.tables.token_columns import TokenColumn, require_same, token_columns
 
 DEFAULT_PAGE_SIZE: Final = 100
-EXCISIONS: Final = "system.excisions"  # documents that are out of one table, or of all
+EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
 MAX_PAGE_SIZE: Final = 1000
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Blender:
         return config
 
     def _store_all(self, drafts: Sequence[Draft], name: str) -> BlendConfig:
-        """Store drafts, for a caller who may; one that is there already, under this name, anybody finds.
+        """Store drafts if the caller may create them; one that exists already, under this name, is given to anybody.
 
         Raises:
             NotAllowedError: the caller may not create blends of a table.
@@ -204,11 +204,11 @@ class Blender:
         return {name: int(count) for name, count in found.items() if count.isdecimal()}
 
     def searched_evals(self, blend_id: str) -> dict[str, str]:
-        """The digest of the benchmarks that each source's table was searched for; empty where it says nothing."""
+        """The digest of the benchmarks that each source's table was searched for; empty where the table states none."""
         return self._stated(blend_id, EVALS)
 
     def _stated(self, blend_id: str, name: str) -> dict[str, str]:
-        """A property of each source's table as it is now, by name of the source."""
+        """Map each source to the present value of one property of its table."""
         tables = {source: load_table(self._catalogue, pin.table) for source, pin in self.head(blend_id).pins().items()}
         return {source: table.properties.get(name, "") for source, table in tables.items() if table is not None}
 
@@ -217,13 +217,13 @@ class Blender:
         return self._store.list_ids()
 
     def list_page(self, page_size: int = 0, token: str = "") -> Page:
-        """List a page of blends, ascending by id; one that is created between two pages is listed if its id is ahead.
+        """List a page of blends, ascending by id; one created between two pages is listed if its id comes later.
 
         A page has at most `page_size` blends (0: 100) and begins after the one whose `next_token` is given (empty: the
         first).
 
         Raises:
-            InvalidReadError: there can be no page of that size or token.
+            InvalidReadError: page_size is out of range, or the token is not one that a page gave.
         """
         if not 0 <= page_size <= MAX_PAGE_SIZE:
             raise InvalidReadError(f"list: page_size is {page_size}; give 1 to {MAX_PAGE_SIZE}, or 0 for the default")
@@ -272,7 +272,7 @@ class Blender:
     def _follow(
         self, config: BlendConfig, sources: Mapping[int, tuple[str, Pin]], wanted: tuple[str, ...]
     ) -> tuple[Readers, Callable[[bool], Readers | None], tuple[TokenColumn, ...]]:
-        """Open the sources of a reader, and give what tells it of new readers; see `BlendReader`."""
+        """Open the sources of a reader; the function gives all readers again once a table has changed, else None."""
         watch = self._shared.watch
         generation = watch.generation
         tables = {pin.table: load_table(self._catalogue, pin.table) for _, pin in sources.values()}
@@ -376,7 +376,7 @@ class Blender:
                 )
                 rows = TextRows(pin.table, snapshot.snapshot_id, documents, config.window, rule, self._store.objects)
                 self._shared.texts.put(key, rows)
-        listed = load_table(self._shared.catalogue, EXCISIONS)  # whatever the caller may read
+        listed = load_table(self._shared.catalogue, EXCISIONS)  # also where the caller may not read it
         chosen = Or(IsNull("table"), EqualTo("table", pin.table))
         excised = [] if listed is None else listed.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
         return BlockReader(rows.table(table.io, excised, columns), config.block_rows, self.cache, self._team)
@@ -387,7 +387,7 @@ class Blender:
             self._packed_rows(source.name, source.pin, config, load_table(self._catalogue, source.table))
 
     def _open(self, blend_id: str) -> OpenedBlend:
-        """Resolve a blend, and keep those used last; a blend never changes."""
+        """Resolve a blend; recently used ones are cached, since a blend never changes."""
         if not self._store.shows(blend_id):
             raise not_found(blend_id)
         opened = self._shared.opened.get(blend_id)

@@ -59,7 +59,7 @@ class Call:
         counted_bytes: bytes of its answers that metrics have counted.
         run_key: name of the read in the register of runs, empty for a read without a run.
         run_reported: seconds after its start at which the register last recorded it.
-        consumed: row after the last one that the client says was consumed, None where it does not say.
+        consumed: row after the last one that the client reports as consumed, None where it reports nothing.
         status: name of the gRPC status, empty while it runs.
         detail: message of the status.
         started: seconds of the monotonic clock.
@@ -145,7 +145,7 @@ def call_of(context: grpc.ServicerContext) -> Call:
 
 
 def seen_by(context: grpc.ServicerContext, blender: Blender) -> Blender:
-    """Give the lake as the caller sees it."""
+    """Give the view of the lake with only what the caller may read."""
     call = call_of(context)
     return blender.within(call.may_read, call.may_create, call.team)
 

@@ -4,8 +4,8 @@ Each call goes the same way::
 
     principal -> bytes -> request -> what it may read -> stream limit -> service -> answers -> observers are notified
 
-A call is known by its headers before its request is waited for, and that wait is bounded in time and number: who sends
-headers alone holds no thread for long, and none that others need.
+A caller is authenticated by the headers before the request is awaited, and that wait is bounded in time and number:
+who sends headers alone holds no thread for long, and none that others need.
 
 Observers are notified of the end once, however a call ends: its last answer, an error, a client that disconnects.
 """
@@ -43,9 +43,9 @@ from blender_service.server.run_register import check_run_name
 from blender_service.wire.status import status_of
 
 GUARDED: Final = "/headrace."
-REQUEST_PLACES: Final = 128  # calls whose request has not come; each takes a thread
-HEALTH_PLACES: Final = 16  # such calls of health and of reflection
-MOST_LASTING_CALLS: Final = 8  # of those that watch health or reflect
+REQUEST_PLACES: Final = 128  # most calls whose request has not come; each takes a thread
+HEALTH_PLACES: Final = 16  # most such calls of health and reflection
+MOST_LASTING_CALLS: Final = 8  # most calls that watch health or reflect
 LASTING_SECONDS: Final = 3600.0
 REFUSING_THREADS: Final = 2
 NO_REQUEST: Final = "its request did not come"
@@ -103,10 +103,10 @@ class CallInterceptor(grpc.ServerInterceptor):
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """Wrap the handler of a method; a call whose token nobody has takes no thread of those that serve.
+        """Wrap the handler of a method; a call with an unknown token takes no serving thread.
 
-        To gRPC every request is a stream, of one message: it would otherwise hold a thread until that has come, before
-        anybody is asked who he is.
+        Every request is declared a stream of one message: gRPC would otherwise wait for that message, and hold a
+        thread, before the caller is authenticated.
         """
         handler = continuation(handler_call_details)
         if handler is None:
@@ -119,17 +119,17 @@ class CallInterceptor(grpc.ServerInterceptor):
             self._stream if handler.response_streaming else self._unary,
             method, handler.unary_stream or handler.unary_unary, handler.response_serializer,
         )  # fmt: skip
-        if not self._access.knows(handler_call_details.invocation_metadata):
+        if not self._access.admits(handler_call_details.invocation_metadata):
             behaviour.experimental_thread_pool = self._refusing
         return _handler(behaviour, functools.partial(_parse, handler.request_deserializer, method), handler)
 
     def close(self) -> None:
-        """Let the threads end that watch calls."""
+        """End the threads that watch calls."""
         for watch in (self._arriving, self._asking, self._lasting):
             watch.close()
 
     def _open_to_all(self, handler: Any) -> Any:
-        """Bound the calls that need no principal, in threads of their own: health answers whatever else is full."""
+        """Bound the calls that need no principal, in threads of their own: health answers however busy others are."""
 
         def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             return handler.unary_unary(first_of(requests, context), context)
@@ -237,7 +237,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._blender.within(call.may_read).config(call.blend_id)
 
     def _end(self, call: Call) -> None:
-        """Notify the observers, then free the stream's place: a server that stops waits until all places are free."""
+        """Notify the observers, then count the stream as ended: a server that stops waits until none is left."""
         call.status = call.status or "CANCELLED"
         try:
             self._notify("ended", call)
@@ -298,7 +298,7 @@ class _Guard(AbstractContextManager[None]):
 
 
 def _handler(behaviour: Any, parse: Any, handler: Any, serialize: Any = None) -> grpc.RpcMethodHandler[Any, Any]:
-    """Make a handler that reads its request itself and has as many answers as another one."""
+    """Make a handler that reads its request itself, with one answer or a stream of them as `handler` has."""
     if handler.response_streaming:
         return grpc.stream_stream_rpc_method_handler(behaviour, parse, serialize)
     return grpc.stream_unary_rpc_method_handler(behaviour, parse, serialize)

@@ -1,4 +1,4 @@
-"""Answer a client in its own process, from the lake: what a connection to a server is for `host:port`, without one.
+"""Answer a client from the lake in its own process: the address `lake:` in place of a server's `host:port`.
 
 `client.channel` imports this for the address `lake:`, and never otherwise, so that a client needs nothing of the lake.
 Blends, order and rows come from the same `Blender` that a server asks, and rows are never written as messages. Who may
@@ -29,7 +29,7 @@ from blender_service.server.servicers import BlendServicer, read_request
 from blender_service.wire.row_batch import RowBatch
 from headrace.blender.v1 import rows_pb2
 
-LOCAL: Any = None  # a context of no call, whose caller may read everything
+LOCAL: Any = None  # stands in for gRPC's context; the caller may read everything
 
 
 class _Lake(NamedTuple):
@@ -64,19 +64,19 @@ class LakeChannel:
         self._metadata = dict(metadata_of(identity, {}))
         if RUN in self._metadata:
             check_run_name(self._metadata[RUN])
-        with _as_of_a_server():
+        with _errors_of_a_server():
             self._lake = _open_lake(os.getpid(), os.getcwd(), repr(Config().get_catalog_config(CATALOGUE_NAME)))
         self._servicer = BlendServicer(self._lake.blender)
         self._reads: weakref.WeakSet[_Read] = weakref.WeakSet()
 
     def unary_unary(self, path: str, *_: Any, **__: Any) -> Any:
-        """Give a method of the service of blends, or what notes how far a reader has come."""
+        """Give a method of `BlendService`, or `ReportConsumed` of `RowService`."""
         name = path.rpartition("/")[2]
         if name == "ReportConsumed":
             return _Reporting(self._lake.runs)
 
         def call(request: Any, timeout: float | None = None) -> Any:
-            with _as_of_a_server():
+            with _errors_of_a_server():
                 return getattr(self._servicer, name)(request, LOCAL)
 
         return call
@@ -116,7 +116,7 @@ class _Read(Iterator[RowBatch]):
         return next(self._batches)
 
     def cancel(self) -> None:
-        """End the read: nothing follows, and what it holds is let go, so that its tables are not looked at any more."""
+        """End the read and release its tables, which are then no longer watched."""
         self._cancelled.set()
         self._end("CANCELLED")
         with suppress(ValueError):  # another thread reads just now, and ends at its next batch
@@ -124,7 +124,7 @@ class _Read(Iterator[RowBatch]):
 
     def _read(self) -> Generator[RowBatch, None, None]:
         call, runs = self._call, self._lake.runs
-        with _as_of_a_server():
+        with _errors_of_a_server():
             reader, arguments = read_request(self._lake.blender, call.request, call)
             runs.began(call)
             for batch in reader.read(*arguments, self._cancelled.is_set):
@@ -143,7 +143,7 @@ class _Read(Iterator[RowBatch]):
 
 
 class _Reporting(NamedTuple):
-    """Notes how far a reader has come, as a future that is done."""
+    """`ReportConsumed` in this process, in the form of gRPC's future, finished at once."""
 
     runs: RunObserver
 
@@ -157,8 +157,8 @@ class _Reporting(NamedTuple):
 
 
 @contextmanager
-def _as_of_a_server() -> Iterator[None]:
-    """Raise what a server would say where the lake's catalogue or store is away, so that a read is tried again."""
+def _errors_of_a_server() -> Iterator[None]:
+    """Raise ServerUnavailableError where the lake's catalogue or store does not answer, so that reads are retried."""
     try:
         yield
     except Exception as error:

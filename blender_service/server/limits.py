@@ -96,11 +96,11 @@ class StreamLimits:
 
 
 class CallWatch:
-    """Ends calls that stay in one place for too long, as a stream whose client takes nothing.
+    """Ends calls that stay too long in one state, such as a stream whose client takes nothing.
 
-    gRPC limits neither. One thread checks all calls, so that entering and leaving cost two assignments. Where `places`
-    are bounded, one more call takes that of another: the oldest of the connection that holds most of them, so whoever
-    opens thousands of calls loses his own. Such a client may call again.
+    gRPC limits neither. One thread checks all calls, so that entering and leaving cost two assignments. With `places`,
+    at most so many calls are in that state: one more ends the oldest call of the connection that holds most of them, so
+    whoever opens thousands of calls loses his own. Such a client may call again.
     """
 
     def __init__(self, seconds: float, reason: str, places: int | None = None) -> None:
@@ -115,7 +115,7 @@ class CallWatch:
 
     @contextmanager
     def watching(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Watch a call while it stays in the place."""
+        """Watch a call while the `with` block runs."""
         self._since[context] = time.monotonic()
         if self._places is not None and len(self._since) > self._places:
             self._make_room(self._places)
@@ -125,7 +125,7 @@ class CallWatch:
             self._since.pop(context, None)
 
     def close(self) -> None:
-        """Let the thread end."""
+        """End the thread."""
         self._closed.set()
 
     def _run(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ID_DIGITS: Final = 12
 COUNT_SECONDS: Final = 0.1
-SERIES_AT_HAND: Final = 4096  # sources of blends, and blends that waited for live rows
+SERIES_AT_HAND: Final = 4096  # most series: of sources of blends, and of blends that waited for live rows
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 

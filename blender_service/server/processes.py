@@ -66,7 +66,8 @@ def serve_processes(
     try:
         taken = int(held.getsockname()[1])
         settings: list[Setting] = [
-            (host, taken, cache_bytes // processes, _own(operation, number), add_service) for number in range(processes)
+            (host, taken, cache_bytes // processes, _settings_of(operation, number), add_service)
+            for number in range(processes)
         ]
         running = [_begin(*setting) for setting in settings]
         while not stop.is_set():
@@ -102,7 +103,7 @@ def _hold_port(host: str, port: int) -> socket.socket:
     return held
 
 
-def _own(operation: OperationConfig, number: int) -> OperationConfig:
+def _settings_of(operation: OperationConfig, number: int) -> OperationConfig:
     """Give one process's settings: its own port for metrics."""
     if not operation.metrics_port:
         return operation

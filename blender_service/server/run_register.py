@@ -51,7 +51,7 @@ class RunRead(NamedTuple):
 
     `consumed` is the row after the last one that the client's loop took, None where the client does not report it.
     `status` says how it ended, empty while it runs or where the server was killed. Where one reader reads all rows,
-    `world_size` is 1 and `step_rows` 0. Code version and notes are as the client said; `began` is in UTC.
+    `world_size` is 1 and `step_rows` 0. Code version and notes are as the client stated them; `began` is in UTC.
     """
 
     run: str
@@ -238,7 +238,7 @@ def _is_recorded(call: Call) -> bool:
 
 
 def _reached(call: Call) -> dict[str, Any]:
-    """Say how far a call has come."""
+    """The fields of the record of how far a call has come."""
     consumed = {} if call.consumed is None else {"consumed": _end_of_step(call, call.consumed)}
     return {"end": _end(call), "status": call.status, **consumed}
 
@@ -249,7 +249,7 @@ def _end(call: Call) -> int:
 
 
 def _end_of_step(call: Call, reached: int) -> int:
-    """Give a row; of a slice, the end of the last step of which rank 0 has rows below it."""
+    """Give `reached`; for a read of one rank's slice, rounded up to the end of the step that it lies in."""
     first = call.offset or 0
     if not call.request.HasField("slice") or reached <= first:
         return reached

@@ -254,7 +254,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process that ends then.
 
-    A thread that hangs, in a store that does not answer, does not hold the process. Port 0 is any free one.
+    The process ends even if a thread hangs, as in a store that does not answer. Port 0 is any free one.
     """
     asked: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
     use_one_heap()
@@ -303,12 +303,12 @@ def use_one_heap() -> None:
 
 
 class _Health(health.HealthServicer):  # type: ignore[misc]
-    """gRPC's own, which would remember for good every name that anybody ever watched."""
+    """gRPC's health service, which alone would keep every name that was ever watched."""
 
     def Watch(  # noqa: N802 (the proto's name)
         self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext, *callback: Any
     ) -> Any:
-        """Watch a service; a name that no service of this server has is told so, and the call ends."""
+        """Watch a service; for an unknown name the answer is SERVICE_UNKNOWN, and the call ends."""
         if request.service not in self._server_status:
             return iter([health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)])
         return super().Watch(request, context, *callback)

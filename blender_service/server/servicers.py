@@ -170,7 +170,7 @@ class RowServicer:
 def read_request(
     blender: Blender, request: rows_pb2.ReadBlendRequest, call: Call
 ) -> tuple[BlendReader, tuple[int, int, Slice | None, int, float]]:
-    """Check a request for rows and note it in its call; give the reader, and what of the request it is to be asked."""
+    """Check a request for rows and note it in its call; give the reader and the arguments of its `read`."""
     blend_id = blender.resolve(request.blend)
     expected = request.expected
     ExpectedWindow(

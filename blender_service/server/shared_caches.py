@@ -1,4 +1,4 @@
-"""What all views of one lake share, each for what its caller may read: blends that were resolved, files, blocks."""
+"""Caches that all views of one lake share, whatever each caller may read: resolved blends, files of tables, blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from blender_service.tables.table_watch import TableWatch
 from blender_service.tables.text_table import RowGroups, TextRows, row_groups
 
 BLENDS_AT_HAND: Final = 128
-BLENDS_SHOWN: Final = 16_384  # of which it is known which tables they read, some 12 MB
+BLENDS_SHOWN: Final = 16_384  # blends with their tables, for namespace rules; some 12 MB
 FILES_AT_HAND: Final = 200_000  # of packed tables at a snapshot, some 60 MB
 DOCUMENTS_AT_HAND: Final = 100_000_000  # of tables of text at a snapshot, 400 MB
 

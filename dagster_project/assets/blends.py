@@ -118,7 +118,7 @@ class BlendDeclaration(_Declared):
 
     @property
     def tables(self) -> list[str]:
-        """All tables that it names, sorted."""
+        """Identifiers of the tables of its sources and changes, sorted."""
         changes = [change for stage in self.schedule for change in stage.changes]
         named = {source.table for source in self.sources} | {change.table for change in changes if change.table}
         return sorted(named | ({self.texts.tokenizer} if self.texts else set()))

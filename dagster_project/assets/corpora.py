@@ -205,7 +205,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
 
 
 def _stage(made: Step, domain: str, is_read: bool) -> str:
-    """The asset group that a step is drawn in; what only people read stands apart."""
+    """The asset group of a step in the UI; `measures` for tables that no other step reads."""
     if made in _MEMBERS:
         return "1_members"
     if made.numbered:

@@ -72,7 +72,7 @@ class DatasetDeclaration:
         allow_empty: whether a source without files means that all were deleted; else it is an error.
         landing: `copy` keeps the bytes of every file that is read; `reference` leaves them where they are.
         provenance: licence, licence_evidence and collected_by, for the table of that name.
-        scorers: what is measured of texts beside `signals`: config by name, or by `package.module:function`.
+        scorers: measures of texts beside `signals`: config by name, or by `package.module:function`.
         quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
         judged: by name, the rubric, endpoint and sample of a judge (`spark_jobs.filters.labels`), as plain values.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
@@ -112,7 +112,7 @@ class DatasetDeclaration:
 def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     """The assets of a dataset: arrivals, documents, repositories, texts, signals and scores, verdicts, dependencies.
 
-    Where the source says something of `ocr` there is `ocr_report` too. With `redact` there are `raw_texts` and
+    Where the source configures `ocr` there is `ocr_report` too. With `redact` there are `raw_texts` and
     `personal_data` before `texts`, which everything else reads.
 
     Raises:
@@ -204,7 +204,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
 
 
 def _asked(declared: DatasetDeclaration) -> Callable[[Catalog], Mapping[str, Any]] | None:
-    """Facts of a generated dataset for its page: answers, reasons, tokens, price; None for other datasets."""
+    """For a generated dataset a function that gives the facts of its page, such as tokens and price; else None."""
     if declared.source.get("kind") != "generated":
         return None
 
@@ -291,7 +291,7 @@ def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable
 
 
 def _measured(scorers: Iterable[Step]) -> Columns:
-    """Types of the columns that the dataset has, by table."""
+    """Column types of the dataset's tables that rules may read, by table."""
     return signal_columns(
         {one.table.name: {column.name: column.type for column in one.table.columns} for one in scorers}
     )
@@ -342,7 +342,7 @@ def _judging(
 
 
 def _entering(policy: Policy) -> Upkeep:
-    """The work around judging: the registry says for good what the policy's name and version mean."""
+    """The work around judging: the policy is entered into the registry, whose entries never change."""
     return Upkeep(
         before=lambda lake: _enter(lake, policy), refuse=lambda catalogue: refuse_other_policy(catalogue, policy)
     )

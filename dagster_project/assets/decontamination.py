@@ -54,7 +54,7 @@ def searched_evals(corpus: str, decontaminate: str | Mapping[str, Any]) -> tuple
 
 
 def _evals_of_the_lake() -> PresentEvals:
-    """What the registry holds now; nothing where there is no lake, or it does not answer.
+    """The eval sets in the registry now; none where there is no lake, or it does not answer.
 
     Declarations must load without a lake. What this misses is noticed before anything is packed.
     """
@@ -97,7 +97,7 @@ def upkeep_of_packed(corpus: str, identifier: str, evals: PresentEvals, *, off: 
 
 
 def _require_search(lake: Lake, corpus: str, evals: PresentEvals) -> None:
-    """Refuse to pack what present benchmarks were not searched for in.
+    """Refuse to pack documents in which the present benchmarks were not searched for.
 
     Raises:
         InputError: says what is missing and how to make it.
@@ -121,7 +121,7 @@ def _require_search(lake: Lake, corpus: str, evals: PresentEvals) -> None:
 
 
 def _is_made_of(row: Materialization, source: Materialization) -> bool:
-    """Whether a row of the ledger was computed from the rows that another one stands for.
+    """Whether a row of the ledger was computed from the rows that another one describes.
 
     A row that was recovered after a crash names no inputs, and is taken to be.
     """
@@ -131,7 +131,7 @@ def _is_made_of(row: Materialization, source: Materialization) -> bool:
 
 
 def _is_pending(catalogue: Catalog, identifier: str, stated: str) -> bool:
-    """Whether a packed table says something else about benchmarks than it would after a run."""
+    """Whether a run would change what a packed table's properties state about benchmarks."""
     table = load_table(catalogue, identifier)
     return table is not None and table.properties.get(EVALS_PROPERTY, "") != stated
 

@@ -257,7 +257,7 @@ def _semantic(
 
 
 def _removed(declared: Deduplication, own: Callable[[str], str], leaving: Mapping[str, Source]) -> list[Link]:
-    """The steps that remove documents, and count what each threshold keeps."""
+    """The steps `removals` and `thresholds`: which documents are removed, and what each threshold keeps."""
     listed = {"thresholds": list(declared.thresholds.together)}
     by_kind = {"thresholds": declared.thresholds.model_dump()}
     counted: dict[str, Source] = {

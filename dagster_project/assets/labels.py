@@ -1,6 +1,6 @@
 """Make the assets of a dataset's judges: the sample, the scores, and how far a judge agrees with itself.
 
-A judge is asked when somebody, or the nightly job, runs its tables, never by a sensor: answers cost. What it said is
+A judge is asked when somebody, or the nightly job, runs its tables, never by a sensor: answers cost. Its answers are
 kept in `answers_NAME`, which no asset makes.
 """
 
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,21}")  # a longer one, after that of its d
 
 
 def label_tables(judge: str) -> tuple[str, ...]:
-    """Tables of a judge."""
+    """Names of the tables of a judge: sampled, judged, agreement and answers, each with `_NAME`."""
     return tuple(f"{table}_{judge}" for table in ("sampled", "answers", "judged", "agreement"))
 
 

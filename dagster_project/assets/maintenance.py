@@ -27,7 +27,7 @@ _CONFIG = {
 def maintenance_assets(keeping: Mapping[str, Keeping]) -> dg.AssetsDefinition:
     """An asset for each task of maintenance, all of one step, which runs those that were selected one after another.
 
-    What fails of one task or table stops no other: the step tells all that was done, and fails at its end.
+    A failure in one task or table stops no other: the step reports all that was done, and fails at its end.
 
     Args:
         keeping: how long each dataset keeps what landed.
@@ -82,7 +82,7 @@ def _metadata(name: str, done: list[Done]) -> dict[str, Any]:
         "tables_changed": len(changed),
         "tables_looked_at": len(done),
         "count": sum(one.count for one in done),
-        # What people are to delete is told by a task that did nothing.
+        # Retention reports increments that people are to delete also where it deletes nothing.
         "done": dg.MetadataValue.md(_markdown(done if name == "retention" else changed)),
     }
 

@@ -15,7 +15,7 @@ from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.lake_status import lake_status
 from dagster_project.resources import LakeResource
 
-# By table: the alerts (`lake_status.Alert.name`) that its check is about, and what the check promises.
+# By table: the alerts (`lake_status.Alert.name`) that its check covers, and the check's description.
 _CHECKS = {
     "arrivals": (
         "few_rejected",

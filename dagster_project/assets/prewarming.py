@@ -23,7 +23,7 @@ _TELL_SECONDS = 5.0
 
 
 def prewarm_server(address: str, blend: str, offset: int, rows: int, columns: Sequence[str] = ()) -> str:
-    """Have one server read rows into its cache; says how far it is every few seconds.
+    """Have one server read rows into its cache; logs its progress every few seconds.
 
     Returns:
         What was done, in one line.

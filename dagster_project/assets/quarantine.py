@@ -57,7 +57,7 @@ class Quarantine:
 def quarantine_of_yaml(
     name: str, trust: str, release: Mapping[str, Any], scanning: Mapping[str, Any], folder: Path
 ) -> Quarantine | None:
-    """What a dataset declares of it; None for one that is trusted.
+    """The quarantine that a dataset declares; None for a trusted dataset.
 
     Args:
         name: the dataset.

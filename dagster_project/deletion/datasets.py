@@ -52,7 +52,7 @@ _LANDED = (_MAIN, "arrivals", "provenance", "repositories", "scans")  # one of t
 
 @dataclass(frozen=True)
 class Deletion:
-    """What the deletion of a dataset takes along, and what depends on it.
+    """The plan of a dataset's deletion: what it deletes, and what depends on that.
 
     Attributes:
         dataset: its name.
@@ -88,7 +88,7 @@ class Deletion:
 
 
 def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
-    """Look up what the deletion of a dataset takes along.
+    """Look up what the deletion of a dataset deletes, and what depends on it.
 
     Raises:
         CommandError: the lake has nothing of it, or what it has under the name is no dataset.

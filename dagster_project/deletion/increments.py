@@ -56,14 +56,14 @@ _OF_INCREMENTS = (Scope.INCREMENT.value, Scope.HISTORY.value)
 
 @dataclass(frozen=True)
 class IncrementDeletion:
-    """What the deletion of an increment takes along, and what depends on it.
+    """The plan of an increment's deletion: what it deletes, and what depends on that.
 
     Attributes:
         dataset: its name.
         number: the increment.
         spaces: the namespaces that have it, the quarantine first.
         tables: its rows by table; those that were emptied before, too.
-        documents: its documents that are there still.
+        documents: its documents that are not deleted yet.
         gone: its files and the bytes that are kept for it alone.
         packed: packed tables of the dataset.
         corpora: those that took it in.
@@ -110,7 +110,7 @@ class IncrementDeletion:
 
 
 def plan_increment(catalogue: Catalog, dataset: str, number: int) -> IncrementDeletion:
-    """Look up what the deletion of an increment takes along.
+    """Look up what the deletion of an increment deletes, and what depends on it.
 
     Raises:
         CommandError: there is no such dataset or increment.

@@ -67,7 +67,7 @@ class Keeping:
 
 
 def keeping_of(name: str, attributes: Mapping[str, Any]) -> Keeping:
-    """What the attributes of a dataset's declaration say of it.
+    """`freeze_after` and `retention` of a dataset, from the attributes of its declaration.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -147,6 +147,6 @@ TASKS: dict[str, Callable[..., Iterator[Done]]] = {**maintenance.TASKS, **DECLAR
 
 
 def task_of(name: str, keeping: Mapping[str, Keeping]) -> Task:
-    """A task of maintenance, for what datasets declare."""
+    """The maintenance task of a name; `retention` and `freezing` get what datasets declare."""
     task = TASKS[name]
     return partial(task, keeping=keeping) if task in DECLARED_TASKS.values() else task

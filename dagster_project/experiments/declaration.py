@@ -1,4 +1,4 @@
-"""What a user writes of an experiment.
+"""The declaration of an experiment in YAML.
 
 type: headrace.Experiment
 attributes:
@@ -38,7 +38,7 @@ class Variant(_Declared):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Variant:
-        """Refuse neither and both."""
+        """Refuse a variant with neither a blend nor sources, or with both."""
         if (self.blend is None) == (not self.sources):
             raise ValueError("give a blend or sources, one of them")
         return self
@@ -57,7 +57,7 @@ class HeldOut(_Declared):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> HeldOut:
-        """Refuse neither and both."""
+        """Refuse a set with neither a dataset nor a file, or with both."""
         if (self.dataset is None) == (self.file is None):
             raise ValueError("give a dataset or a file, one of them")
         return self

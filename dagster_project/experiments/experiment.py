@@ -1,8 +1,8 @@
 """Run an experiment: which runs there are, which of them are known, and doing the others one after the other.
 
-A run is known by what decides its weights: the digest of the rows that it reads, model, budget, rate, seeds, code. So a
-variant that changes nothing is not trained again, an experiment that was killed goes on where it was, and another set
-to measure by trains nothing.
+A run is identified by what decides its weights: the digest of the rows that it reads, model, budget, rate, seeds,
+code. So a variant that changes nothing is not trained again, an experiment that was killed goes on where it was, and
+another set to measure by trains nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spark_jobs.lake.session.settings import LakeSettings
 from spark_jobs.progress import tell
 
 VERSION: Final = "1"  # of what trains and measures; changed whenever weights or scores change
-_ROOM: Final = 0.95  # of an epoch; seeds read a few rows more or less than the first does
+_ROOM: Final = 0.95  # share of an epoch that all samples may fill; seeds read a few rows more or less than the first
 _PROCESS: Final = "dagster_project.experiments.process"
 
 
@@ -77,7 +77,7 @@ class Experiment:
         settings: LakeSettings,
         variants: Mapping[str, Variant] | None = None,
     ) -> None:
-        """Other variants than the declared ones may be given."""
+        """Use `variants` in place of the declared ones, if given."""
         self.declared, self.catalogue, self.settings = declared, catalogue, settings
         self.variants = declared.variants if variants is None else variants
         self._blender = Blender(catalogue)
@@ -173,7 +173,7 @@ class Experiment:
         return self.start(name, seed - 1) + self.contents(name, seed - 1).offsets if seed and self.disjoint else 0
 
     def facts(self) -> dict[str, Any]:
-        """What each variant consists of, for people: of its first sample."""
+        """The contents of each variant's first sample, for people."""
         return {name: self.line(name) for name in self.variants} if not self.declared.command else {}
 
     def line(self, name: str) -> str:
@@ -187,9 +187,9 @@ class Experiment:
         )
 
     def read_share(self, first: str, second: str) -> float:
-        """The share of their data that runs of two variants read and that the other one does not have; the larger one.
+        """Of the data that a run of either variant reads, the share that the other lacks; the larger of the two shares.
 
-        A source that is read once or more often counts as read whole. Disjoint samples count 0: they differ as much as
+        A source read for an epoch or more counts once in full. Disjoint samples count 0: they differ as much as
         another set of data like this one would.
         """
         if self.disjoint:
@@ -203,7 +203,7 @@ class Experiment:
         return max(shares)
 
     def digest(self, measured: bool) -> str:
-        """What the weights, or the scores too, depend on, for Dagster."""
+        """SHA-256 of the keys of all runs, as Dagster's data version: of scores if `measured`, else of weights."""
         keys = [self.key(run) if measured else self.run_key(run) for run in self.runs()]
         return hashlib.sha256("".join(keys).encode()).hexdigest()
 
@@ -220,14 +220,14 @@ class Experiment:
                         yield Run(name, seed, rate, blend, start, found.digest, found.tokens)
 
     def run_key(self, run: Run) -> str:
-        """What decides the weights of a run."""
+        """SHA-256 of all that decides the weights of a run."""
         trained = self.declared.command or self.declared.model_size
         what: dict[str, Any] = {"by": trained, "rows": run.rows_digest or run.blend, "tokens": run.tokens}
         what |= {"seed": run.seed, "rate": run.learning_rate, "version": VERSION}
         return hashlib.sha256(canonical_json(what).encode()).hexdigest()
 
     def key(self, run: Run) -> str:
-        """What decides the scores of a run."""
+        """SHA-256 of all that decides the scores of a run."""
         return hashlib.sha256(canonical_json({"run": self.run_key(run), **self._measures}).encode()).hexdigest()
 
     @cached_property
@@ -290,7 +290,7 @@ class Experiment:
         return record(self.catalogue, row)
 
     def train(self) -> int:
-        """Train the runs of which there are no weights on this machine and no scores; gives how many."""
+        """Train the runs that have neither scores nor weights on this machine; gives how many."""
         if self.declared.command:
             return 0
         waiting = {self.run_key(run): run for run in self.missing()}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def harness_digest(declared: Harness) -> str:
-    """What scores depend on besides the model: tasks, limit, the files of the folder, the harness's version.
+    """SHA-256 of what decides scores besides the model: tasks, limit, files of the folder, version of the harness.
 
     Raises:
         CommandError: lm_eval is not installed.
@@ -91,7 +91,7 @@ def _nats_per_byte(answered: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
-    """A model as the harness wants it."""
+    """The network as a model of the harness (`LM`), which answers by likelihood."""
     from lm_eval.api.model import LM
 
     from spark_jobs.experiments.evaluation import Item, score_documents, score_items
@@ -100,7 +100,7 @@ def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
         """Answers by likelihood."""
 
         def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
-            """Of each continuation behind its context: nats, and whether it is the likeliest token by token."""
+            """Log-probability in nats of each continuation, and whether all its tokens are the likeliest."""
             # Without a context there is nothing to predict the first token from but the start of a line.
             items = [Item(context or "\n", (continuation,)) for context, continuation in (one.args for one in requests)]
             found = score_items(network, items, encode)
@@ -112,7 +112,7 @@ def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
             return list(zip(found.log_probabilities.tolist(), found.correct.tolist(), strict=True))
 
         def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
-            """Of whole texts, in nats."""
+            """Log-probabilities of whole texts, in nats."""
             texts = [one.args[0] for one in requests]
             found = score_documents(network, [encode(text) for text in texts], [len(text.encode()) for text in texts])
             return [float(-bits * np.log(2)) for bits in found.bits]

@@ -27,7 +27,7 @@ class FittedMix:
     Attributes:
         sources: names, in the order of shares.
         proposal: shares, predicted loss and interval.
-        law: that says so.
+        law: the fitted law that predicts it.
         model: size of the models.
         blend: id of the blend of the mix.
         trained: runs that were done for it.
@@ -41,7 +41,7 @@ class FittedMix:
     trained: int
 
     def __str__(self) -> str:
-        """One line."""
+        """The shares and the predicted loss in one line."""
         shares = zip(self.sources, self.proposal.mix, strict=True)
         mix = ", ".join(f"{name} {share:.3f}" for name, share in shares)
         found, held, agreement = self.proposal, self.law.held_out, RANK_AGREEMENT[self.model]
@@ -54,7 +54,7 @@ class FittedMix:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """For the asset's page."""
+        """The mix as metadata of the asset's page."""
         shares = {
             f"share_{name}": round(float(share), 4) for name, share in zip(self.sources, self.proposal.mix, strict=True)
         }

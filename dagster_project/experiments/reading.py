@@ -153,7 +153,12 @@ def rows_of(
 def _laid_out(
     batch: RowBatch, left_out: Mapping[str, str], padding_id: int, skipped: dict[str, str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """Ids and numbers of documents of each row, hashes and rows of the documents that stay, and tokens of each row."""
+    """Rows without the documents that are left out, the rest closed up to the left.
+
+    Returns:
+        (R, L) token ids; (R, L) document numbers, -1 in padding; (D,) hashes and (D,) rows of the documents that stay;
+        (R,) tokens of each row.
+    """
     layout = WindowLayout(batch)
     ids, numbers = layout.input_ids.copy(), layout.document_ids.copy()
     ends = np.cumsum(batch.doc_id_lengths)

@@ -45,7 +45,7 @@ class Report:
 
     @property
     def digest(self) -> str:
-        """Of all that it says."""
+        """SHA-256 of the report, by which Dagster sees that it changed."""
         return hashlib.sha256("".join(sorted(row["key"] for row in self.rows)).encode()).hexdigest()
 
     def line(self) -> str:
@@ -57,11 +57,11 @@ class Report:
         return "; ".join(_short(pair) for pair in against)
 
     def text(self) -> str:
-        """For a terminal."""
+        """The report for a terminal."""
         return "\n".join(self._lines())
 
     def metadata(self) -> dict[str, Any]:
-        """For the asset's page."""
+        """The report as metadata of the asset's page."""
         shown: dict[str, Any] = {"runs": len(self.rows), "runs_planned": self.planned}
         shown["means"] = _table(mean_rows(self.rows))
         shown["data"] = dg.MetadataValue.md("\n".join(f"- {line}" for line in self.differences))
@@ -107,11 +107,11 @@ class Report:
         yield from self.differences
 
     def tell_nothing(self) -> list[str]:
-        """Sets whose seeds differ more than their variants."""
+        """Names of the sets on which seeds of a variant differ more than variants do."""
         return [one.evaluation_set for one in self.compared.sets if one.tells_nothing] if self.compared else []
 
     def verdict_rows(self) -> Iterator[dict[str, str]]:
-        """The verdicts for a table."""
+        """The verdicts as rows of a table."""
         yield from map(self._verdict_row, self.compared.pairs if self.compared is not None else ())
 
     def _verdict_row(self, pair: PairComparison) -> dict[str, str]:
@@ -218,7 +218,7 @@ def mean_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def _means(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """The same for a terminal."""
+    """The rows of `mean_rows` as lines for a terminal."""
     found = list(mean_rows(rows))
     width = max(len(row[_SET]) for row in found)
     variants = [name for name in found[0] if name not in (_SET, _CHANCE)]

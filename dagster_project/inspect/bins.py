@@ -12,7 +12,7 @@ _SPREAD: Final = 50
 
 
 def is_spread(low: float, high: float) -> bool:
-    """Whether bins of one width would hold almost all in the first, as of sizes and counts."""
+    """Whether almost all values would fall into the first of equally wide bins, as sizes and counts do."""
     return low >= 0 and high > _SPREAD * (low + 1)
 
 

@@ -45,7 +45,7 @@ _EXAMPLE = "status = 'rejected' and byte_count > 100; not kept; failed.rule = 't
 def parse_condition(
     schema: Schema, where: str, hidden: Collection[str]
 ) -> tuple[BooleanExpression, dict[str, Condition]]:
-    """What a user wrote, as an expression over columns and, by the names that stand for them in it, over lists.
+    """Parse a condition to PyIceberg's expression, and the conditions on lists and texts by the names they have in it.
 
     Args:
         schema: of the table.

@@ -38,7 +38,7 @@ _FIELDS: Final = [
 
 
 class Judged(NamedTuple):
-    """What a rule says of D documents.
+    """The result of one rule for D documents.
 
     Attributes:
         rule: the rule.

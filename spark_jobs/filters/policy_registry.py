@@ -23,16 +23,16 @@ def refuse_other_policy(catalogue: Catalog, policy: Policy) -> None:
     """Refuse a policy that `record_policy` would refuse.
 
     Raises:
-        InputError: its name and version stand for other rules.
+        InputError: its name and version are entered with other rules.
     """
     known(catalogue, "policy", policy.name, policy.version, policy.content, _same_rules)
 
 
 def record_policy(catalogue: Catalog, policy: Policy) -> Entry:
-    """Enter a policy; the entry that is there stays where only reasons (`why`) were written anew.
+    """Enter a policy; an existing entry stays where only reasons (`why`) differ.
 
     Raises:
-        InputError: its name and version stand for other rules.
+        InputError: its name and version are entered with other rules.
     """
     return record(catalogue, "policy", policy.name, policy.version, policy.content, _same_rules)
 
@@ -44,7 +44,7 @@ def _same_rules(first: bytes, second: bytes) -> bool:
 
 
 def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
-    """What policies say by name, version, hash or path: those that headrace brings, then those of the registry.
+    """A function that finds a policy by name, version, hash or path: headrace's own first, then the registry's.
 
     Args:
         catalogue: opens the lake; called where a name is none of headrace's own.

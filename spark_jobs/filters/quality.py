@@ -29,7 +29,7 @@ _COUNTED: Final = ("int", "long", "float", "double", "boolean")
 
 
 class QualityConfig(ConfigModel):
-    """What the score is made of."""
+    """The signals that the score sums: their weights and ranges."""
 
     weights: dict[str, float] = Field(
         default_factory=dict, validate_default=True, min_length=1, description="weight of each signal in the sum"
@@ -131,7 +131,7 @@ def _ranged(value: SparkColumn, bounds: tuple[float, float] | None) -> SparkColu
 
 
 def quality_step(scorers: Iterable[str] = ()) -> Step:
-    """The step that weighs.
+    """The step `quality`, which sums weighted signals.
 
     Args:
         scorers: names of the scorers whose tables are read beside `signals`; they are inputs.

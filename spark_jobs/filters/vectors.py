@@ -3,7 +3,7 @@
     headrace model add mini --from FOLDER --encoder         mini@3f2a90c41d07
     scorers: {vectors: {model: mini@3f2a90c41d07}}          the table <dataset>.vectors_mini
 
-A text without a vector has a reason. The name and version mean the same encoder for good, so what is encoded stays: a
+A text without a vector has a reason. The name and version mean the same encoder for good, so vectors stay valid: a
 text is encoded once, and again only where another encoder is named. Encoders are large and every text goes through
 them, so these rows are kept as any table is; the level `semantic` of deduplication reads them.
 """

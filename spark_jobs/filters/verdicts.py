@@ -47,7 +47,7 @@ class VerdictsConfig(ConfigModel):
     @field_validator("policy", mode="before")
     @classmethod
     def _resolved(cls, given: Any) -> Any:
-        """Take what a name or a path stands for.
+        """Read the policy of a name or a path.
 
         Raises:
             ValueError: it cannot be used.

@@ -181,7 +181,7 @@ def _set(attributes: dict[str, Any], given: tuple[str, ...]) -> None:
 
 
 def _facts(given: tuple[str, ...]) -> dict[str, str]:
-    """Columns by fact, from `FACT=COLUMN`; names of facts are checked with the rest of the source."""
+    """Map facts to columns: `fork_of=parent` -> {fork_of: parent}. Their names are checked with the source."""
     for one in given:
         if not all(one.partition("=")[::2]):
             raise CommandError(f"--fact-column {one}: write FACT=COLUMN, e.g. --fact-column fork_of=parent")

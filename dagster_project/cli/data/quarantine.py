@@ -106,7 +106,7 @@ def show(name: str, increment: int, as_json: bool) -> None:
 
 
 def _gravity(findings: dict[str, int]) -> int:
-    """Malware before secrets, these before the rest."""
+    """How grave a document's findings are: any malware outweighs secrets, any secret the rest."""
     weights = {"malware": 1_000_000, "secret": 1_000}
     return sum(weights.get(rule.partition(".")[0], 1) * min(count, 100) for rule, count in findings.items())
 

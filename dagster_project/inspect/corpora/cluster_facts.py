@@ -22,7 +22,7 @@ class Cluster:
         sample_count: documents of the sample in it.
         document_count: survivors of the first increment in it, None without losses.
         loss_before: of the model, nats a byte; None where it was not measured.
-        loss: behind a training on other documents of it.
+        loss: after a training on other documents of it.
         slope: what a step of that training added.
     """
 
@@ -71,7 +71,7 @@ def documents_of_cluster(
 
     Args:
         catalogue: of the lake.
-        corpus: it.
+        corpus: its name.
         cluster: number of the cluster.
         count: most of them.
         after: (distance, doc_id) of the last one before these; None for the first.

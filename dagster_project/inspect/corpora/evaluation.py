@@ -102,7 +102,7 @@ class _Numbers:
     def found(
         self, thresholds: tuple[float, ...]
     ) -> tuple[FoundPairs, Int64Array, tuple[float, ...], Mapping[float, Int64Array]]:
-        """Arguments of `score` from the tables of the corpus."""
+        """Pairs and removals of the corpus at some thresholds, as arguments of `evaluate.scores`."""
         weights = ("shared_weight", "united_weight")
         pairs = self._read("pairs", ("doc_id", "better_doc_id", *weights))
         first, second = self.of(pairs["doc_id"]), self.of(pairs["better_doc_id"])

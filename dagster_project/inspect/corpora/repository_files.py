@@ -14,7 +14,7 @@ from spark_jobs.lake.files.lookups import read_rows
 
 @dataclass(frozen=True)
 class Need:
-    """That a file needs another.
+    """A dependency of one file on another.
 
     Attributes:
         doc_id: the file.
@@ -40,7 +40,7 @@ class RepositoryFile:
         path: in the repository.
         language: of its code or text.
         byte_count: of the file.
-        rank: place in the order of a corpus; None where it did not come through.
+        rank: position in the order of a corpus; None where the file is not in it.
         needed_by: number of files that need it.
         cycle: number of its cycle of files, from 1; None where it is in none.
     """

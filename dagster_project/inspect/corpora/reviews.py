@@ -258,7 +258,7 @@ class Reviews:
             verdicts: the table that the document failed in.
             failure: doc_id, rule, value and threshold.
             person: who decides.
-            said: what; `undone` takes the last decision back.
+            said: the decision; `undone` takes the last one back.
         """
         with self._lock:
             self._refresh()

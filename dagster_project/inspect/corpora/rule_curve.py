@@ -1,7 +1,7 @@
 """What every threshold of one rule would keep, so that a threshold can be moved while somebody watches.
 
 The documents that a rule holds for are sorted by their value once, with running sums of those that no other rule drops;
-then a threshold is a place in the order, and what it keeps is a difference of two sums.
+then a threshold is a position in the order, and what it keeps is a difference of two sums.
 
     value     0   4   9  11  30        below 10:  0, 4 and 9 fail
     alone     x       x       x        of them 0 and 9 fail nothing else: these two would be kept at below 0
@@ -52,7 +52,7 @@ class RuleCurve:
     bytes_per_token: float
 
     def failing(self, threshold: float) -> slice:
-        """The places of documents that fail it at a threshold."""
+        """Slice of the documents that fail the rule at a threshold."""
         if self.rule.below is not None:
             return slice(0, int(np.searchsorted(self.values, threshold, "left")))
         return slice(int(np.searchsorted(self.values, threshold, "right")), len(self.values))
@@ -105,7 +105,7 @@ def judged_policy(catalogue: Catalog, dataset: str) -> Policy:
 
 
 def reference_of(policy: Policy, rule: Rule) -> str:
-    """What `set` calls a rule: its name, with a kind before it where several have the name."""
+    """The name of a rule in `set`: `too_short`, or `prose.too_short` where rules of several kinds have the name."""
     return (
         rule.rule if sum(one.rule == rule.rule for one in policy.rules) == 1 else f"{rule.judged_kinds[0]}.{rule.rule}"
     )

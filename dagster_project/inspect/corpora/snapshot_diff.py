@@ -1,4 +1,4 @@
-"""Compare two states of a dataset or corpus: what came, what went, what is judged or kept otherwise.
+"""Compare two states of a dataset or corpus: documents added and removed, verdicts and removals that changed.
 
 A state is written NAME (now), NAME@SNAPSHOT (any snapshot of one of its tables; the others as of that moment),
 NAME@2026-11-20T12:00 (a time, UTC unless it says otherwise) or NAME@RELEASE. Verdicts with the same snapshot in both
@@ -146,7 +146,7 @@ def _came_later(ledger: Ledger, identifier: str, moment: int) -> bool:
 
 
 def _as_of(table: IcebergTable, moment: int) -> tuple[int | None, bool]:
-    """A table's snapshot at a time, None where it had none yet; and whether that is known.
+    """A table's snapshot at a time, None where it had none yet; and whether its history still proves that.
 
     Expiry takes snapshots out of the history too, so what the history says is true only where the next snapshot in it
     descends from that one, or from the table's first.
@@ -166,7 +166,7 @@ def _as_of(table: IcebergTable, moment: int) -> tuple[int | None, bool]:
 
 
 def state_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> tuple[str, Diff]:
-    """Compare two states as what they are: `corpus` or `dataset`, and what differs.
+    """Compare two states; gives whether they are of a `corpus` or a `dataset`, and what differs.
 
     Raises:
         CommandError: one is neither, or they are not both the same.

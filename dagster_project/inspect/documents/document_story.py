@@ -230,7 +230,7 @@ def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
 
 
 def _standing(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[Finding]:
-    """Its standing among the revisions at its path, where that ever changed."""
+    """The finding of `revisions`: whether this is the latest revision at its path; none if that never changed."""
     table = corpus.own("revisions")
     columns = ("increment", "standing", "other_doc_id", "leaves")
     rows = read_rows(catalogue, table, columns, EqualTo("doc_id", document.doc_id))
@@ -304,14 +304,14 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
 
 
 def _variant(judged: str) -> str:
-    """Which verdict, where it is not that of the dataset's policy."""
+    """The variant that a verdict is of, in words; empty for the dataset's own policy."""
     return "" if judged.endswith(".verdicts") else f" ({judged})"
 
 
 def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Mapping[int, int]) -> Finding | None:
-    """The revision that became a member instead of it, or that its file was gone before it was taken in.
+    """Why it did not become a member: a newer revision did, or its file was deleted before the corpus took it in.
 
-    The state of its path after the last dataset increment that was taken in together with its own decides.
+    What counts is the state of its path at the last of the dataset increments that the corpus took in with its own.
     """
     together = {number for number, ours in taken.items() if ours == taken[document.increment]}
     revisions = [document, *other_revisions(catalogue, document)]

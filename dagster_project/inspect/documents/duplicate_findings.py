@@ -151,7 +151,7 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str) -> t
 def _semantic(
     catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And
 ) -> tuple[list[Finding], Witness | None]:
-    """For which document that means the same it goes, and why it is not compared where it has no vector."""
+    """For which document of the same meaning it was removed; without a vector, why it was not compared."""
     table = corpus.own("semantic_removals")
     if document.dataset not in corpus.vectors:
         return [], None

@@ -48,7 +48,7 @@ class GroupMember:
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """The order in which documents are considered for keeping, the first first."""
+        """Sort key of the order in which documents are considered for keeping."""
         return self.increment, self.place, self.doc_id
 
 
@@ -168,7 +168,7 @@ def _component(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, threshold: 
 
 
 def _meant(catalogue: Catalog, corpus: CorpusFacts, chosen: set[str], most: int) -> list[Link]:
-    """Links from or to some documents by what they mean; none without the level semantic."""
+    """Semantic links from or to some documents; none without the level semantic."""
     columns = ("witness_doc_id", "doc_id", "shared_weight", "united_weight")
     either = Or(In("doc_id", chosen), In("witness_doc_id", chosen))
     rows = read_rows(catalogue, corpus.own(_SEMANTIC), columns, either)

@@ -1,4 +1,4 @@
-"""What is said of a document: findings of tables, and the witness of a removal."""
+"""The findings of tables about a document, and the witness of a removal."""
 
 from __future__ import annotations
 

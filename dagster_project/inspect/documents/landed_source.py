@@ -70,7 +70,7 @@ class LandedSource:
 
 
 def landed_source(catalogue: Catalog, document: FoundDocument) -> LandedSource:
-    """Read the file of a document once more; where it may be any of several, such as pages, one after the other.
+    """Read the file of a document once more; if several files are possible, such as pages, try one after the other.
 
     Raises:
         CommandError: the arrivals do not tell its file.
@@ -109,7 +109,7 @@ def write_bytes(found: LandedSource, output: Path) -> None:
 
 
 def landed_faults(spark: SparkSession, catalogue: Catalog, ledger: Ledger, dataset: str) -> list[tuple[str, str]]:
-    """Read all that landed in a dataset once more; what is missing or has other bytes than it landed with.
+    """Read all that landed in a dataset once more; gives what is missing or has other bytes than when it landed.
 
     Returns:
         Location of a file (or `provenance`, with an increment) and what is wrong, by location.

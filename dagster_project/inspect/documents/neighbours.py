@@ -145,7 +145,7 @@ def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) 
 
 
 def stand_ins(catalogue: Catalog, corpus: CorpusFacts, repeats: Collection[str]) -> set[str]:
-    """Those of some exact duplicates that are kept, in the place of a document whose repository goes."""
+    """Those exact duplicates that are kept because the document they repeat went with its repository."""
     here = In("witness_doc_id", sorted(repeats))
     return {row["witness_doc_id"] for row in applied_removals(catalogue, corpus, here)} if repeats else set()
 
@@ -172,7 +172,7 @@ _Match = tuple[str, int, int]
 
 
 def _exact(catalogue: Catalog, corpus: CorpusFacts, representative: str, doc_id: str) -> dict[str, _Match]:
-    """The class of exact duplicates, less the document itself."""
+    """All exact duplicates of a document, by doc_id, without the document itself."""
     columns = ("doc_id", "matched")
     rows = read_rows(catalogue, corpus.own("exact_duplicates"), columns, EqualTo("witness_doc_id", representative))
     matched = {row["doc_id"]: row["matched"] for row in rows}

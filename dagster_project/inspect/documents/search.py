@@ -1,6 +1,6 @@
 """Search the texts of datasets: a scan of their tables, file by file, that ends when enough is found.
 
-No index is kept. Of 20 documents that hold "mill race" each is told with its path and the words around the first hit.
+No index is kept. Each document that holds "mill race" is given with its path and the words around the first hit.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def pattern_of(words: str) -> str:
 
 
 def spans_of(text: str, words: str, most: int) -> list[tuple[int, int]]:
-    """Where words stand in a text, in any case of letters; at most so many places, the first."""
+    """(start, end) of the first `most` occurrences of words in a text, in any case of letters."""
     if not words.strip():
         return []
     found = re.finditer(pattern_of(words), text, re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What is said of a survivor: its cluster, whether the corpus's rules let it go on, what was cut of it."""
+"""Findings about a survivor: its cluster, whether the corpus's rules let it go on, what was cut of it."""
 
 from __future__ import annotations
 

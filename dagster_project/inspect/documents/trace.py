@@ -267,7 +267,7 @@ class Tracer:
     def _source_bytes(
         self, doc_id: str, partition: BooleanExpression, document: dict[str, Any], edits: Edits, start: int, end: int
     ) -> tuple[int, int]:
-        """Bytes of the file from bytes of the text."""
+        """(start, end) in the bytes of the file of a span of the text's bytes."""
         found = _before_edits(edits, start, end)
         if document["encoding"] == "utf-8" or start == end:
             return found
@@ -307,6 +307,6 @@ def _growth(edits: Edits) -> int:
 
 
 def _before_edits(edits: Edits, start: int, end: int) -> tuple[int, int]:
-    """Where bytes of a text, or the place between two of them, were before edits."""
+    """(start, end) before the edits of a span of bytes after them, which may be empty."""
     starts, ends = source_spans(edits, np.array([start]), np.array([max(end, start + 1)]))
     return int(starts[0]), int(ends[0] if end > start else starts[0])

@@ -81,7 +81,7 @@ def reads_of(
 
 
 def _hold_same_rows(catalogue: Catalog, identifier: str, snapshot_id: int | None, pinned: int | None) -> bool:
-    """Whether an ordinal means one row in a snapshot (None: the newest) and in what a blend pins (None: live)."""
+    """Whether ordinals mean the same rows in a snapshot (None: the newest) and in a blend's pin (None: live)."""
     table = load_table(catalogue, identifier)
     if table is None:
         return False

@@ -54,7 +54,7 @@ class RemovedDocuments:
     doubted: tuple[str, ...]
 
     def findings(self, most_removed: float, most_doubted: float, least: int) -> Iterator[tuple[str, float, float]]:
-        """What is above its limit, each as a line, the share found and the limit; of few members no share is told."""
+        """(line, share, limit) for each share above its limit; datasets of fewer than `least` members have none."""
         for dataset, members in sorted(self.members.items()):
             removed = self.removed.get(dataset, 0)
             if members >= least and removed > most_removed * members:

@@ -1,7 +1,7 @@
 """What ran and what it changed, from the ledger and, where Dagster has run, its storage; the project is not loaded.
 
 Each row of the ledger names its run: a Dagster run, or a command that changed rows.
-What a run changed is told from the ledger's row counts before and after it, so it is as quick for a large lake.
+What a run changed is the difference of the ledger's row counts before and after it, so it is as quick for a large lake.
 
     notes: +3 ~1 -1 files; 47 -> 87 documents
     main: 40 -> 71 documents kept; 8 -> 13 windows of 2048 tokens; 2 left the windows (1 gone, 1 replaced)
@@ -124,7 +124,7 @@ def _ledger(catalogue: Catalog) -> list[dict[str, Any]]:
 
 
 def _standing(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """Rows that tables held, by the newest entry of each place; `rows` are in the order of time."""
+    """Row count of each table, summed over the newest ledger row of each place; `rows` are in order of time."""
     places: dict[tuple[str, str], int] = {}
     for row in rows:
         places[row["table"], row["place"]] = row["row_count"] if row["step_key"] else 0

@@ -1,4 +1,4 @@
-"""What a run should say of its datasets and corpora in one line each: little was kept, what went is unlike, ..."""
+"""Warnings of a run about its datasets and corpora, a line each: few documents kept, doubtful near-duplicates, .."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ def spikes(offsets: Sequence[int], losses: Sequence[float], most: int = 10) -> l
 
     Args:
         offsets: (N) of the blend, ascending.
-        losses: (N) there.
-        most: of them.
+        losses: (N) at these offsets.
+        most: largest number of spikes that is given.
     """
     medians = running_medians(losses)
     rises = np.nan_to_num(np.asarray(losses, float) - medians, nan=0.0)

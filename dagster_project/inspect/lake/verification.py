@@ -1,4 +1,4 @@
-"""Read the rows of a table once more, and compare them with what the ledger says of them."""
+"""Read the rows of a table once more, and compare their data versions with the ledger's."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ ANSWERS = Table(
 
 
 def store_name(dataset: str, judge: str) -> str:
-    """Under which name the answers of a judge are kept beside those of generated datasets."""
+    """Key of a judge's answers in the store that generated datasets use too."""
     return f"{dataset}.{judge}"
 
 
 def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, wait_seconds: float) -> None:
-    """Ask about what the sample has and no answer yet, and land what came.
+    """Ask about the sampled documents that have no answer yet, and land the answers.
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.
@@ -89,7 +89,7 @@ def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:
 
 
 def forget_labels(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -> Iterator[str]:
-    """Take documents out of what judges said, for good; gives a line for each judge that was asked about one.
+    """Delete judges' answers about documents for good; gives a line for each judge that was asked about one.
 
     Answers about them are deleted, and the tables with their texts removed with their files: the next run makes them
     again without the documents, and asks about those that take their place.

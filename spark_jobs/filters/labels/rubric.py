@@ -85,7 +85,7 @@ def score_of(answer: str, scores: tuple[int, int]) -> tuple[int | None, str | No
     """The score that an answer gives, or the reason why it gives none: no_score, outside_rubric.
 
     It gives one if it is a number alone, or its last line is `Score: N`. A number that is no score of the rubric, as
-    3.5 or 9, is outside of it; what else an answer says is not guessed at.
+    3.5 or 9, is outside of it; nothing else in an answer is interpreted.
     """
     text = answer.strip()
     found = _ALONE.fullmatch(text) or _LAST_LINE.fullmatch(text.rpartition("\n")[2].strip())

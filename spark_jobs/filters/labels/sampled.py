@@ -121,7 +121,7 @@ def _stratum(config: JudgeConfig) -> SparkColumn:
 
 
 def _shares(strata: Mapping[str, Stratum], repeat: float) -> list[tuple[str, str, int, int, int]]:
-    """Of each stratum: what it is sampled with, documents, those sampled, and those asked about twice.
+    """Of each stratum: its name, that of the one it is sampled with, documents, those sampled, and those asked twice.
 
     Those asked about twice are spread over the strata in proportion, and a share of the whole sample, rounded up.
     """

@@ -6,8 +6,8 @@ Prose is a text without fenced code blocks and addresses:
     prose    See [the RFC]() n n Das war es.
 
 It is cut into windows of equal size. Where they are more than a text may have, as many are spread evenly over it, each
-from the first white space after its place; nothing is drawn, so a text always has the same windows. A window votes for
-the label that the model finds most probable, with its letters as weight.
+from the first white space after its even position; nothing is drawn, so a text always has the same windows. A window
+votes for the label that the model finds most probable, with its letters as weight.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def copy_prose(data: UInt8Array, start: int, end: int, out: UInt8Array) -> int:
 
 @njit
 def _window_edge(prose: UInt8Array, at: int, size: int) -> int:
-    """The first white space at a place or within 64 bytes after it, else the first character there."""
+    """Position of the first white space from `at` to 64 bytes after it, else of the first character from `at` on."""
     if at <= 0 or at >= size:
         return min(max(at, 0), size)
     for i in range(at, min(at + 64, size)):

@@ -92,7 +92,7 @@ def listed(given: dict[str, Any]) -> list[str]:
 
 
 def phrases_to_count(config: ProfanityConfig) -> Phrases:
-    """What texts are searched for, made once on the driver.
+    """The phrases that texts are searched for, built once on the driver.
 
     Raises:
         ConfigError: a list or the file changed since the config was made, or nothing is listed.

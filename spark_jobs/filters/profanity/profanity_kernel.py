@@ -57,7 +57,7 @@ def folding() -> Words:
 
 
 class Phrases(NamedTuple):
-    """What is searched for.
+    """The phrases that are searched for, as a hash table.
 
     Attributes:
         table: hashes of the phrases and of their beginnings, with _BEGINS, _WHOLE or both.
@@ -123,7 +123,7 @@ def _count_phrases(
     longest = 0
     for text in range(count):
         longest = max(longest, offsets[text + 1] - offsets[text])
-    marks = np.zeros(longest + 1, np.uint8)  # by word: in a phrase; together with the word before
+    marks = np.zeros(longest + 1, np.uint8)  # by word: whether it is in a phrase; whether it joins the word before
     for text in range(count):
         i, end, kind, index, opened = offsets[text], offsets[text + 1], WORD, 0, 0
         while kind != END:

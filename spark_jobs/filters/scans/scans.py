@@ -31,7 +31,7 @@ _COUNTED = ("malware", "secret", "personal_data", "fixture")
 
 
 class ScansConfig(ConfigModel):
-    """What is looked for, beside secrets, personal data and signs of test data."""
+    """Scans beside those for secrets, personal data and signs of test data."""
 
     yara_rules: str | None = Field(None, description="file of YARA rules; without one, the EICAR test file alone")
     yara_sha256: str = Field("", description="SHA-256 of that file, so that other rules scan again; filled in")

@@ -1,4 +1,4 @@
-"""Which tables are quarantined: those of a namespace `<dataset>_quarantine`, under whatever name they are kept later.
+"""Which tables are quarantined: those of a namespace `<dataset>_quarantine`, also after they are renamed.
 
 The namespace makes it so when a table is made (`session.catalogue.ensure_table`), and a property of the table keeps it
 so after a rename. Whatever reads tables asks here: steps (`run.reads`), commands, and Blender by the same two facts.
@@ -14,7 +14,7 @@ from typing import Final
 
 SUFFIX: Final = "_quarantine"
 QUARANTINE_PROPERTY: Final = "headrace.quarantine"
-_S3 = re.compile("^s3[an]$")  # what Hadoop calls it
+_S3 = re.compile("^s3[an]$")  # Hadoop's schemes of S3
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -24,7 +24,7 @@ def quarantine_of(dataset: str) -> str:
 
 
 def is_quarantine(namespace: str) -> bool:
-    """Whether a namespace is one in which a dataset waits."""
+    """Whether a namespace is the quarantine of a dataset."""
     return namespace.endswith(SUFFIX)
 
 
@@ -43,7 +43,7 @@ def quarantine_of_path(warehouse: str, paths: Iterable[str]) -> str:
 
 
 def absolute(path: str) -> str:
-    """A path of this machine without links, or a URI, as one of the same place always reads."""
+    """One spelling of a location: `file:///a/../b/` -> `/b`, links followed; `s3a://bucket/x/` -> `s3://bucket/x`."""
     path = path.removeprefix("file://").rstrip("/")
     scheme, mark, rest = path.partition("://")
     return f"{_S3.sub('s3', scheme)}://{posixpath.normpath(rest)}" if mark else os.path.realpath(path)

@@ -99,7 +99,7 @@ class ArrowRows:
     ddl: str
 
     def to_frame(self) -> DataFrame:
-        """The rows as Spark has them."""
+        """The rows as a DataFrame: the function applied by `mapInArrow`."""
         return self.frame.mapInArrow(self.function, self.ddl)
 
 
@@ -193,7 +193,7 @@ class Step:
 
     @property
     def own_history(self) -> tuple[Table, ...]:
-        """The own tables of which the function takes the increments before."""
+        """The step's own tables whose earlier increments the function reads."""
         return tuple(table for table in self.tables if table.name in self.parameters)
 
     @property

@@ -140,7 +140,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Notice:
-    """A check that warns and never blocks: rows that are published, and that people are told of.
+    """A check that warns and never blocks: the rows are published, and counted in a message.
 
     Attributes:
         name: of the check.
@@ -173,11 +173,11 @@ class Table:
         partition: identity columns or `days(column)`, in order.
         checks: blocking row checks, audited before publishing. Required columns and the key are checked besides.
         proofs: blocking checks over all rows written together, each a Spark job of its own.
-        notice: which rows of the newest increment people are told of; None for none.
+        notice: which rows of the newest increment are reported; None for none.
         listed: which rows `Step.discover` is given, where it is the last table of such a step, as a filter of
             PyIceberg's; empty for all.
-        condensed: drops those of these rows that others make superfluous; rows are read in pieces, and it is called as
-            they become many, so that what is known of a source fits into memory. None where every row counts.
+        condensed: drops the `listed` rows that later ones replace, such as earlier states of a file. Called again and
+        again while rows are read, so that they fit into memory. None where every row counts.
         properties: table properties set at creation.
         sampled: columns whose values are text of documents, hidden where the policy for samples is `ids`.
     """

@@ -39,8 +39,8 @@ _shared: weakref.WeakValueDictionary[str, Shared[Any]] = weakref.WeakValueDictio
 class Shared(Generic[Value]):
     """A large value that Python functions read and never change.
 
-    On Spark it travels with a function as any other does. On Sail all calls get the value itself: its functions run in
-    this process, and a query of more than 128 MB, with what its functions hold, is refused.
+    On Spark it is pickled with the function that uses it. On Sail all calls get the value itself: its functions run in
+    this process, and Sail refuses a query of more than 128 MB, pickled functions included.
     """
 
     def __init__(self, of: DataFrame | None, value: Value) -> None:
@@ -51,7 +51,7 @@ class Shared(Generic[Value]):
             _shared[self._key] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is sent: on Sail a key."""
+        """What is pickled: on Sail only the key of the value."""
         return (_find, (self._key,)) if self._key else (Shared, (None, self.value))
 
 
@@ -82,7 +82,7 @@ class Arranged:
         return replace(self, columns=columns)
 
     def persist(self) -> Arranged:
-        """The same, for more than one function: the rows are computed once, and released as `frame`."""
+        """The same rows, computed once for several functions; release them by `release(arranged.frame)`."""
         return replace(self, frame=persist(self.frame))
 
     def map(self, function: Function, schema: str | pa.Schema) -> ArrowRows:
@@ -135,12 +135,12 @@ def dealt(frame: DataFrame, count: int, number: Column, order: Sequence[str] = (
 
 
 def persist(frame: DataFrame) -> DataFrame:
-    """The rows of a frame, for whoever reads them more than once: they are computed once, until they are released."""
+    """The rows of a frame, computed once for several readers and held until `release`."""
     return persist_in_files(frame) if is_embedded(frame) else frame.persist()
 
 
 def release(frame: DataFrame) -> None:
-    """Give back the space of rows that were kept."""
+    """Free the rows that `persist` holds."""
     if is_embedded(frame):
         release_files(frame)
     else:

@@ -22,7 +22,7 @@ from spark_jobs.exceptions import SetupError, nearest
 ENGINE = "HEADRACE_ENGINE"
 MOST_BYTES, MEMORY = "HEADRACE_EMBEDDED_BYTES", "HEADRACE_EMBEDDED_MEMORY"
 SPARK, SAIL, AUTO = "spark", "sail", "auto"
-SAIL_VERSION = "0.7.2"  # of another one nobody has compared the rows
+SAIL_VERSION = "0.7.2"  # the only version whose rows were compared with Spark's
 _DEFAULT_BYTES = 512 << 20
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 Needs = Callable[[], tuple[int | None, str]]
@@ -38,7 +38,7 @@ class Choice:
     reason: str
 
     def __str__(self) -> str:
-        """As the first line of a run says it."""
+        """The choice as the first line of a run prints it."""
         what = "Spark" if self.engine == SPARK else "Sail, in this process"
         return f"engine: {what} ({self.reason})"
 
@@ -65,7 +65,7 @@ def choose(warehouse: str, needs: Needs | None = None, needs_spark: str = "") ->
         needs_spark: why it must be Spark, where that is known beforehand.
 
     Raises:
-        SetupError: a setting says nothing that is known.
+        SetupError: a setting has an unknown value.
     """
     with _lock:
         if not _chosen:
@@ -74,7 +74,7 @@ def choose(warehouse: str, needs: Needs | None = None, needs_spark: str = "") ->
 
 
 def choice(warehouse: str, needs: Needs | None = None, needs_spark: str = "") -> Choice:
-    """As `choose`, for a run that does not begin yet."""
+    """What `choose` would give, without fixing it for this process; for forecasts of a run."""
     name, most = _named(), size_setting(MOST_BYTES, _DEFAULT_BYTES)
     if name != AUTO:
         return Choice(name, f"{ENGINE}={name}")
@@ -99,7 +99,7 @@ def require_settings() -> None:
     """Refuse a wrong setting of the engines, also where nothing is computed.
 
     Raises:
-        SetupError: one says nothing that is known.
+        SetupError: one has an unknown value.
     """
     _named()
     for name in (MOST_BYTES, MEMORY):

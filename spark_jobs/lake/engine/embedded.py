@@ -42,7 +42,7 @@ _BATCH_ROWS = 2_048
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
-_given_out = 0.0  # the process's seconds at the last call of the function of this name
+_given_out = 0.0  # processor seconds of the process at the last call of `_give_out`
 _server: Any = None
 _sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
@@ -62,7 +62,7 @@ def is_embedded(of: DataFrame | SparkSession) -> bool:
 
 
 def spark_alone(what: str) -> InputError:
-    """The error of what the embedded engine cannot do; says how it is done."""
+    """The error for what only Spark can do; its message says how to choose Spark."""
     return InputError(f"{what} is done by Spark alone: set {ENGINE}=spark for this command")
 
 
@@ -119,7 +119,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
 def interrupt_queries() -> None:
     """End what all sessions compute, as soon as Sail hears of it; whoever waits for it gets an error.
 
-    It does not while a Python function of a query computes, so this returns at once.
+    Sail does not hear of it while a Python function of a query computes, so this does not wait.
     """
 
     def interrupt(session: Any) -> None:
@@ -173,7 +173,7 @@ def persist_in_files(frame: DataFrame) -> DataFrame:
 
 
 def release_files(frame: DataFrame) -> None:
-    """Remove the files of rows that were kept; of other frames nothing."""
+    """Remove the files that `persist_in_files` wrote for a frame; nothing happens for other frames."""
     if folder := getattr(frame, _FOLDER, None):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -218,7 +218,7 @@ _salts: dict[int, list[int]] = {}
 
 
 def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
-    """Rows in the partition that a number names, by an engine that only deals by a hash.
+    """Rows in the partition that `number` names, on an engine that partitions by hashes only.
 
     The number is replaced by one whose hash lies in that partition, which is looked up once for each count.
     """
@@ -236,7 +236,7 @@ def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
 def in_order(
     batches: Iterable[pa.RecordBatch], order: tuple[str, ...], columns: tuple[str, ...] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a call by their values in some columns, nulls first, with the columns that are wanted."""
+    """All rows of a call sorted by some columns, nulls first; gives the columns that are wanted."""
     whole = [batch for batch in batches if batch.num_rows]
     if not whole:
         return

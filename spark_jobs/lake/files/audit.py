@@ -50,7 +50,7 @@ class Evidence:
 
 
 def check_columns(declared: Table, place: Place) -> dict[str, Column]:
-    """For each check the aggregate over the rows written that counts those which break it."""
+    """By check, the aggregate that counts the written rows which break it."""
     return {
         name: F.expr(f"count_if(NOT coalesce({predicate}, false))")
         for name, predicate in predicates(declared, place).items()

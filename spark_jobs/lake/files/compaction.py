@@ -50,7 +50,7 @@ from spark_jobs.lake.session.tidiness import overwrite, remove_files
 _SMALL_FRACTION = 0.75  # of the target size, as with Iceberg: a file above it is left alone
 _COMMIT_BYTES = 16 << 30  # merged before they are committed, so that a kill costs no more than these
 _MOST_FILES = 64  # that become one: all of them may be open, each with its dictionary, of some MB
-_BATCHES_BYTES, _BATCH_ROWS = 64 << 20, 65_536  # of all files that are open; of one
+_BATCHES_BYTES, _BATCH_ROWS = 64 << 20, 65_536  # batches of all open files; most rows of a batch
 _FIELD_ID = b"PARQUET:field_id"
 _COMMIT_TRIES, _PAUSE_SECONDS = 20, 1.0
 
@@ -178,7 +178,7 @@ def _rows(path: str, rules: FileRules, batch_bytes: int, names: Sequence[str]) -
         there = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in file.schema_arrow}
         fields = [rules.schema.field(name) for name in names]
         own = [there.get(int(field.metadata[_FIELD_ID])) for field in fields]
-        if set(there) == {-1}:  # written by somebody who knows no ids
+        if set(there) == {-1}:  # the writer of the file gave no field ids
             own = [field.name if field.name in file.schema_arrow.names else None for field in fields]
         metadata = file.metadata
         sizes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
@@ -191,7 +191,8 @@ def _rows(path: str, rules: FileRules, batch_bytes: int, names: Sequence[str]) -
 def merged_rows(sources: Sequence[_Source], order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """The rows of sorted sources, in order; without an order, those of one after the other.
 
-    In each round the rows up to the least last row of all batches at hand are next, wherever they are.
+    Each round takes the current batch of every open source, and gives their rows up to the least of the batches' last
+    rows: no batch still to be read has a smaller one. [1 4 9] and [2 3 5] give 1 2 3 4 5, and 9 waits for the next.
     """
     if not order:
         for source in sources:
@@ -215,7 +216,7 @@ def merged_rows(sources: Sequence[_Source], order: tuple[str, ...]) -> Iterator[
 
 
 def _next(batches: Iterator[pa.RecordBatch]) -> list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]]:
-    """The next batch with rows, and those after it; none at the end."""
+    """The next batch with rows, paired with the iterator of the batches after it; empty at the end."""
     return next(([(rows, batches)] for rows in batches if rows.num_rows), [])
 
 
@@ -224,7 +225,7 @@ def _sorted_indices(rows: pa.Table, order: tuple[str, ...]) -> pa.Array:
 
 
 def _key(rows: pa.Table | pa.RecordBatch, order: tuple[str, ...], at: int) -> tuple[Any, ...]:
-    """The place of a row in the order, to be compared: nulls come first, then NaN, then values."""
+    """Sort key of a row: nulls first, then NaN, then values."""
     values = [rows.column(name)[at].as_py() for name in order]
     odd = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values]
     return tuple((value is not None, 0) if none else (2, value) for none, value in zip(odd, values, strict=True))
@@ -237,10 +238,10 @@ def _last(rows: pa.RecordBatch, order: tuple[str, ...]) -> tuple[Any, ...]:
 def _commit(
     catalogue: Catalog, identifier: str, replaced: list[DataFile], merged: list[DataFile], leases: Leases | None
 ) -> None:
-    """Put merged files in the place of others, on top of whatever else was committed meanwhile.
+    """Replace files by merged ones in one commit, which keeps whatever else was committed meanwhile.
 
     Raises:
-        LeaseError: one of the others is not there any more, others commit all the time, or the lease is lost.
+        LeaseError: a replaced file is no longer in the table, other commits always come between, or the lease is lost.
     """
     for attempt in range(_COMMIT_TRIES):
         table = catalogue.load_table(identifier)
@@ -256,7 +257,11 @@ def _commit(
                 leases.require(identifier)
             catalogue.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements), updates)
             return
-        except (CommitFailedException, ValidationException, LeaseError) as error:  # of any other one, it may be there
+        except (
+            CommitFailedException,
+            ValidationException,
+            LeaseError,
+        ) as error:  # after any other error the commit may have succeeded
             update._clean_all_uncommitted()
             if isinstance(error, CommitFailedException) and attempt < _COMMIT_TRIES - 1:
                 time.sleep(random.uniform(0, _PAUSE_SECONDS))
@@ -271,7 +276,7 @@ def _commit(
 
 
 def _as_rewrite(update: AddSnapshotUpdate) -> AddSnapshotUpdate:
-    """The update with a snapshot that says that its rows are those of its parent, which PyIceberg cannot make."""
+    """The update with its snapshot's operation set to `replace` (rows as in the parent), which PyIceberg cannot do."""
     summary = update.snapshot.summary
     assert summary is not None  # PyIceberg gives one to each that it makes
     rewritten = Summary(Operation.REPLACE, **summary.additional_properties)

@@ -62,7 +62,7 @@ def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRule
 
 
 def rules_of(table: IcebergTable, arrow: pa.Schema, checks: Mapping[str, Holds]) -> FileRules:
-    """What a table says of its files; arguments as the attributes of `FileRules`."""
+    """The rules of a table's files, from its location, partitions and properties; arguments as in `FileRules`."""
     schema, properties = table.schema(), table.properties
     return FileRules(
         schema=arrow,

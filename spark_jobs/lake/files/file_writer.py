@@ -127,7 +127,7 @@ def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules)
 
 
 def _as_in_files(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a file, in its types."""
+    """The rows with the columns of a file, cast to its types."""
     return rows.select(schema.names).cast(schema)
 
 

@@ -119,7 +119,7 @@ def parts(
 
 
 def _together(sizes: Mapping[int, int], most: int) -> Iterator[list[int]]:
-    """Neighbours that have at most so many rows together; one that has more is alone."""
+    """Group consecutive keys to at most `most` rows; a larger one is alone: {0: 3, 1: 4, 2: 9} -> [0, 1], [2] for 8."""
     found: list[int] = []
     held = 0
     for number, size in sizes.items():

@@ -1,6 +1,6 @@
 """Expire snapshots of a table and remove its orphan files, by PyIceberg; no row changes.
 
-What stays is what stays with Iceberg's own procedures, with which tests compare it.
+Both keep what Iceberg's own procedures keep; tests compare the two.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def old_snapshots(metadata: TableMetadata, older_than: datetime) -> set[int]:
 
 
 def _outdated(metadata: TableMetadata) -> list[str]:
-    """Branches and tags that are older than they, or the table's properties, say."""
+    """Branches and tags older than their own `max_ref_age_ms`, or the table's, allows."""
     most = metadata.properties.get("history.expire.max-ref-age-ms")
 
     def is_outdated(name: str, ref: SnapshotRef) -> bool:
@@ -128,18 +128,18 @@ def remove_orphans(
     with table_leases(catalogue, [identifier], wait_seconds):
         table = catalogue.load_table(identifier)
         _require_collected(table)
-        location, place = table.location(), _place()
+        location, canonical = table.location(), _canonical()
         old = files_below(location, table.io.properties, older_than.timestamp())
-        if old:  # what was named after the look at the folder counts as named
-            named = {place(path) for path in _named(catalogue.load_table(identifier))}
-            old = [path for path in old if place(path) not in named and not _is_hidden(path, location)]
+        if old:  # files that a commit after the listing refers to are kept too
+            named = {canonical(path) for path in _named(catalogue.load_table(identifier))}
+            old = [path for path in old if canonical(path) not in named and not _is_hidden(path, location)]
         if not dry_run:
             remove_files(table, old)
         return old
 
 
-def _place() -> Callable[[str], str]:
-    """A function that gives one name to a file, however it is written and through whichever links it is reached."""
+def _canonical() -> Callable[[str], str]:
+    """A function that gives all spellings of a file's location one name, with links followed and folders cached."""
     folder_of = functools.cache(real)
     return lambda path: posixpath.join(folder_of(path.rpartition("/")[0]), path.rpartition("/")[2])
 

@@ -47,7 +47,7 @@ class _Readable(Protocol):
 
 
 class KeptObject(NamedTuple):
-    """An object that is kept: where, the SHA-256 of its bytes in lower-case hex, and how many they are."""
+    """An object that is kept: its location, the SHA-256 of its bytes in lower-case hex, and their number."""
 
     location: str
     sha256: str
@@ -68,7 +68,7 @@ class ObjectFolder:
 
     @classmethod
     def of(cls, catalogue: Catalog, namespace: str) -> ObjectFolder:
-        """That of a namespace of a lake."""
+        """The folder of a namespace of a lake."""
         warehouse = catalogue.properties["warehouse"].removeprefix("file://").rstrip("/")
         passed = {key: value for key, value in catalogue.properties.items() if key.startswith(("s3.", "client."))}
         return cls(f"{warehouse}/{namespace}/{_FOLDER}", tuple(sorted(passed.items())))
@@ -112,7 +112,7 @@ class ObjectFolder:
             return
 
     def result(self, key: str) -> bytes | None:
-        """What was kept under a key; None where nothing was."""
+        """The result kept under a key; None where there is none."""
         location = self._of_result(key)
         if not exists(location, dict(self.properties)):
             return None
@@ -120,7 +120,7 @@ class ObjectFolder:
             return bytes(stream.read())
 
     def keep_result(self, key: str, data: bytes) -> None:
-        """Keep what was computed under the SHA-256 of all that decides it; what is there already stays."""
+        """Keep a result under the SHA-256 of all that decides it; an existing one stays."""
         location = self._of_result(key)
         folder = local_path(self.root)
         if folder is not None:
@@ -151,7 +151,7 @@ class ObjectFolder:
         return pa.OSFile(path, "r")
 
     def _here(self, location: str) -> str:
-        """Where an object of this lake is that a row names; before a relocation it may have been elsewhere."""
+        """Location of an object in this lake; a row may name it by one in the lake that this was relocated from."""
         warehouse = self.root.rsplit("/", 2)[0]
         parts = location.rsplit("/", _PARTS_OF_LOCATION)
         return location if len(parts) <= _PARTS_OF_LOCATION else "/".join((warehouse, *parts[1:]))
@@ -181,7 +181,7 @@ class ObjectFolder:
             try:
                 create(probe := f"{cold}/.probe", dict(self.properties)).close()
                 remove(probe, dict(self.properties))
-            except ValueError as error:  # of a scheme that nothing knows
+            except ValueError as error:  # an unknown scheme
                 raise OSError(f"{cold}: {error}") from error
             with open(f"{local_path(self.root)}/{_COLD}", "a", encoding="utf-8") as names:
                 names.write(f"{cold}\n")

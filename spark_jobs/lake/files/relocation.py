@@ -8,7 +8,7 @@ tables of the catalogue are led to the new ones in one transaction at the end. S
 changed nothing that is read, and the same command does it again. Ids of snapshots, tags, properties and rows stay,
 and with them data versions and all that blends pin. The former place is never asked.
 
-In the end the lake has an identity of its own (`session.identity`), so that nothing takes it for the one it is from.
+In the end the lake has an identity of its own (`session.identity`), so that it is never taken for the former one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def relocate(catalogue: Catalog, former: str, now: str, dry_run: bool = False) -
         dry_run: whether nothing is written.
 
     Raises:
-        WrongLakeError: the files are those of another lake or not all there, or the places make no sense.
+        WrongLakeError: the files are those of another lake or incomplete, or one warehouse lies in the other.
     """
     former, now = plain(former), plain(now)
     warehouse = warehouse_of(catalogue)
@@ -95,7 +95,7 @@ def relocate(catalogue: Catalog, former: str, now: str, dry_run: bool = False) -
         if former != now and plain(location).startswith(f"{former}/"):
             files = _Relocation(former, now, dict(catalogue.properties), dry_run)
             moved[table] = files.table(location)
-            yield f"{table}: {files.said()}"
+            yield f"{table}: {files.counts()}"
         elif is_inside(location, now):
             if not exists(plain(location), dict(catalogue.properties)):
                 raise WrongLakeError(
@@ -162,8 +162,8 @@ class _Relocation:
     needed: set[str] = field(default_factory=set)
     written: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def said(self) -> str:
-        """What there is to it."""
+    def counts(self) -> str:
+        """Counts for the line of output: files found, and those written again."""
         return f"{len(self.needed):,} files are there, {len(self.written):,} of them name others"
 
     def table(self, location: str) -> str:
@@ -195,7 +195,7 @@ class _Relocation:
         return target
 
     def here(self, location: str) -> str:
-        """A place in the new warehouse; what was in neither stays."""
+        """The location with the former warehouse replaced by the new one; locations outside both stay."""
         location = plain(location)
         return f"{self.now}{location[len(self.former) :]}" if f"{location}/".startswith(f"{self.former}/") else location
 
@@ -232,7 +232,7 @@ class _Relocation:
         return self.written[source]
 
     def _listed(self, record: Record, schema: Schema) -> None:
-        """Change a manifest's record in a manifest list."""
+        """Write a manifest again, and put its new path and length into its record in the manifest list."""
         at = _positions(schema.fields)
         path = record[at["manifest_path"]]
         record[at["manifest_path"]], record[at["manifest_length"]] = self.again(path, "manifest_entry", self._entry)
@@ -298,7 +298,7 @@ def _positions(fields: Iterable[NestedField]) -> dict[str, int]:
 
 
 def _lead(catalogue: Catalog, now: str, moved: Mapping[str, tuple[str, str]], identity: Identity) -> None:
-    """Lead tables to their new metadata, given with the former one, and note the identity: all at once in SQL."""
+    """Point tables to their new metadata, given with the former one, and note the identity; one transaction in SQL."""
     if not isinstance(catalogue, SqlCatalog):
         _register(catalogue, now, {table: location for table, (_, location) in moved.items()})
         ensure_namespace(catalogue, SPACE)
@@ -322,7 +322,7 @@ def _lead(catalogue: Catalog, now: str, moved: Mapping[str, tuple[str, str]], id
 
 
 def _register(catalogue: Catalog, now: str, moved: Mapping[str, str]) -> None:
-    """Lead tables to new metadata in a catalogue that can only drop and register; an object keeps what is under way."""
+    """Point tables to new metadata in a catalogue that can only drop and register; an object lists those under way."""
     place, properties = f"{now}/{_JOURNAL}", dict(catalogue.properties)
     with create(place, properties) as stream:
         stream.write(json.dumps(moved).encode())

@@ -1,4 +1,4 @@
-"""Replace one increment of a table that is published by rows that the driver has, or by none, without Spark.
+"""Replace one published increment of a table by rows in the driver's memory, or by none, without Spark.
 
 The rows go the way of any others: to a branch, from which one commit publishes them with the row of the ledger. What is
 replaced here is what a deletion leaves; nothing is computed, so nothing is audited.
@@ -33,7 +33,7 @@ def replace_increment(
     Args:
         ledger: of the lake.
         former: the valid row of the ledger, which names table and increment; it has rows.
-        rows: what is there instead, with all columns; None for nothing.
+        rows: the new rows, with all columns; None for none.
         leases: of the table, among others; None where the catalogue has none.
         facts: fields of the new row of the ledger that differ from the former ones, beside those that follow from rows.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
 FILE, ROW = "data_file", "data_row"
-_LATE = ("input_ids", "content")  # columns that `located_rows` leaves to whoever reads them from the files
+_LATE = ("input_ids", "content")  # columns that `located_rows` leaves out, to be side reads
 _LOCATED = "_headrace_located"
 _READ_ROWS = 8_192
 
@@ -44,7 +44,7 @@ def table_rows(
         identifier: the table.
         snapshot_id: of which snapshot; the head of main, or of the branch, by default.
         condition: files that can have no row of it are not read; rows that break it may be among those returned.
-        dressed: what else is done with the rows; given here, so that it is done with `located_rows` too.
+        dressed: further transformation of the rows; given here, so that `located_rows` applies it too.
         branch: the branch that is read.
     """
     from spark_jobs.lake.session.catalogue import spark_identifier
@@ -123,7 +123,7 @@ def _files(
 
 
 def _located(spark: SparkSession, files: Sequence[str], schema: Any) -> DataFrame:
-    """The narrow columns of files and the place of each row, read by Python."""
+    """The narrow columns of files and the position of each row, read by Python."""
     from pyspark.sql import types as T
 
     fields = [field for field in schema.fields if field.name not in _LATE]

@@ -56,7 +56,7 @@ def located(frame: DataFrame) -> DataFrame | None:
 
 
 def _read_aside(frame: DataFrame) -> DataFrame | None:
-    """The located rows of a frame whose long columns are side reads: on Sail, which reads them well, if it must."""
+    """The located rows of a frame for side reads; None to let the engine read all columns, as Sail does by itself."""
     if is_embedded(frame):
         return frame if FILE in frame.columns else None
     return located(frame)
@@ -105,10 +105,10 @@ def map_joined(
     function: Callable[[Batches], Iterator[pa.RecordBatch]],
     ddl: str,
 ) -> ArrowRows:
-    """As `map_rows` over the rows of a frame that others go with, whose columns are added.
+    """As `map_rows` over the inner join of a frame with others by keys.
 
     Side reads take no part in the join. A join may shuffle rows, so they are brought back into the order of their
-    files, of which each task then reads a stretch.
+    files, of which each task then reads consecutive rows.
 
     Args:
         frame: rows, with the keys.
@@ -128,11 +128,11 @@ def map_joined(
 
 
 def in_file_order(placed: DataFrame, *order: str) -> Arranged:
-    """Rows in the order of their files: a call gets stretches of them, each longer than a row group.
+    """Rows in the order of their files: a call gets ranges of consecutive rows, each longer than a row group.
 
     Args:
         placed: with `data_file` and `data_row`.
-        order: columns by which rows of one place follow one another.
+        order: columns by which rows of equal position follow one another.
     """
     stretches = placed.withColumn(_STRETCH, F.expr(f"{ROW} div {_STRETCH_ROWS}"))
     return grouped(stretches, [FILE, _STRETCH], [ROW, *order]).select(*placed.columns)
@@ -141,7 +141,7 @@ def in_file_order(placed: DataFrame, *order: str) -> Arranged:
 def fetching(
     spark: SparkSession, aside: Sequence[str], function: Callable[[Batches], Iterator[pa.RecordBatch]]
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """The function, over batches with `data_file` and `data_row` in place of the side reads."""
+    """Wrap a function so that it takes batches with `data_file` and `data_row` in place of the side reads."""
     fetch = SideReads(tuple(aside), file_properties(spark)).fetch
     return lambda batches: function(fetch(batches))
 
@@ -159,7 +159,7 @@ def file_properties(spark: SparkSession) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SideReads:
-    """What a worker reads from data files.
+    """Reads columns of given rows from data files, in a worker.
 
     Attributes:
         names: columns.
@@ -190,8 +190,8 @@ class SideReads:
         """Read the row groups that rows lie in, one after the other.
 
         Yields:
-            Some rows; the side reads of rows that hold them all, a row group where no column of it has more than
-            2 GiB (beyond them Arrow needs several arrays of texts); (N,) index of each row in these.
+            N rows; the side reads of the row group that holds them, or of a part of it where a column of it exceeds
+            2 GiB (beyond them Arrow needs several arrays of texts); (N,) index of each row in that.
         """
         path, number = "", -1
         file: pq.ParquetFile | None = None
@@ -241,5 +241,5 @@ def _same_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _stretches(values: npt.NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    """Start and end of each stretch of equal values."""
+    """Start and end of each run of equal values: 5 5 7 -> (0, 2), (2, 3)."""
     yield from pairwise([0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)])

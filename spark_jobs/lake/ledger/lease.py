@@ -71,7 +71,7 @@ _LEASES = Table(
 def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WAIT_SECONDS) -> Iterator[Leases | None]:
     """Hold the leases of some tables, taken in the order of their names so that two writers cannot block each other.
 
-    Gives what tells later whether they are held still; None where the catalogue has no leases.
+    Gives the `Leases`, which check later that they are still held; None where the catalogue has no leases.
 
     Raises:
         LeaseError: another writer held one of them for longer than `wait_seconds`.
@@ -98,7 +98,7 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
 
 @dataclass(frozen=True)
 class Leases:
-    """The leases that one writer holds, as it believes.
+    """The leases that one writer took; another writer may have taken them over since.
 
     Attributes:
         engine: of the catalogue's database.
@@ -109,7 +109,7 @@ class Leases:
     holder: str
 
     def keep(self, stop: threading.Event) -> None:
-        """Push the expiry of all of them ahead until told to stop."""
+        """Extend all of them until `stop` is set."""
         while not stop.wait(LEASE_SECONDS / 6):
             try:
                 self._renew(_LEASES.c.holder == self.holder)
@@ -117,7 +117,7 @@ class Leases:
                 _log.warning("lease not renewed: %s", (str(error) or type(error).__name__).splitlines()[0])
 
     def require(self, table: str) -> None:
-        """Refuse a table whose lease another writer took over; else push its expiry ahead.
+        """Refuse a table whose lease another writer took over; else extend the lease.
 
         Raises:
             LeaseError: the lease is lost.
@@ -129,7 +129,7 @@ class Leases:
             )
 
     def _renew(self, *which: ColumnElement[bool]) -> int:
-        """Push the expiry of some rows ahead; gives how many there are."""
+        """Extend some leases; gives how many rows there are."""
         with self.engine.begin() as connection:
             expires = int(time.time()) + LEASE_SECONDS
             return connection.execute(update(_LEASES).where(*which).values(expires=expires)).rowcount

@@ -1,4 +1,4 @@
-"""Which rows of the ledger are true of what readers of a table see now.
+"""Which rows of the ledger describe the rows that readers of a table see now.
 
 Main is a chain of snapshots; a row is valid while its snapshot is in that chain. Two operations on tables make this
 harder to tell:
@@ -28,7 +28,7 @@ _OF_STEPS = {scope.value for scope in Scope}
 
 
 def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str, Materialization]:
-    """The row that holds, by place."""
+    """The valid ledger row of each place."""
     ids, cut = _chain_ids(table)
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
@@ -43,7 +43,7 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
-    """Rows whose snapshot main no longer descends from and that are not withdrawn yet; one for each snapshot."""
+    """Rows of rolled-back snapshots (main does not descend from them) that are not withdrawn yet; one a snapshot."""
     ids, cut = _chain_ids(table)
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}

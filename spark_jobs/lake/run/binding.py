@@ -87,7 +87,7 @@ class Binding:
 
     @cached_property
     def config_json(self) -> str:
-        """What of its config decides rows, as text."""
+        """The fields of its config that decide rows, as canonical JSON."""
         return config_json(self.config)
 
     @cached_property
@@ -96,7 +96,7 @@ class Binding:
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
 
     def fetch(self, catalogue: Catalog, wait_seconds: float) -> None:
-        """Ask a source that is far away for what it has, where the step has one; what came is kept by the namespace."""
+        """Fetch what a remote source has, for a step that declares `fetch`; the namespace keeps the bytes."""
         if self.step.fetch is not None:
             self.step.fetch(self.config, catalogue, ObjectFolder.of(catalogue, self.namespace), wait_seconds)
 

@@ -111,14 +111,14 @@ def is_deleted(row: Materialization | None) -> bool:
 def decide(catalogue: Catalog, dataset: str, increments: Collection[int], act: str, why: str) -> list[Waiting]:
     """Release or refuse increments of a quarantined dataset, each with a row of `system.audit`.
 
-    Held against a run that carries one over at the same time. A decision that stands already is not written again.
+    Holds the lease of `documents`, so that no run carries one over meanwhile. An equal decision is not written again.
 
     Returns:
         The increments as they were before.
 
     Raises:
         InputError: nothing of the dataset is in quarantine, there is no such increment or it is not scanned yet, no
-            reason is given, or what is refused has left already.
+            reason is given, or a refused increment has left quarantine already.
     """
     if not why.strip():
         raise InputError(f"quarantine {act} {dataset}: the reason is empty; say why, somebody will ask")
@@ -175,7 +175,7 @@ def quarantined_datasets(ledger: Ledger) -> list[str]:
 
 
 def refuse_around_quarantine(ledger: Ledger, binding: Binding) -> None:
-    """Refuse to land what a quarantine keeps by another way, called before a source is looked at.
+    """Refuse to land quarantined data around its quarantine; called before a source is listed.
 
     Raises:
         InputError: the dataset's declaration changed between trusted and quarantine, or its source is one that another

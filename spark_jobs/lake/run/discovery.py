@@ -20,7 +20,7 @@ from spark_jobs.lake.run.due import Due
 from spark_jobs.lake.run.reads import reads_of
 from spark_jobs.lake.run.reasons import changed_settings
 
-_LEAST_ROWS = 1 << 20  # of what is known of a source, below which it is not worth condensing
+_LEAST_ROWS = 1 << 20  # fewer new rows of a source's table are not condensed
 
 
 def next_increment(ledger: Ledger, binding: Binding) -> Due | None:
@@ -70,7 +70,7 @@ def new_files(listing: pa.Table) -> int | None:
 
 
 def _reason(binding: Binding, last: Materialization | None, listing: pa.Table) -> str:
-    """What a source has, and what changed since its last increment."""
+    """Why the next increment is due: what the source has, and what changed since the last one."""
     changed = new_files(listing)
     if changed is None:
         return "the source has something new"
@@ -85,7 +85,7 @@ def _gone(listing: pa.Table) -> pc.Expression:
 
 
 def _listed_before(declared: Table, iceberg: IcebergTable | None) -> pa.Table:
-    """What a source's table says of it so far, condensed whenever half of it is new."""
+    """The `listed` rows of a source's table, condensed whenever rows read since the last time outnumber the rest."""
     nothing = declared.schema().as_arrow().empty_table()
     if iceberg is None or iceberg.metadata.current_snapshot_id is None:
         return nothing

@@ -27,7 +27,7 @@ class Due:
         chained: of a numbered table, the step key of the increment before.
         decided: of an increment that leaves quarantine, the decision.
         listing: what `Step.discover` listed, for steps at the source of data.
-        key: their step key.
+        key: step key of `reads`.
     """
 
     place: Place
@@ -44,7 +44,7 @@ class Due:
 
 @dataclass(frozen=True)
 class ForecastPlace:
-    """What is said of a place that is due.
+    """Forecast of a place that is due: why, and how much it takes.
 
     Attributes:
         place: increment or partition; empty for a whole table.

@@ -1,4 +1,4 @@
-"""How much a run reads and writes, and how long it takes: estimates from what the ledger has seen of the like."""
+"""How much a run reads and writes, and how long it takes: estimates from similar places in the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIKE = 20  # places of a table that an estimate is made from
 
 
 def estimated(ledger: Ledger, binding: Binding, one: Due, upcoming: Upcoming) -> ForecastPlace:
-    """What is said of a place that is due, with rows and seconds as far as the ledger has seen the like."""
+    """Forecast of a place that is due; rows and seconds are estimated where the ledger has similar places."""
     place = one.place.key
     said = ForecastPlace(place, one.reason, one.certain, one.exists)
     history = ledger.places(binding.tables[0])

@@ -64,12 +64,12 @@ def record_excisions(
 
 
 def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
-    """Documents that are out of a packed table, or (None) out of all."""
+    """Documents excised from a packed table or from all tables; for None, those excised from all."""
     return _listed(catalogue, _out_of(table))
 
 
 def _out_of(table: str | None) -> BooleanExpression:
-    """The rows of the list that are about a packed table, or (None) about all."""
+    """Condition for rows of the list that name a packed table or all tables; for None, all tables alone."""
     everywhere = IsNull("table")
     return everywhere if table is None else Or(everywhere, EqualTo("table", table))
 
@@ -99,7 +99,7 @@ def excisions_of(catalogue: Catalog, doc_id: str) -> list[dict[str, Any]]:
 
 
 def excisions_read(ledger: Ledger, binding: Binding) -> dict[str, dict[str, Any]]:
-    """The list as an input of a step, as the ledger records it: its snapshot, and a digest of the documents.
+    """The list of excisions as an input of a step, as the ledger records it: its snapshot, a digest of the documents.
 
     Returns:
         The list by its name, as other inputs are recorded; nothing where the step's rows are not numbered and it does

@@ -55,7 +55,7 @@ class Foreseen:
 
 
 def surprises(steps: Iterable[StepForecast]) -> Foreseen:
-    """Of a forecast what is more than added increments."""
+    """The effects of a forecast beyond added increments."""
     kept, again, renumbered, failing = [], [], [], []
     for one in steps:
         table = one.binding.tables[0]

@@ -35,7 +35,7 @@ def _frame(spark: SparkSession, read: Read) -> DataFrame:
 
 
 def _dressed(spark: SparkSession, read: Read, frame: DataFrame) -> DataFrame:
-    """The rows that are read of a snapshot, with the columns and numbers that the reader knows them by."""
+    """The rows of a snapshot that are read, with the reader's labels and increment numbers."""
     if read.grown:  # what Iceberg reads lacks the columns that came since; they are null in it
         for field in table_rows(spark, read.table).schema.fields:
             if field.name not in frame.columns:
@@ -56,7 +56,7 @@ def _dressed(spark: SparkSession, read: Read, frame: DataFrame) -> DataFrame:
 
 
 def _without(spark: SparkSession, left_out: LeftOut, frame: DataFrame) -> DataFrame:
-    """The rows whose documents a list does not name; on Spark by a condition, since rows of a join have no place."""
+    """The rows whose documents a list does not name; on Spark by a condition: rows of a join have no file position."""
     if not is_embedded(spark):
         return frame.where(
             f"doc_id NOT IN (SELECT doc_id FROM {spark_identifier(left_out.listed)} "

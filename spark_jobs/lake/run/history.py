@@ -6,7 +6,7 @@ The reader's increment n reads a prefix of one list, so what is known of all pre
     theirs, in order      0    1    3    2        (a corpus took 1 and 3 in together)
     digest                d0   d1   d2   d3       d(k) = SHA-256 of d(k-1), the numbers of both and the data version
 
-The digest of a prefix stands for all its numbers and data versions, in the step key and in the ledger, so neither grows
+The digest of a prefix represents all its numbers and data versions, in the step key and in the ledger, so neither grows
 with the number of increments.
 """
 
@@ -53,7 +53,7 @@ class Facts:
 
 
 def facts_of(versions: Mapping[str, str]) -> Facts:
-    """What stands for many versions by place, whatever their order."""
+    """Count, highest number and one digest of many versions by place, whatever their order."""
     text = "\n".join(f"{place}\0{version}" for place, version in sorted(versions.items()))
     last = max((int(place) for place in versions if place.isdigit()), default=-1)
     return Facts(len(versions), last, hashlib.sha256(text.encode()).hexdigest())
@@ -96,7 +96,7 @@ class History:
         return bisect_right(self._ours, increment)
 
     def facts(self, increment: int) -> Facts | None:
-        """What stands for all that the reader's increment reads; None where that is nothing."""
+        """Count, highest number and digest of all that the reader's increment reads; None where that is nothing."""
         count = self.count(increment)
         return self._facts[count - 1] if count else None
 

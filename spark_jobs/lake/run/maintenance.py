@@ -6,7 +6,8 @@
     orphans     files that no snapshot names, and that are old, are removed
 
 None changes a row, a digest or an ordinal. Each table is worked on under its lease, and one that another writer holds
-is told and left to the next time. Each task, and each table in it, stands alone: what fails is told and stops no other.
+is reported and left to the next time. Each task, and each table in it, stands alone: a failure is reported and stops
+no other.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _Result = TypeVar("_Result")
 def alone(
     work: Callable[Concatenate[Lake, str, _More], _Result],
 ) -> Callable[Concatenate[Lake, str, _More], _Result | Done]:
-    """Make work on one table tell what keeps it from being done, so that the other tables have theirs done.
+    """Turn a failure of work on one table into a `Done` with the error, so that work on other tables goes on.
 
     A table that another writer holds is no failure: it is left to the next time.
     """
@@ -80,7 +81,7 @@ def alone(
 
 
 def run_task(name: str, task: Task, lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
-    """What a task does; a failure of the task itself is the last thing that it tells, in its own name."""
+    """Run a task; a failure of the task itself becomes its last `Done`, under the task's name."""
     pieces = task(lake, days, dry_run)
 
     @alone
@@ -119,7 +120,7 @@ def _settled(lake: Lake, table: str, dry_run: bool) -> Done:
 def compact_tables(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
     """Merges the data files of tables that have many small ones in a partition; rows keep their order.
 
-    Tables that somebody names have theirs merged where there are two.
+    Of tables that the caller names, two files of a partition are enough.
     """
     for table in tables or tables_of(lake):
         if table not in (LEDGER, AUDIT_TABLE):  # those are merged as they are written

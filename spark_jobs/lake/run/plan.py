@@ -71,7 +71,7 @@ def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
 
 
 def due(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> Iterator[Due]:
-    """What is due of a step's tables, in order; who takes one records it, in the ledger or in what is upcoming.
+    """The places of a step's tables that are due, in order. The caller records each before it takes the next.
 
     Args:
         ledger: what was computed.
@@ -221,12 +221,12 @@ class _Planner:
         anew: str = "",
         decided: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Iterator[Due]:
-        """One place, unless it stays as it is.
+        """Give a place if it is due.
 
         Args:
             place: where its rows go.
             increment: see `Due`.
-            chained: there too.
+            chained: see `Due`.
             before: of a numbered table, an earlier place that is, or may be, computed again.
             anew: why it is computed again in any case; empty where that is not so.
             decided: of a step behind quarantine, the decision; None for other steps.
@@ -288,13 +288,13 @@ class _Planner:
         return f"if rows change in {some([*dict.fromkeys(again)])}" if again else "", False
 
     def _stays(self, reads: Reads, place: str, chained: str) -> bool:
-        """Whether all tables of the step hold a place as what it reads now makes it."""
+        """Whether all tables of the step hold a place under the step key of what it reads now."""
         if self._is_frozen:
             return not reads_of_other_rows(self.ledger, self.binding, reads)
         return is_known(self.ledger, self.binding, reads, place, chained)
 
     def _earlier_without_rows(self) -> list[str]:
-        """Places, upcoming, of a frozen table's source that it is computed from if they get rows: the first counts."""
+        """Upcoming places of a frozen table's first input that would replace its present start if they get rows."""
         source = self.binding.inputs.get(self.binding.step.inputs[0])
         if not isinstance(source, str):
             return []
@@ -356,7 +356,7 @@ def _key(
 
 
 def _waits(ledger: Ledger, binding: Binding) -> bool:
-    """Whether the increments that a step follows are none yet, because all are in quarantine."""
+    """Whether a step's driving table has no increment yet because all are in quarantine."""
     driving_table = ledger.table(binding.driving_table) if binding.driving_table is not None else None
     return driving_table is not None and driving_table.current_snapshot() is None
 

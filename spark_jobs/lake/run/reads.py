@@ -55,7 +55,7 @@ class Read:
         predicate: SQL condition for a partition of the user's.
         labelled: whether the reader gets the columns `dataset` and `dataset_increment`.
         grown: whether the table got columns after that snapshot.
-        facts: what stands for many versions; of increments, which a step of scope history reads, in the step key too.
+        facts: digest in place of many versions (`history`); a step of scope history has it in its step key too.
         left_out: documents that are not read.
     """
 
@@ -89,7 +89,7 @@ def versions_of(reads: Reads, in_full: bool = False) -> dict[str, dict[str, str]
 
 
 def snapshots_of(reads: Reads) -> dict[str, dict[str, Any]]:
-    """Snapshot and data versions by table, as the ledger records inputs; of many versions, what stands for them."""
+    """Snapshot and data versions by table, as the ledger records inputs; of many versions, their digest."""
     found: dict[str, dict[str, Any]] = {}
     for read in (read for parts in reads.values() for read in parts):
         versions = {"versions": dict(read.versions)} if read.facts is None else asdict(read.facts)
@@ -98,7 +98,7 @@ def snapshots_of(reads: Reads) -> dict[str, dict[str, Any]]:
 
 
 def covers(facts: Mapping[str, Any], place: str) -> bool:
-    """Whether a place is among those that the ledger says were read of a table; at least, not after all of them."""
+    """Whether a place of a table was read, by the ledger; of a digest, whether it is up to the last one read."""
     if "versions" in facts:
         return place in facts["versions"]
     return not place.isdigit() or facts["last"] < 0 or int(place) <= facts["last"]

@@ -66,7 +66,7 @@ def other_settings(ledger: Ledger, binding: Binding) -> str:
 
 
 def _differences(had: Any, wanted: Any, path: str) -> Iterator[str]:
-    """Values of two configs that differ, by path; of lists of rules that have one order, those inside the rules."""
+    """Values of two configs that differ, as `path old -> new`; equally ordered rules are compared value by value."""
     if isinstance(had, list) and isinstance(wanted, list):
         before, after = ([_rule_name(one) for one in many] for many in (had, wanted))
         if before == after and all(before):

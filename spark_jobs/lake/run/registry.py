@@ -98,10 +98,10 @@ def record(
     content: bytes,
     same: Callable[[bytes, bytes], bool] = operator.eq,
 ) -> Entry:
-    """Enter a content under a name and version; nothing is written where it is there already.
+    """Enter a content under a name and version; nothing is written where the same content is entered already.
 
     Raises:
-        InputError: the name and version stand for another content, or are none.
+        InputError: the name and version have another content, or are malformed.
         CatalogueError: the lake cannot be written.
     """
     if not _NAME.fullmatch(name) or not _VERSION.fullmatch(version):

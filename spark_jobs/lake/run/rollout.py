@@ -40,7 +40,7 @@ class Rollout:
     Attributes:
         stages: percent of the shards, ascending; the last is 100, which is the computation itself.
         max_drift: largest relative change of a mean, and largest change of a share, that is not refused.
-        said: what was tried last, in words, by main table; filled while the run lasts.
+        said: result of the last trial, in words, by main table; filled while the run lasts.
     """
 
     stages: tuple[int, ...]

@@ -37,7 +37,7 @@ from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 _Result = TypeVar("_Result")
 
 _log = logging.getLogger(__name__)
-# Its one line, on the terminal of whoever has set up no logs, is that a commit is tried again, which is no trouble.
+# It logs only that a commit is retried, which is harmless, and prints it where no logging is set up.
 logging.getLogger("pyiceberg.table").setLevel(logging.ERROR)
 
 # Optimistic commits clash when several write at once; 4 retries (the default) lost 12 of 80 appends in a measured run.
@@ -45,7 +45,7 @@ _BASE_PROPERTIES = {
     "format-version": "2",
     "commit.retry.num-retries": "20",
     "commit.retry.min-wait-ms": "100",
-    "commit.manifest-merge.enabled": "true",  # PyIceberg's default is not to
+    "commit.manifest-merge.enabled": "true",  # off by default in PyIceberg
     "write.parquet.compression-codec": "zstd",
     "write.target-file-size-bytes": str(256 * 1024**2),
     "write.distribution-mode": "none",
@@ -81,7 +81,7 @@ def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalo
 
 
 def connect(settings: LakeSettings, look_at_store: bool = True) -> Catalog:
-    """Open a catalogue whatever lake it is of, to look at it or to relocate it; arguments as of `open_catalogue`.
+    """Open a catalogue without comparing identities, to look at it or to relocate it; arguments as of `open_catalogue`.
 
     Raises:
         CatalogueError: as `open_catalogue`.

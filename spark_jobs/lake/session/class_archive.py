@@ -4,7 +4,7 @@ Java maps such an archive (class data sharing, https://openjdk.org/jeps/350) in 
 25,000 classes from jars in each process. `python -m spark_jobs.lake.session.class_archive` makes it, as the set-up
 does, by running small queries of the kinds that steps consist of. It lies beside the jars, of which it holds
 the same classes again, and takes 150 to 200 MB. It is for one Java and one list of jars: for another a session finds
-none, and starts as ever.
+none, and starts without.
 """
 
 from __future__ import annotations

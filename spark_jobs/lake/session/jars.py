@@ -29,7 +29,7 @@ CORE: Final = frozenset({"core"})
 
 _LOCK: Final = Path(__file__).with_name("jars.lock")
 _FETCH_SECONDS: Final = 600
-# An archive that does not fit the JVM after all is left aside without a word.
+# A JVM ignores an archive that does not fit it, and logs nothing.
 QUIET: Final = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 

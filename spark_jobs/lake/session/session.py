@@ -232,7 +232,7 @@ def stages(session: SparkSession) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def metered(session: SparkSession, what: str) -> Iterator[Callable[[], float]]:
-    """Tell Spark what the next jobs of this thread are for; gives a function that says what their tasks took so far.
+    """Tell Spark what the next jobs of this thread are for; gives a function that returns what their tasks took so far.
 
     That is in seconds, summed over all cores, Python workers included. Tasks that failed, or whose executor was lost,
     count too. On Sail it is this thread's part of what the process took.

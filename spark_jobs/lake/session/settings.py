@@ -145,7 +145,9 @@ def load_settings() -> LakeSettings:
         CatalogueError: there are settings, but none of the warehouse or the address.
     """
     found = Config().get_catalog_config(CATALOGUE) or {}
-    configured = {str(key): str(value) for key, value in found.items() if value != ""}  # so CI gives secrets it lacks
+    configured = {
+        str(key): str(value) for key, value in found.items() if value != ""
+    }  # CI sets a missing secret to the empty text
     if not configured:
         root = Path(os.path.abspath("warehouse"))
         return LakeSettings(_embedded(root), embedded=True)

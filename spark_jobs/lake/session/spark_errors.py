@@ -28,7 +28,7 @@ def is_spark_error(error: Exception) -> bool:
 
 
 def cause_line(error: Exception) -> str:
-    """What any error says, in one line."""
+    """The message of any error in one line, without Spark's trace."""
     if is_spark_error(error):
         return failure_line(error)
     return " ".join(str(error).split()) or type(error).__name__

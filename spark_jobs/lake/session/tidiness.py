@@ -74,7 +74,7 @@ def overwrite(
 
 
 def tidy(catalogue: Catalog, table: IcebergTable) -> None:
-    """Keep the files and snapshots of a table of the system few; a writer that comes between is given way to."""
+    """Keep the files and snapshots of a system table few; where another writer commits first, this gives up."""
     with contextlib.suppress(CommitFailedException, ValidationException):
         _merge_small_files(table)
         if expire_surplus(catalogue, table, _SYSTEM_SNAPSHOTS, _SYSTEM_SECONDS):
@@ -155,7 +155,7 @@ def remove_snapshots(catalogue: Catalog, table: IcebergTable, gone: set[int]) ->
 
 
 def _only_of(catalogue: Catalog, table: IcebergTable, gone: set[int], now: IcebergTable) -> list[str]:
-    """Files of the lake that snapshots used which are gone, and no snapshot uses that is there."""
+    """Files in the lake's warehouse that only the removed snapshots used. No present snapshot refers to them."""
     before = table.metadata
     dead_snapshots = [one for one in before.snapshots if one.snapshot_id in gone]
     kept = manifests_of(table, now.metadata.snapshots)
@@ -172,7 +172,7 @@ def _only_of(catalogue: Catalog, table: IcebergTable, gone: set[int], now: Icebe
 def remove_files(table: IcebergTable, paths: Iterable[str]) -> None:
     """Delete files of a table, several at a time, since a store takes long for each.
 
-    On a local disk Hadoop puts a checksum beside each file that it writes; that goes along.
+    The checksum file that Hadoop writes beside each file on a local disk is deleted too.
 
     Raises:
         OSError: some could not be deleted, other than because they are gone already; says how many, and why the first.

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.client import Outcome, Rollout, RolloutWriter, SourceSpec, connect
+from blender_service.client import Outcome, Rollout, RolloutWriter, SourceSpec, connect, rollout_writer
 from blender_service.client.channel import Identity
 from blender_service.client.rollout_writer import _message
 from blender_service.exceptions import (
@@ -178,6 +178,28 @@ def is_small(lake: Catalog) -> bool:
     """Whether files and snapshots of both tables are few."""
     both = [lake.load_table(name) for name in (TABLE, f"{TABLE}_log")]
     return all(len(one.inspect.files()) < 12 and len(one.snapshots()) < 25 for one in both)
+
+
+def test_a_writer_has_several_requests_on_their_way(
+    serve: Callable[..., RunningServer], lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended while a request waits does not wait for its answer: here none comes before all have arrived."""
+    ask, together = service.TableWriter.ask, threading.Barrier(rollout_writer.MOST_ON_THEIR_WAY)
+
+    def asks(writer: service.TableWriter, decide: service.Decide) -> Any:
+        together.wait()
+        return ask(writer, decide)
+
+    monkeypatch.setattr(service.TableWriter, "ask", asks)
+    with RolloutWriter(serve().address, TABLE) as writer:
+        threads = []
+        for number in range(rollout_writer.MOST_ON_THEIR_WAY):
+            threads.append(threading.Thread(target=writer.append, args=(made(f"g{number}", 0, 1),)))
+            threads[-1].start()
+            until(lambda: writer._next_number == len(threads))
+        for thread in threads:
+            thread.join()
+    until(lambda: len(rows_of(lake)) == len(threads))
 
 
 def test_a_lost_acknowledgement_is_given_again(serve: Callable[..., RunningServer], lake: Catalog) -> None:

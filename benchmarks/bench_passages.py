@@ -2,8 +2,8 @@
 
     python benchmarks/bench_passages.py [--part cost planted recall]
 
-- *cost*: pieces of RFCs of 2 KB, and installed Python files with headers of licences. The slope between two sizes, each
-  in a lake and a process of its own; seconds are those of all processes.
+- *cost*: pieces of RFCs of 2 KB, after the last one again with other letters, and installed Python files with headers
+  of licences. The slope between two sizes, each in a lake and a process of its own; seconds are those of all processes.
 - *planted*: a passage of 60 words in every one of many documents that have nothing else in common.
 - *recall*: every 50 words in a dictionary (words by what they say, not by hash), beside the rows of `passages`.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import random
+import string
 import tempfile
 import time
 from collections.abc import Iterator
@@ -37,11 +38,21 @@ def planted(count: int) -> Iterator[str]:
         yield "\n".join((" ".join(own[:cut]), passage, " ".join(own[cut:])))
 
 
+def more_rfc_pieces(count: int) -> list[str]:
+    """Pieces of RFCs; once there are no more, them again in letters moved on by one, by two and so on."""
+    own, letters = rfc_pieces(min(count, 80_000)), string.ascii_lowercase
+    made: list[str] = []
+    for step in range(-(-count // len(own))):
+        moved = letters[step:] + letters[:step]
+        made += [text.translate(str.maketrans(letters + letters.upper(), moved + moved.upper())) for text in own]
+    return made[:count]
+
+
 def texts_of(what: str, count: int) -> pa.Table:
     """Documents of a corpus of the benchmark."""
     if what == "python":
         return documents_table(python_files(count), "code", "Python")
-    return documents_table(rfc_pieces(count) if what == "rfc" else planted(count), "prose", None)
+    return documents_table(more_rfc_pieces(count) if what == "rfc" else planted(count), "prose", None)
 
 
 def measure(what: str, count: int) -> dict[str, Any]:
@@ -146,9 +157,9 @@ def main() -> None:
     parser.add_argument("--part", nargs="+", choices=parts)
     parser.add_argument("--one", nargs=2, help="measure a corpus of this size in this process, and print JSON")
     sizes = {
-        "rfc": [20_000, 80_000],
+        "rfc": [80_000, 240_000],
         "python": [4_000, 14_000],
-        "planted": [100_000, 1_000_000],
+        "planted": [1_000, 10_000, 100_000, 1_000_000],
         "recall": [3000],
     }
     small = {"rfc": [60, 120], "python": [40, 80], "planted": [60], "recall": [60]}

@@ -5,7 +5,8 @@
         (outcome,) = writer.append(answer)
 
 `append` returns once what became of each rollout is committed. It may be called from many threads: what they append at
-the same time goes in one request. A request whose answer is lost is sent again with the same numbers, and the server
+the same time goes in one request, and what comes while that waits for its commit in further ones, for which it gathers
+longer. A request whose answer is lost is sent again with the same numbers, and the server
 knows those that it has; where as many rows wait for the trainer as may, `append` waits too.
 """
 
@@ -33,7 +34,8 @@ TIMEOUT_SECONDS: Final = 90.0
 SLOW_DOWN_SECONDS: Final = 3600.0
 MOST_IN_REQUEST: Final = 128
 MOST_REQUEST_BYTES: Final = 8 << 20  # a request with one rollout may have more
-GATHER_SECONDS: Final = 0.01  # for threads that were answered just now and have more
+MOST_ON_THEIR_WAY: Final = 4  # requests
+GATHER_SECONDS: Final = 0.01  # for threads that were answered just now and have more; four times for each on its way
 FIRST_SLOW_PAUSE, LONGEST_SLOW_PAUSE = 0.5, 10.0
 
 
@@ -81,10 +83,11 @@ class Outcome(NamedTuple):
 
 @dataclass
 class _Entry:
-    """A rollout on its way; `result` is there once it has arrived."""
+    """A rollout on its way; `result` is there once it has arrived, `is_sent` while a request has it."""
 
     message: rollouts_pb2.Rollout
     result: Outcome | BlenderError | None = None
+    is_sent: bool = False
     not_before: float = 0.0
     pause: float = FIRST_SLOW_PAUSE
     alone: bool = False
@@ -123,7 +126,8 @@ class RolloutWriter:
         self._closed = threading.Event()
         self._channel = open_channel(address, identity, OPTIONS)
         self._changed = threading.Condition()
-        self._is_sending = False
+        self._is_gathering = False
+        self._on_their_way: list[int] = []  # first numbers of requests
         self._entries: list[_Entry] = []
         self._next_number = 0
 
@@ -177,32 +181,47 @@ class RolloutWriter:
     def _is_next(self, entries: Sequence[_Entry]) -> bool:
         """Wait until this thread is the one to send, for all that wait; False once its own have arrived."""
         with self._changed:
-            while waiting := [entry for entry in entries if entry.result is None]:
-                left = min(entry.not_before for entry in waiting) - time.monotonic()
-                if not self._is_sending and (left <= 0 or self._closed.is_set()):
-                    self._is_sending = True
+            while any(entry.result is None for entry in entries):
+                moments = [entry.not_before for entry in entries if entry.result is None and not entry.is_sent]
+                left = min(moments) - time.monotonic() if moments and self._may_send else None
+                if left is not None and (left <= 0 or self._closed.is_set()):
+                    self._is_gathering = True
                     return True
-                self._changed.wait(left if left > 0 else None)
+                self._changed.wait(left)
         return False
+
+    @property
+    def _may_send(self) -> bool:
+        """Whether a further request may go: the server knows the last numbers of a writer, and no more."""
+        span = self._next_number - min(self._on_their_way, default=self._next_number)
+        return not self._is_gathering and len(self._on_their_way) < MOST_ON_THEIR_WAY and span <= MOST_IN_REQUEST
 
     def _send_some(self, give_up: float) -> None:
         """Send what waits, of all threads, as one request, and hand out the answers."""
+        time.sleep(GATHER_SECONDS * 4 ** len(self._on_their_way))
+        with self._changed:
+            batch, first = self._next_batch(), self._next_number
+            self._next_number += len(batch)
+            self._on_their_way.append(first)
+            self._is_gathering = False
+            self._changed.notify_all()
         try:
-            time.sleep(GATHER_SECONDS)
-            self._send(self._next_batch(), give_up)
+            if batch:
+                self._send(batch, first, give_up)
         finally:
             with self._changed:
-                self._is_sending = False
+                self._on_their_way.remove(first)
+                for entry in batch:
+                    entry.is_sent = False
                 self._changed.notify_all()
 
-    def _send(self, batch: list[_Entry], give_up: float) -> None:
+    def _send(self, batch: list[_Entry], first: int, give_up: float) -> None:
         request = rollouts_pb2.AppendRolloutsRequest(
             table=self._table,
             writer=self.writer_id,
-            first_number=self._next_number,
+            first_number=first,
             rollouts=[entry.message for entry in batch],
         )
-        self._next_number += len(batch)
         try:
             outcomes = list(self._call("AppendRollouts", request).outcomes)
         except SlowDownError as error:
@@ -222,13 +241,15 @@ class RolloutWriter:
         """Take the rollouts of one request that wait and may be sent now."""
         batch: list[_Entry] = []
         size, now = 0, time.monotonic()
-        with self._changed:
-            for entry in (one for one in self._entries if one.not_before <= now or self._closed.is_set()):
-                size += entry.message.ByteSize()
-                full = len(batch) == MOST_IN_REQUEST or size > MOST_REQUEST_BYTES
-                if batch and (full or entry.alone or batch[0].alone):
-                    break
-                batch.append(entry)
+        for entry in self._entries:
+            if entry.is_sent or not (entry.not_before <= now or self._closed.is_set()):
+                continue
+            size += entry.message.ByteSize()
+            full = len(batch) == MOST_IN_REQUEST or size > MOST_REQUEST_BYTES
+            if batch and (full or entry.alone or batch[0].alone):
+                break
+            batch.append(entry)
+            entry.is_sent = True
         return batch
 
     def _settle(self, entries: Sequence[_Entry], result: Outcome | BlenderError) -> None:

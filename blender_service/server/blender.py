@@ -31,7 +31,7 @@ from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Pin
 from blender_service.rows.blend_reader import BlendReader, Readers
-from blender_service.server.shared_caches import OpenedBlend, SharedCaches
+from blender_service.server.shared_caches import OpenedBlend, SharedCaches, warn_of_small_cache
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.live_table import LiveRows
@@ -48,7 +48,7 @@ from blender_service.tables.parquet_to_block import has_page_checksums
 from blender_service.tables.table_watch import TableWatch
 from blender_service.tables.text_packing import TextRule
 from blender_service.tables.text_table import Documents, TextRows, text_files
-from blender_service.tables.token_columns import TokenColumn, require_same, token_columns
+from blender_service.tables.token_columns import TokenColumn, columns_of
 
 DEFAULT_PAGE_SIZE: Final = 100
 EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
@@ -278,12 +278,9 @@ class Blender:
         tables = {pin.table: load_table(self._catalogue, pin.table) for _, pin in sources.values()}
         if config.texts is not None:
             tables[EXCISIONS] = load_table(self._shared.catalogue, EXCISIONS)
-        columns = {
-            name: token_columns(table, name, wanted, config.texts is not None)
-            for name, pin in sources.values()
-            if (table := tables[pin.table]) is not None
-        }
-        require_same(columns)
+        columns = columns_of(
+            {name: tables[pin.table] for name, pin in sources.values()}, wanted, config.texts is not None
+        )
         readers = {
             index: self._reader(name, pin, config, tables[pin.table], columns.get(name, ()))
             for index, (name, pin) in sources.items()
@@ -395,21 +392,9 @@ class Blender:
             config = self._store.get(blend_id)
             head = self._store.head(config)
             opened = OpenedBlend(config, head, config.order(head))
-            self._warn_small_cache(config)
+            warn_of_small_cache(config, self.cache.max_bytes)
             self._shared.opened.put(blend_id, opened)
         return opened
-
-    def _warn_small_cache(self, config: BlendConfig) -> None:
-        """Warn where the blocks that a blend keeps in use do not fit into the cache."""
-        row_bytes = config.window.window_tokens * config.window.token_bytes
-        group_rows = config.block_rows * config.group_blocks
-        in_use = sum(min(source.rows or group_rows, group_rows) for source in config.sources) * row_bytes
-        if in_use > self.cache.max_bytes:
-            logger.warning(
-                "blend %s keeps %d MiB of blocks in use, the cache holds %d MiB, so files are decoded again and again; "
-                "raise --cache-memory, or create the blend with fewer block_rows",
-                config.blend_id, in_use >> 20, self.cache.max_bytes >> 20,
-            )  # fmt: skip
 
 
 def _runs_of(reader: BlockReader | LiveRows) -> tuple[OrdinalRun, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -18,6 +19,8 @@ from blender_service.tables.mirrors import Mirrors
 from blender_service.tables.packed_table import KnownRuns, OrdinalRun
 from blender_service.tables.table_watch import TableWatch
 from blender_service.tables.text_table import RowGroups, TextRows, row_groups
+
+logger = logging.getLogger(__name__)
 
 BLENDS_AT_HAND: Final = 128
 BLENDS_SHOWN: Final = 16_384  # blends with their tables, for namespace rules; some 12 MB
@@ -59,3 +62,16 @@ class SharedCaches:
     )
     row_groups: RowGroups = field(default_factory=row_groups)
     tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))
+
+
+def warn_of_small_cache(config: BlendConfig, max_bytes: int) -> None:
+    """Warn where the blocks that a blend keeps in use do not fit into the cache."""
+    row_bytes = config.window.window_tokens * config.window.token_bytes
+    group_rows = config.block_rows * config.group_blocks
+    in_use = sum(min(source.rows or group_rows, group_rows) for source in config.sources) * row_bytes
+    if in_use > max_bytes:
+        logger.warning(
+            "blend %s keeps %d MiB of blocks in use, the cache holds %d MiB, so files are decoded again and again; "
+            "raise --cache-memory, or create the blend with fewer block_rows",
+            config.blend_id, in_use >> 20, max_bytes >> 20,
+        )  # fmt: skip

@@ -36,18 +36,31 @@ class TokenColumn(NamedTuple):
     is_stored: bool
 
 
-def token_columns(table: Table, source: str, wanted: Sequence[str], is_text: bool = False) -> tuple[TokenColumn, ...]:
-    """Find the columns that a read names in the table of a source.
+def columns_of(
+    tables: Mapping[str, Table | None], wanted: Sequence[str], is_text: bool = False
+) -> dict[str, tuple[TokenColumn, ...]]:
+    """Find the columns that a read names in the tables of its sources.
 
     Args:
-        table: of the source.
-        source: its name, for messages.
+        tables: by name of the source; one that does not exist is left out.
         wanted: names of columns.
-        is_text: whether it is a table of text, whose columns are none of tokens.
+        is_text: whether they are tables of text, whose columns are none of tokens.
 
     Raises:
-        InvalidReadError: the table has no such column.
+        InvalidReadError: a table has no such column, or two have it of different types.
     """
+    found = {source: _columns(table, source, wanted, is_text) for source, table in tables.items() if table is not None}
+    for of_sources in zip(*found.values(), strict=True):
+        by_type = {column.dtype: source for source, column in zip(found, of_sources, strict=True)}
+        if len(by_type) > 1:
+            raise InvalidReadError(
+                f"read: column {of_sources[0].name} is bool in source {by_type['?']} and float in {by_type['<f4']}; "
+                "read it of one of them"
+            )
+    return found
+
+
+def _columns(table: Table, source: str, wanted: Sequence[str], is_text: bool) -> tuple[TokenColumn, ...]:
     there = {} if is_text else _of_tokens(table)
     missing = [name for name in wanted if name not in there and name != TRAINABLE]
     if missing:
@@ -63,24 +76,6 @@ def _of_tokens(table: Table) -> dict[str, str]:
     lists = {one.name: one.field_type for one in table.schema().fields if isinstance(one.field_type, ListType)}
     found = {name: _DTYPE_OF.get(type(of.element_type)) for name, of in lists.items()}
     return {name: dtype for name, dtype in found.items() if dtype is not None}
-
-
-def require_same(columns: Mapping[str, Sequence[TokenColumn]]) -> None:
-    """Refuse sources whose columns of one name are of two types.
-
-    Args:
-        columns: that a read names, in one order, by source.
-
-    Raises:
-        InvalidReadError: names the sources.
-    """
-    for of_sources in zip(*columns.values(), strict=True):
-        by_type = {column.dtype: source for source, column in zip(columns, of_sources, strict=True)}
-        if len(by_type) > 1:
-            raise InvalidReadError(
-                f"read: column {of_sources[0].name} is bool in source {by_type['?']} and float in {by_type['<f4']}; "
-                "read it of one of them"
-            )
 
 
 def all_trainable(row_tokens: Int32Array, window_tokens: int) -> NDArray[np.bool_]:

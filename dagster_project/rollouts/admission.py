@@ -23,7 +23,7 @@ from dagster_project.rollouts.settings import RolloutTable
 from headrace.blender.v1 import rollouts_pb2
 
 MOST_IN_REQUEST: Final = 128
-_KNOWN_NUMBERS: Final = 2 * MOST_IN_REQUEST  # of a writer, which has one request on its way
+_KNOWN_NUMBERS: Final = 4 * MOST_IN_REQUEST  # of a writer; those on their way span half of it, in any order
 _KNOWN_WRITERS: Final = 4096  # those that appended last; no other has a request on its way
 _SETTLES: Final = ("stale", "too_long")
 _STATUS: Final = {

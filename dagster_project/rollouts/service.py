@@ -1,7 +1,9 @@
 """The gRPC service that takes rollouts: one thread a table commits what came since the last commit.
 
 calls    append  append  announce | append ...          each waits for the commit that its answer is in
-thread   decide, commit the log, answer | commit the rows of published groups | now and then, keep files few
+thread   decide, commit the log, answer | ...
+another  commit the rows of groups that the log has published | ...
+upkeep   now and then: empty the log of tokens that are rows by now, keep files few
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class _Waiting(NamedTuple):
 
 
 class TableWriter:
-    """Commits to the tables of one `RolloutStore`, in a thread of its own."""
+    """Commits to the tables of one `RolloutStore`, in threads of its own."""
 
     def __init__(self, store: RolloutStore, settings: RolloutTable) -> None:
         """Start, and finish first what an earlier server has left."""
@@ -66,10 +68,13 @@ class TableWriter:
         self._store = store
         self._commit_seconds = settings.commit_seconds
         self._calls: queue.Queue[_Waiting | None] = queue.Queue(MOST_WAITING)
-        self._commits = 0
+        self._commits = self._emptied_at = self._kept_at = 0
         self._upkeep = threading.Thread()
+        self._has_rows = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"rollouts-{settings.table}", daemon=True)
         self._thread.start()
+        self._rows = threading.Thread(target=self._write_rows, name=f"rows-{settings.table}", daemon=True)
+        self._rows.start()
 
     def ask(self, decide: Decide) -> Any:
         """Give what a decision gives, once it is committed.
@@ -95,6 +100,8 @@ class TableWriter:
         self._thread.join()
         if self._upkeep.is_alive():
             self._upkeep.join()
+        self._has_rows.set()
+        self._rows.join()
 
     def _run(self) -> None:
         """Commit until told to end."""
@@ -105,7 +112,6 @@ class TableWriter:
             failed = not self._commit(waiting)
             deadline = self._store.admission.next_deadline
             idle = IDLE_SECONDS if deadline is None else min(IDLE_SECONDS, max(0.0, deadline / 1e6 - time.time()))
-            idle = self._commit_seconds if self._store.admission.published else idle
             waiting = []
             try:
                 first = self._calls.get(
@@ -135,8 +141,9 @@ class TableWriter:
                 for one, (answer, error) in zip(open_calls, answers, strict=True):
                     one.answer.set_exception(error) if error is not None else one.answer.set_result(answer)
                 open_calls = []
-                self._keep_small(committed)
-            store.commit_rows()
+            if store.has_rows:
+                self._has_rows.set()
+            self._keep_small(committed)
         except Exception as error:  # of any class: the calls are told, and the thread goes on
             logger.warning("rollouts: not committed: %s", error, exc_info=error)
             store.forget()
@@ -145,19 +152,36 @@ class TableWriter:
             return False
         return True
 
+    def _write_rows(self) -> None:
+        """Commit rows whenever the log has some, and once more when the other thread has ended."""
+        goes_on = True
+        while goes_on:
+            self._has_rows.wait()
+            self._has_rows.clear()
+            goes_on = self._thread.is_alive()
+            try:
+                self._store.commit_rows()
+            except Exception as error:  # of any class: the thread goes on
+                logger.warning("rollouts: rows are not committed: %s", error, exc_info=error)
+            if goes_on and self._store.has_rows:  # also where another server writes the table
+                time.sleep(max(self._commit_seconds, LEAST_PAUSE_SECONDS))
+                self._has_rows.set()
+
     def _keep_small(self, committed: bool) -> None:
         """Count commits, and see to the log's payloads and to the files every so many."""
         self._commits += committed
-        if committed and self._commits % COMMITS_BETWEEN_EMPTYING == 0:
-            self._store.empty_payloads()
-        if self._commits >= COMMITS_BETWEEN_UPKEEP and not self._upkeep.is_alive():
-            self._commits = 0
-            self._upkeep = threading.Thread(target=self._keep_few, name="rollouts-upkeep", daemon=True)
+        if self._commits - self._emptied_at >= COMMITS_BETWEEN_EMPTYING and not self._upkeep.is_alive():
+            self._emptied_at = self._commits
+            needed = self._store.admission.oldest_needed
+            self._upkeep = threading.Thread(target=self._tidy, args=(needed,), name="rollouts-upkeep", daemon=True)
             self._upkeep.start()
 
-    def _keep_few(self) -> None:
+    def _tidy(self, needed: int) -> None:
         try:
-            self._store.keep_few()
+            self._store.empty_payloads(needed)
+            if self._commits - self._kept_at >= COMMITS_BETWEEN_UPKEEP:
+                self._kept_at = self._commits
+                self._store.keep_few()
         except Exception as error:  # noqa: BLE001 (of any class: the next upkeep does what this one has not)
             logger.warning("rollouts: files were not merged: %s", error)
 

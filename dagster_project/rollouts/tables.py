@@ -5,22 +5,28 @@
                       next one, since the log says which rows come next
 
 Each is written under its lease, taken for each commit, so any number of servers may take rollouts for one table, and
-`headrace maintain` comes in between. Whoever takes that of the log reads first what others have added to it. While the
-files of the rows are merged, the log goes on, so no acknowledgement waits for that.
+`headrace maintain` comes in between. Whoever takes that of the log reads first what others have added to it. Rows are
+committed, files merged and tokens of the log emptied beside that, and no acknowledgement waits for them.
+
+    one thread    catch_up, decide, commit_log      all that changes what is known
+    another one   commit_rows                       of groups that the log has
+    now and then  empty_payloads, keep_few          in a third one, which holds a lease for its own commits only
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan, NotNull
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -40,7 +46,7 @@ from dagster_project.rollouts.settings import RolloutTable
 from headrace.blender.v1 import rollouts_pb2
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.files.compaction import compact
+from spark_jobs.lake.files.compaction import MOST_FILES, merge, merged_files, replace_files
 from spark_jobs.lake.files.data_files import data_files, file_schema, rules_of
 from spark_jobs.lake.files.file_writer import write_measured
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -100,7 +106,7 @@ _ROW_COLUMNS: Final = (
 
 
 class RolloutStore:
-    """Log and rows of one table, and what is known of them; for one thread.
+    """Log and rows of one table, and what is known of them; for three threads, as the module says.
 
     Attributes:
         admission: decides about rollouts; its events and published groups are written here.
@@ -122,6 +128,10 @@ class RolloutStore:
         facts = self.window.model_dump()
         properties = {PROPERTY_OF_FACT[fact]: str(value) for fact, value in facts.items()}
         self._names = (settings.table, f"{settings.table}_log")
+        self._locks = {one: threading.Lock() for one in self._names}  # of this process: waiting for a lease takes long
+        self._committed = threading.Event()
+        self._logged: Sequence[Published] = ()  # groups of the log whose rows may not be in the table
+        self._row_count = 0
         found = ensure_table(catalogue, self._names[0], rows, {**_FILES, **properties, GENERATION: uuid.uuid4().hex})
         ensure_table(catalogue, self._names[1], log, _FILES)
         if (there := read_window_facts(found, settings.table)) != self.window:
@@ -135,21 +145,37 @@ class RolloutStore:
         self.admission = Admission(self._settings, self.window.window_tokens)
         self._log: IcebergTable | None = None
 
-    def lease(self) -> Any:
-        """Hold the lease of the log, as a context; raises LeaseError where another holds it for long."""
-        return table_leases(self._catalogue, [self._names[1]], LEASE_WAIT_SECONDS)
+    @contextmanager
+    def lease(self) -> Iterator[Leases | None]:
+        """Hold the lease of the log; raises LeaseError where another holds it for long."""
+        with self._lease(self._names[1]) as leases:
+            yield leases
+        self._committed.set()
+
+    @contextmanager
+    def _lease(self, name: str, wait_seconds: float = LEASE_WAIT_SECONDS) -> Iterator[Leases | None]:
+        with self._locks[name], table_leases(self._catalogue, [name], wait_seconds) as leases:
+            yield leases
+
+    @contextmanager
+    def _quiet_lease(self, name: str) -> Iterator[Leases | None]:
+        """Hold a lease for upkeep, from a moment on at which the log has just been committed, so that no call waits."""
+        self._committed.clear()
+        self._committed.wait(self._settings.commit_seconds)
+        with self._lease(name) as leases:
+            yield leases
 
     def catch_up(self) -> None:
         """Read what is in the log and not known; needs the lease, and before anything is decided."""
         log = self._catalogue.load_table(self._names[1])
-        if self._log is not None and log.metadata_location == self._log.metadata_location:
-            return
-        if log.current_snapshot() is not None:
-            rows = log.scan(row_filter=GreaterThanOrEqual("sequence", self.admission.next_sequence)).to_arrow()
-            for event in _events_of(rows.sort_by("sequence")):
-                self.admission.apply(event)
-        self._log = log
-        self._drop_written(_rows_in(self._catalogue.load_table(self._names[0])))
+        if self._log is None or log.metadata_location != self._log.metadata_location:
+            if log.current_snapshot() is not None:
+                rows = log.scan(row_filter=GreaterThanOrEqual("sequence", self.admission.next_sequence)).to_arrow()
+                for event in _events_of(rows.sort_by("sequence")):
+                    self.admission.apply(event)
+            self._log = log
+            self._row_count = max(self._row_count, _rows_in(self._catalogue.load_table(self._names[0])))
+        self._drop_written()
 
     def commit_log(self, leases: Leases | None) -> None:
         """Commit what was decided, where nobody has written since `catch_up`; after an error, `forget`."""
@@ -160,52 +186,61 @@ class RolloutStore:
             leases.require(self._names[1])
         _append(self._log, functools.partial(_log_rows, self.admission.new))
         self.admission.new = []
+        self._drop_written()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the log has published groups whose rows may not be in the table."""
+        return any(group.ordinal >= self._row_count for group in self._logged[-1:])
 
     def commit_rows(self) -> None:
         """Commit the rows of published groups that are in the log and not in the table.
 
-        Where its files are being merged, or another server commits just now, they stay for the next time.
+        Where another process writes the table just now, they stay for the next time.
         """
-        if not self.admission.published:
+        if not self.has_rows:
             return
-        with suppress(LeaseError), table_leases(self._catalogue, [self._names[0]], 0.0) as leases:
+        with suppress(LeaseError), self._lease(self._names[0], 0.0) as leases:
             table = self._catalogue.load_table(self._names[0])
-            self._drop_written(_rows_in(table))
-            if self.admission.published:
+            row_count = _rows_in(table)
+            if groups := [group for group in self._logged if group.ordinal >= row_count]:
                 if leases is not None:
                     leases.require(self._names[0])
                 facts = {name: table.properties[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION)}
-                _append(table, functools.partial(_packed_rows, self.admission.published, self.window), facts)
-                self.admission.published = []
+                _append(table, functools.partial(_packed_rows, groups, self.window), facts)
+                row_count = groups[-1].ordinal + len(groups[-1].members)
+            self._row_count = row_count
 
     def keep_few(self) -> None:
-        """Merge small files and remove old snapshots of both tables; may run beside commits, in another thread.
+        """Merge small files and remove old snapshots of both tables.
 
-        Tags keep their snapshots, so what blends pin is served on. Takes the leases.
+        Tags keep their snapshots, so what blends pin is served on.
         """
         for name in reversed(self._names):
-            compact(self._catalogue, name, LEASE_WAIT_SECONDS)
-            with table_leases(self._catalogue, [name], LEASE_WAIT_SECONDS):
+            merge(self._catalogue, name, functools.partial(self._quiet_lease, name))
+            with self._quiet_lease(name):
                 expire_surplus(self._catalogue, self._catalogue.load_table(name), KEPT_SNAPSHOTS, KEPT_SECONDS)
 
-    def empty_payloads(self) -> None:
-        """Write the events again whose rollouts are rows by now, so that tokens are stored once; needs the lease."""
-        self.catch_up()
-        assert self._log is not None
-        log = self._log
-        until = LessThan("sequence", self.admission.oldest_needed)
-        held = log.scan(row_filter=And(NotNull("payload"), until), selected_fields=("sequence",)).to_arrow()["sequence"]
-        if not len(held):
-            return
-        which = And(GreaterThanOrEqual("sequence", min(held.to_pylist())), until)
-        names = [name for name in log.schema().column_names if name != "payload"]
-        rows = log.scan(row_filter=which, selected_fields=tuple(names)).to_arrow().sort_by("sequence")
-        payload = log.schema().as_arrow().field("payload")
-        log.overwrite(rows.append_column(payload, pa.nulls(len(rows), payload.type)), overwrite_filter=which)
+    def empty_payloads(self, until: int) -> None:
+        """Write the events before a number again whose rollouts are rows by now, so that tokens are stored once.
 
-    def _drop_written(self, rows: int) -> None:
-        """Forget published groups whose rows are in the table."""
-        self.admission.published = [group for group in self.admission.published if group.ordinal >= rows]
+        Args:
+            until: `Admission.oldest_needed`, of some moment when the log had all events.
+        """
+        log = self._catalogue.load_table(self._names[1])
+        held = log.scan(row_filter=And(NotNull("payload"), LessThan("sequence", until))).plan_files()
+        files = [task.file for task in held]
+        for at in range(0, len(files), MOST_FILES):
+            some = files[at : at + MOST_FILES]
+            emptied = merged_files(log, some, functools.partial(_emptied, until=until))
+            with self._quiet_lease(self._names[1]) as leases:
+                replace_files(self._catalogue, self._names[1], some, emptied, leases, same_rows=False)
+
+    def _drop_written(self) -> None:
+        """Forget published groups whose rows are in the table; what is left is in the log as well."""
+        published = [group for group in self.admission.published if group.ordinal >= self._row_count]
+        self.admission.published = published
+        self._logged = tuple(published)
 
 
 def _window_of(catalogue: Catalog, settings: RolloutTable) -> WindowFacts:
@@ -240,6 +275,13 @@ def _events_of(rows: pa.Table) -> list[Event]:
     rows = rows.set_column(rows.schema.get_field_index("at"), "at", at)
     columns = [rows[name].to_pylist() for name in names]
     return [Event(*values) for values in zip(*columns, strict=True)]
+
+
+def _emptied(rows: pa.RecordBatch, until: int) -> pa.RecordBatch:
+    """Events without the payloads of those before a number."""
+    at = rows.schema.get_field_index("payload")
+    needed = pc.greater_equal(rows.column("sequence"), until)
+    return rows.set_column(at, rows.schema.field(at), pc.if_else(needed, rows.column(at), None))
 
 
 def _append(

@@ -20,8 +20,8 @@ import math
 import random
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,10 +49,12 @@ from spark_jobs.lake.session.tidiness import overwrite, remove_files
 
 _SMALL_FRACTION = 0.75  # of the target size, as with Iceberg: a file above it is left alone
 _COMMIT_BYTES = 16 << 30  # merged before they are committed, so that a kill costs no more than these
-_MOST_FILES = 64  # that become one: all of them may be open, each with its dictionary, of some MB
+MOST_FILES = 64  # that become one: all of them may be open, each with its dictionary, of some MB
 _BATCHES_BYTES, _BATCH_ROWS = 64 << 20, 65_536  # batches of all open files; most rows of a batch
 _FIELD_ID = b"PARQUET:field_id"
 _COMMIT_TRIES, _PAUSE_SECONDS = 20, 1.0
+
+TakeLeases = Callable[[], AbstractContextManager[Leases | None]]
 
 
 def compact(catalogue: Catalog, identifier: str, wait_seconds: float = WAIT_SECONDS) -> tuple[int, int]:
@@ -65,18 +67,29 @@ def compact(catalogue: Catalog, identifier: str, wait_seconds: float = WAIT_SECO
         LeaseError: another writer held the table for longer than `wait_seconds`, or replaced files meanwhile.
     """
     with table_leases(catalogue, [identifier], wait_seconds) as leases:
-        table = catalogue.load_table(identifier)
-        tasks = list(table.scan().plan_files())
-        after, merged, replaced = len(tasks), list[DataFile](), list[DataFile]()
-        for group in groups_to_merge(table, tasks):
-            merged += merged_files(table, group)
-            replaced += group
-            if sum(file.file_size_in_bytes for file in replaced) >= _COMMIT_BYTES:
-                _commit(catalogue, identifier, replaced, merged, leases)
-                after, merged, replaced = after + len(merged) - len(replaced), [], []
-        if replaced:
-            _commit(catalogue, identifier, replaced, merged, leases)
-        return len(tasks), after + len(merged) - len(replaced)
+        return merge(catalogue, identifier, lambda: nullcontext(leases))
+
+
+def merge(catalogue: Catalog, identifier: str, leases: TakeLeases) -> tuple[int, int]:
+    """As `compact`; others may write until the leases are taken, which are held while files are replaced and no longer.
+
+    Raises:
+        LeaseError: as `compact`, and what taking the leases raises.
+    """
+    table = catalogue.load_table(identifier)
+    tasks = list(table.scan().plan_files())
+    after, merged, replaced = len(tasks), list[DataFile](), list[DataFile]()
+    for group in groups_to_merge(table, tasks):
+        merged += merged_files(table, group)
+        replaced += group
+        if sum(file.file_size_in_bytes for file in replaced) >= _COMMIT_BYTES:
+            with leases() as held:
+                replace_files(catalogue, identifier, replaced, merged, held)
+            after, merged, replaced = after + len(merged) - len(replaced), [], []
+    if replaced:
+        with leases() as held:
+            replace_files(catalogue, identifier, replaced, merged, held)
+    return len(tasks), after + len(merged) - len(replaced)
 
 
 def groups_to_merge(table: IcebergTable, tasks: Iterable[FileScanTask]) -> Iterator[list[DataFile]]:
@@ -98,7 +111,7 @@ def groups_to_merge(table: IcebergTable, tasks: Iterable[FileScanTask]) -> Itera
                 if not order:  # files of an unsorted table have no neighbours
                     continue
                 byte_count = target
-            if group_bytes + byte_count > target or len(group) == _MOST_FILES:
+            if group_bytes + byte_count > target or len(group) == MOST_FILES:
                 if len(group) > 1:
                     yield group
                 group, group_bytes = [], 0
@@ -123,8 +136,17 @@ def _least(table: IcebergTable, order: tuple[str, ...], file: DataFile) -> tuple
     return True, from_bytes(field.field_type, bound)
 
 
-def merged_files(table: IcebergTable, files: Sequence[DataFile]) -> list[DataFile]:
+def merged_files(
+    table: IcebergTable,
+    files: Sequence[DataFile],
+    change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
+) -> list[DataFile]:
     """Write the rows of some files of a partition again, as one file, or two where that has become too large.
+
+    Args:
+        table: of the files.
+        files: them.
+        change: what is written of some rows, as many.
 
     Raises:
         OSError: there are not as many rows as the table says.
@@ -137,7 +159,9 @@ def merged_files(table: IcebergTable, files: Sequence[DataFile]) -> list[DataFil
     batch_bytes = _BATCHES_BYTES // len(files)
     sources = [_Source.of(file.file_path, rules, order, batch_bytes) for file in files]
     none = list[int](), DataVersion()
-    (result,) = next(write_measured(((rows, *none) for rows in merged_rows(sources, order)), 0, rules)).to_pylist()
+    (result,) = next(
+        write_measured(((change(rows), *none) for rows in merged_rows(sources, order)), 0, rules)
+    ).to_pylist()
     made = list(data_files(table, result["files"], first.partition))
     counts = sum(file.record_count for file in files), sum(file.record_count for file in made)
     if counts[0] != counts[1]:
@@ -235,10 +259,23 @@ def _last(rows: pa.RecordBatch, order: tuple[str, ...]) -> tuple[Any, ...]:
     return _key(rows, order, rows.num_rows - 1)
 
 
-def _commit(
-    catalogue: Catalog, identifier: str, replaced: list[DataFile], merged: list[DataFile], leases: Leases | None
+def replace_files(
+    catalogue: Catalog,
+    identifier: str,
+    replaced: list[DataFile],
+    merged: list[DataFile],
+    leases: Leases | None,
+    same_rows: bool = True,
 ) -> None:
     """Replace files by merged ones in one commit, which keeps whatever else was committed meanwhile.
+
+    Args:
+        catalogue: the lake's.
+        identifier: of the table.
+        replaced: files of it.
+        merged: what comes in their place.
+        leases: held for it.
+        same_rows: whether the snapshot may say that no row changes.
 
     Raises:
         LeaseError: a replaced file is no longer in the table, other commits always come between, or the lease is lost.
@@ -252,7 +289,8 @@ def _commit(
             update.append_data_file(file)
         try:
             updates, requirements = update._commit()
-            updates = tuple(_as_rewrite(one) if isinstance(one, AddSnapshotUpdate) else one for one in updates)
+            if same_rows:
+                updates = tuple(_as_rewrite(one) if isinstance(one, AddSnapshotUpdate) else one for one in updates)
             if leases is not None:
                 leases.require(identifier)
             catalogue.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements), updates)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from blender_service.client import rollout_writer
 from blender_service.exceptions import MalformedRolloutError
 from dagster_project.rollouts.admission import Admission, Append, Event
 from dagster_project.rollouts.settings import RolloutTable
@@ -123,6 +124,27 @@ def test_a_repeat_gets_its_answer_and_appends_nothing() -> None:
         assert len(one.new) == logged
         with pytest.raises(MalformedRolloutError, match="number 0 was member 0 of group a"):
             Worker(one).append(rollout("other", 0, 2))
+
+
+@pytest.mark.parametrize("seed", range(tries(200)))
+def test_requests_on_their_way_come_in_any_order_and_more_than_once(seed: int) -> None:
+    """Of those that a writer may have on their way, each number is decided once and is answered alike."""
+    chance, admission = random.Random(seed), Admission(settings(rows_per_step=10**6), WINDOW)
+    on_their_way: dict[int, int] = {}
+    answers: dict[int, Any] = {}
+    end = 0
+    for _ in range(200):
+        if end - min(on_their_way, default=end) <= rollout_writer.MOST_IN_REQUEST:
+            on_their_way[end] = chance.choice([1, 5, rollout_writer.MOST_IN_REQUEST])
+            end += on_their_way[end]
+        first = chance.choice(list(on_their_way))
+        rollouts = [rollout(f"g{number}", 0, 1, tokens=1) for number in range(first, first + on_their_way[first])]
+        answer = admission.append(Append("somebody", "w", first, rollouts), 0)
+        assert answers.setdefault(first, answer) == answer
+        if chance.random() < 0.4:  # it has arrived
+            del on_their_way[first]
+    decided = [event.number for event in admission.new if event.writer]
+    assert sorted(decided) == sorted({*decided})
 
 
 def _history(seed: int) -> tuple[Admission, list[tuple[Any, ...]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.client import Outcome, Rollout, RolloutWriter, SourceSpec, connect
+from blender_service.client import Outcome, Rollout, RolloutWriter, SourceSpec, connect, rollout_writer
 from blender_service.client.channel import Identity
 from blender_service.client.rollout_writer import _message
 from blender_service.exceptions import (
@@ -158,18 +159,51 @@ def test_upkeep_changes_no_row_and_stores_tokens_once(
             writer.append(made(f"b{number}", 0, 1), *([made("open", 1, 2)] if number == 10 else []))
         until(lambda: len(rows_of(lake)) == 27)
         assert sum(len(batch.input_ids) for batch in client.read(pinned.blend_id, 0)) == 5
+        more = itertools.count()
+        until(lambda: writer.append(made(f"c{next(more)}", 0, 1)) and len(payloads(lake)) < 12 and is_small(lake))
     server.stop()
     for row in rows_of(lake):
         check_row(row, made(row["group"], row["member"], row["group_size"]))
-    table, log = lake.load_table(TABLE), lake.load_table(f"{TABLE}_log")
-    head = table.current_snapshot()
-    assert head is not None
-    assert len(index_snapshot(table, TABLE, head)) < 12 and len(log.inspect.files()) < 12
-    assert len(table.snapshots()) < 20 and len(log.snapshots()) < 25
     events = rows_of(lake, f"{TABLE}_log")
     assert [event["sequence"] for event in events] == list(range(len(events)))
-    held = [event["group"] for event in events if event["payload"] is not None]
-    assert 0 < len(held) < 12
+    assert payloads(lake)
+    table = lake.load_table(TABLE)
+    head = table.current_snapshot()
+    assert head is not None
+    assert index_snapshot(table, TABLE, head)[-1].end == len(rows_of(lake))
+
+
+def payloads(lake: Catalog) -> list[str]:
+    """Groups of the events whose tokens are in the log."""
+    return [event["group"] for event in rows_of(lake, f"{TABLE}_log") if event["payload"] is not None]
+
+
+def is_small(lake: Catalog) -> bool:
+    """Whether files and snapshots of both tables are few."""
+    both = [lake.load_table(name) for name in (TABLE, f"{TABLE}_log")]
+    return all(len(one.inspect.files()) < 12 and len(one.snapshots()) < 25 for one in both)
+
+
+def test_a_writer_has_several_requests_on_their_way(
+    serve: Callable[..., RunningServer], lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended while a request waits does not wait for its answer: here none comes before all have arrived."""
+    ask, together = service.TableWriter.ask, threading.Barrier(rollout_writer.MOST_ON_THEIR_WAY)
+
+    def asks(writer: service.TableWriter, decide: service.Decide) -> Any:
+        together.wait()
+        return ask(writer, decide)
+
+    monkeypatch.setattr(service.TableWriter, "ask", asks)
+    with RolloutWriter(serve().address, TABLE) as writer:
+        threads = []
+        for number in range(rollout_writer.MOST_ON_THEIR_WAY):
+            threads.append(threading.Thread(target=writer.append, args=(made(f"g{number}", 0, 1),)))
+            threads[-1].start()
+            until(lambda: writer._next_number == len(threads))
+        for thread in threads:
+            thread.join()
+    until(lambda: len(rows_of(lake)) == len(threads))
 
 
 def test_a_lost_acknowledgement_is_given_again(serve: Callable[..., RunningServer], lake: Catalog) -> None:

@@ -157,7 +157,7 @@ def test_a_kill_loses_and_doubles_nothing(catalogue: Catalog, monkeypatch: pytes
     moments = (
         (file_writer, "create"),
         (compaction, "write_measured"),
-        (compaction, "_commit"),
+        (compaction, "replace_files"),
         (catalogue, "commit_table"),
     )
     for where, name in moments:

@@ -254,7 +254,7 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
     texts: dict[str, Any] | None = Field(
         None,
         description="where sources are tables of text: {tokenizer: <corpus>.tokenizer, window_tokens: .., "
-        "group_documents: .., whole: .., text: .., doc_id: ..}",
+        "group_documents: .., whole: .., text: .., doc_id: .., trainable: .., template: ..}",
     )
     prewarm: dict[str, Any] | None = Field(
         None, description="{servers: [HOST:PORT, ..], offset: .., rows: ..}: makes the asset blends/<name>_prewarmed"

@@ -56,6 +56,7 @@ class Source(_Frozen):
     dropped: dict[str, int] | None = Field(
         None, description="documents of a table of text that no row holds, by the reason; none where all are held"
     )
+    template: str | None = Field(None, description="hash of the chat template of all documents of a table of text")
 
     @model_validator(mode="after")
     def _is_pinned_or_live(self) -> Source:

@@ -374,6 +374,7 @@ def _sources(
             max_epochs=None if source.live else source.max_epochs,
             on_exhausted=None if source.live else source.on_exhausted,
             dropped=found[source.name].dropped,
+            template=found[source.name].template,
             **found[source.name].pin._asdict(),
         )
         for source, weight in zip(wanted, weights, strict=True)

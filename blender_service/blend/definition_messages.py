@@ -33,6 +33,7 @@ class BlendSource:
     max_epochs: int
     on_exhausted: str
     live: bool = False
+    template: str = ""
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,14 @@ class LakeSource(NamedTuple):
         window: facts of its rows.
         pin: the table and snapshot that a source of a blend is bound to.
         dropped: documents of a table of text that no row holds, by the reason; None where all are held.
+        template: hash of the chat template of all its documents; None where it is no table of chats.
     """
 
     table: Table
     window: WindowFacts
     pin: Pin
     dropped: dict[str, int] | None = None
+    template: str | None = None
 
 
 class LakeSources:

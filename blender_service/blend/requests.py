@@ -96,6 +96,9 @@ class TextSpec:
         whole: never cut a document: one that is longer than a row is left out, and counted.
         text: column of the text.
         doc_id: column of the document's id.
+        trainable: column of the spans that a loss is taken on, list<struct<start, end>> of characters; reads ask for
+            the column `trainable`. None: whole documents.
+        template: column of the hash of the chat template, which is one for all documents. None: they are no chats.
     """
 
     tokenizer: str
@@ -104,6 +107,8 @@ class TextSpec:
     whole: bool = False
     text: str = "content"
     doc_id: str = "doc_id"
+    trainable: str | None = None
+    template: str | None = None
 
 
 @dataclass(frozen=True)

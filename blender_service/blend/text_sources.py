@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IntegerType, ListType, LongType, StructType
 
 from blender_service.blend.lake_sources import LakeSource, LakeSources, WantedSource, snapshot_of
 from blender_service.blend.requests import TextSpec
@@ -32,13 +35,23 @@ class TextSources(LakeSources):
         if table is None:
             return None
         snapshot = snapshot_of(table, wanted.snapshot)
-        lacking = [name for name in (self.rule.text, self.rule.doc_id) if name not in table.schema().column_names]
+        wanted_columns = (self.rule.text, self.rule.doc_id, self.rule.trainable, self.rule.template)
+        lacking = [name for name in wanted_columns if name and name not in table.schema().column_names]
         if lacking:
             findings.mistake(f"{where}.table", f"{identifier} has no column {lacking[0]}; name it in texts")
+        elif self.rule.trainable and not _are_spans(table, self.rule.trainable):
+            findings.mistake(
+                "texts.trainable", f"{identifier}.{self.rule.trainable} is no list<struct<start: long, end: long>>"
+            )
         elif wanted.live:
             findings.mistake(f"{where}.live", "a table of text cannot be followed; leave it out")
         elif snapshot is None:
             findings.mistake(f"{where}.snapshot", f"{identifier} has no snapshot {wanted.snapshot!r}")
+        elif len(templates := _templates(table, snapshot, self.rule.template)) > 1:
+            findings.mistake(
+                "texts.template",
+                f"{identifier}.{self.rule.template} is not one for all documents; make a table for each",
+            )
         else:
             try:
                 documents = Documents(
@@ -52,9 +65,27 @@ class TextSources(LakeSources):
                 uuid, pinned = str(table.metadata.table_uuid), str(snapshot.snapshot_id)
                 pin = Pin(identifier, uuid, pinned, rows.count, f"text {pinned}")
                 left_out = dropped(rows.lengths, self._window.window_tokens, self.rule.whole)
-                return LakeSource(table, self._window, pin, left_out or None)
+                template = next(iter(templates), None) or None
+                return LakeSource(table, self._window, pin, left_out or None, template)
             findings.mistake(f"{where}.table", f"{identifier} has no document with text that fits; leave it out")
         return None
+
+
+def _are_spans(table: Table, name: str) -> bool:
+    """Whether a column is a list of structs with the whole numbers `start` and `end`."""
+    kind = table.schema().find_field(name).field_type
+    of = kind.element_type if isinstance(kind, ListType) else None
+    types = {one.name: one.field_type for one in of.fields} if isinstance(of, StructType) else {}
+    return all(isinstance(types.get(field), IntegerType | LongType) for field in ("start", "end"))
+
+
+def _templates(table: Table, snapshot: Snapshot, name: str | None) -> list[str]:
+    """The different values of the column of the chat template, "" for null; none where no column is named."""
+    found: dict[str, None] = {}
+    scan = table.scan(selected_fields=(name or "*",), snapshot_id=snapshot.snapshot_id)
+    for batch in scan.to_arrow_batch_reader() if name else ():
+        found |= dict.fromkeys(str(one or "") for one in batch.column(0).unique().to_pylist())
+    return [*found]
 
 
 def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, findings: Findings) -> TextSources:
@@ -82,5 +113,12 @@ def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, 
         tokenizer_sha256=put_tokenizer(objects, read[0]["file"]),
         **{name: read[0][name] for name in FACTS},
     )
-    rule = TextRule(group_documents=spec.group_documents, whole=spec.whole, text=spec.text, doc_id=spec.doc_id)
+    rule = TextRule(
+        group_documents=spec.group_documents,
+        whole=spec.whole,
+        text=spec.text,
+        doc_id=spec.doc_id,
+        trainable=spec.trainable or None,
+        template=spec.template or None,
+    )
     return TextSources(catalogue, window, rule, objects)

@@ -32,6 +32,8 @@ class TextRule(BaseModel):
     whole: bool = Field(description="whether a document that is longer than a row is left out instead of cut")
     text: str = Field(min_length=1, description="column of the text")
     doc_id: str = Field(min_length=1, description="column of the document's id")
+    trainable: str | None = Field(None, description="column of the spans that a loss is taken on")
+    template: str | None = Field(None, description="column of the hash of the chat template")
 
 
 class Pieces(NamedTuple):

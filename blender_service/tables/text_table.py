@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -51,7 +51,7 @@ class Objects(Protocol):
         """Read an object, None if there is none."""
 
 
-RowGroups = RecentlyUsed[tuple[str, int, str, str], pa.Table]  # by file, number and columns
+RowGroups = RecentlyUsed[tuple[str, int, str, str, str], pa.Table]  # by file, number and columns
 
 
 def row_groups() -> RowGroups:
@@ -103,6 +103,28 @@ class TextEncoder:
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         return Encoded(np.concatenate([*parts, np.empty(0, dtype=np.int32)]), starts)
 
+    def trainable(self, text: str, spans: Sequence[Mapping[str, int]] | None) -> NDArray[np.bool_]:
+        """Say which tokens of a document a loss is taken on: those whose characters all lie in one span.
+
+        The token that ends the document belongs to the span that reaches the end of the text.
+
+        Args:
+            text: of the document.
+            spans: [start, end) in characters; None for the whole document.
+
+        Returns:
+            (T,) one for each token of `encode`.
+        """
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        if spans is None:
+            return np.ones(len(encoding.ids) + 1, dtype=bool)
+        bounds = np.array(sorted((one["start"], one["end"]) for one in spans), dtype=np.int64).reshape(-1, 2)
+        tokens = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        furthest = np.concatenate([[-1], np.maximum.accumulate(bounds[:, 1])])  # of the spans that begin before a token
+        begun = np.searchsorted(bounds[:, 0], tokens[:, 0], side="right")
+        inside = (tokens[:, 1] <= furthest[begun]) & (tokens[:, 1] > tokens[:, 0])
+        return np.append(inside, furthest[-1] >= len(text))
+
     def _ids(self, batch: list[str]) -> list[Any]:
         """Let the library encode some documents."""
         encodings: list[Any] = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
@@ -139,7 +161,9 @@ class Documents:
         return int(self._starts[-1])
 
     def read(self, first: int, last: int) -> pa.Table:
-        """Give the documents [first, last): columns `doc_id` and `text`, of which none is null.
+        """Give the documents [first, last): columns `doc_id` and `text`, of which none is null, and `trainable`.
+
+        A value of `trainable` is a list of spans, null for a whole document; the column is there if the rule names one.
 
         Raises:
             PackedTableError: a data file cannot be read.
@@ -157,7 +181,7 @@ class Documents:
 
     def _parts_of(self, index: int, first: int, last: int) -> Iterator[tuple[int, pa.Table]]:
         path, number = self._files[index].path, int(self._starts[index])
-        columns = (self._rule.doc_id, self._rule.text)
+        columns = (self._rule.doc_id, self._rule.text, self._rule.trainable or "")
         try:
             with self._io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
                 for group in range(file.num_row_groups):
@@ -178,8 +202,10 @@ class Documents:
 
     def _read_group(self, file: pq.ParquetFile, group: int) -> pa.Table:
         names = {"doc_id": self._rule.doc_id, "text": self._rule.text}
-        rows = file.read_row_group(group, [*names.values()], use_threads=False)
-        return pa.table({own: rows[name].cast(pa.large_string()).fill_null("") for own, name in names.items()})
+        spans = self._rule.trainable
+        rows = file.read_row_group(group, [*names.values(), *([spans] if spans else [])], use_threads=False)
+        read = {own: rows[name].cast(pa.large_string()).fill_null("") for own, name in names.items()}
+        return pa.table(read | ({"trainable": rows[spans]} if spans else {}))
 
 
 def text_files(table: Table, identifier: str, snapshot: Snapshot) -> tuple[TextFile, ...]:
@@ -300,7 +326,8 @@ class TextRows:
         pieces, index = _some(pieces, kept), index[kept]
         window = self.window
         windows = np.full((end - start, window.window_tokens), window.padding_id, dtype=f"<u{window.token_bytes}")
-        places, row_tokens = lay_out(pieces._replace(documents=index), encoded.ids, encoded.starts, windows)
+        laid = pieces._replace(documents=index)
+        places, row_tokens = lay_out(laid, encoded.ids, encoded.starts, windows)
         written = [names[number].encode() for number in index.tolist()]
         return Block(
             start=start,
@@ -314,5 +341,17 @@ class TextRows:
                 token_counts=pieces.tokens,
                 window_starts=places,
             ),
-            columns=tuple(all_trainable(row_tokens, window.window_tokens) for _ in columns),
+            columns=tuple(self._trainable(texts, encoded, laid, row_tokens) for _ in columns),
         )
+
+    def _trainable(
+        self, texts: pa.Table, encoded: Encoded, pieces: Pieces, row_tokens: Int32Array
+    ) -> NDArray[np.bool_]:
+        """(R, L) whether a loss is taken on a token; false in the padding."""
+        if self.rule.trainable is None:
+            return all_trainable(row_tokens, self.window.window_tokens)
+        documents = zip(texts["text"].to_pylist(), texts["trainable"].to_pylist(), strict=True)
+        of_tokens = np.concatenate([self._encoder.trainable(text, spans) for text, spans in documents])
+        windows = np.zeros((row_tokens.size, self.window.window_tokens), dtype=np.uint16)
+        lay_out(pieces, of_tokens.astype(np.int32), encoded.starts, windows)
+        return windows.astype(bool)

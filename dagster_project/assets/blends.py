@@ -95,6 +95,12 @@ class TextsDeclaration(_Declared):
     whole: bool = Field(False, description="leave documents out that are longer than a row, instead of cutting them")
     text: str = Field("content", description="column of the text")
     doc_id: str = Field("doc_id", description="column of the document's id")
+    trainable: str | None = Field(
+        None, description="column of the spans that a loss is taken on, list<struct<start, end>> of characters"
+    )
+    template: str | None = Field(
+        None, description="column of the hash of the chat template, the same for all documents"
+    )
 
 
 class BlendDeclaration(_Declared):
@@ -145,7 +151,10 @@ def declare_blend(given: Mapping[str, Any]) -> BlendDeclaration:
 
 def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Make the asset of a blend, downstream of its tables."""
-    left_out = {"prewarm"} | ({"texts"} if declared.texts is None else set())  # so that blends stay as they were
+    # What is not declared is left out, so that a new setting changes no blend.
+    left_out: dict[str, Any] = {"prewarm": True} | ({"texts": True} if declared.texts is None else {})
+    if declared.texts is not None:
+        left_out["texts"] = {name for name in ("trainable", "template") if getattr(declared.texts, name) is None}
     digest = hashlib.sha256(declared.model_dump_json(exclude=left_out).encode()).hexdigest()[:12]
 
     def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:

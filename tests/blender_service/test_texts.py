@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -278,3 +279,61 @@ def test_states_of_one_kind_are_refused_by_another(
             child = client.update_blend(ones[0].blend_id, 8, [SourceChange("main.texts", max_epochs=3)])
             assert json.loads(child.config_json)["texts"]["group_documents"] == 1
             assert client.prove_continuation(ones[0].blend_id, child.blend_id, 8).differs_from == 8
+
+
+def test_a_loss_is_taken_on_the_tokens_of_spans(
+    lake: Catalog, texts: dict[str, str], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """A token counts where every character that it has a byte of lies in one span, by a plain walk over bytes."""
+    random = np.random.default_rng(5)
+    spans: dict[str, list[dict[str, int]] | None] = {}
+    for name, text in texts.items():
+        cuts = sorted(random.integers(0, len(text) + 1, 6).tolist())
+        some = [{"start": first, "end": last} for first, last in zip(cuts[::2], cuts[1::2], strict=True)]
+        spans[name] = None if random.random() < 0.2 else [*some, {"start": len(text) // 2, "end": len(text)}][::-1]
+    kind = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
+    rows = pa.table(
+        {
+            "doc_id": [*texts],
+            "content": [*texts.values()],
+            "learn": pa.array([spans[name] for name in texts], kind),
+            "template": ["7c" * 32] * len(texts),
+        }
+    )
+    pq.write_table(rows, tmp_path / "chats.parquet", row_group_size=7)  # PyIceberg writes [] for null
+    lake.create_table("main.chats", rows.schema).add_files([str(tmp_path / "chats.parquet")])
+    reference = Tokenizer.from_str(tokenizer.to_str())
+    reference.encode_special_tokens = True
+
+    def truth(name: str) -> list[bool]:
+        text, wanted = texts[name], spans[name]
+        ids = reference.encode(text, add_special_tokens=False).ids
+        if wanted is None:
+            return [True] * (len(ids) + 1)
+        of_byte = [at for at, character in enumerate(text) for _ in character.encode()]
+        made, place = list[bool](), 0
+        for token in ids:
+            size = len(reference.id_to_token(token))  # a letter stands for each byte
+            touched = of_byte[place : place + size]
+            made.append(any(s["start"] <= touched[0] and touched[-1] < s["end"] for s in wanted))
+            place += size
+        return [*made, any(s["end"] >= len(text) for s in wanted)]
+
+    blender = Blender(lake)
+    for spec in RULES:
+        whole = BlendSpec([SourceSpec("main.chats", max_epochs=0)], texts=spec)
+        blend = blender.create(replace(whole, texts=replace(spec, trainable="learn", template="template")))
+        assert blend.sources[0].template == "7c" * 32
+        assert blend.blend_id != blender.create(whole).blend_id
+        batch = blender.open(blend.blend_id, 0, ("trainable",)).gather(0, blend.sources[0].pin.rows or 0)
+        seen = 0
+        for row, mask in zip(rows_of(batch), batch.columns["trainable"].tolist(), strict=True):
+            for name, first, count, at in row.segments:
+                assert mask[at : at + count] == truth(name)[first : first + count], name
+                seen += count
+            assert not any(mask[row.token_count :])
+        assert seen
+    with pytest.raises(InvalidBlendError, match="doc_id is not one for all documents"):
+        blender.create(BlendSpec([SourceSpec("main.chats")], texts=replace(RULES[0], template="doc_id")))
+    with pytest.raises(InvalidBlendError, match="content is no list"):
+        blender.create(BlendSpec([SourceSpec("main.chats")], texts=replace(RULES[0], trainable="content")))

@@ -110,7 +110,7 @@ def blend() -> None:
     "--texts",
     metavar="TOKENIZER[,..]",
     help="sources are tables of text, tokenized when read: table of the tokenizer, then window_tokens=2048, "
-    "group_documents=1, whole, text=content, doc_id=doc_id",
+    "group_documents=1, whole, text=content, doc_id=doc_id, trainable=COLUMN, template=COLUMN",
 )
 @JSON
 def create(

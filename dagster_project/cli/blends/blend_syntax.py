@@ -90,12 +90,12 @@ def parse_texts(text: str) -> TextSpec:
             settings[key] = True
         elif key in ("window_tokens", "group_documents") and value.isdecimal():
             settings[key] = int(value)
-        elif key in ("text", "doc_id") and value:
+        elif key in ("text", "doc_id", "trainable", "template") and value:
             settings[key] = value
         else:
             raise CommandError(
                 f"{text!r}: {setting!r} is not understood; write TOKENIZER[,window_tokens=..][,group_documents=..]"
-                "[,whole][,text=..][,doc_id=..]"
+                "[,whole][,text=..][,doc_id=..][,trainable=..][,template=..]"
             )
     return TextSpec(tokenizer, **settings)
 

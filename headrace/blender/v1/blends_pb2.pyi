@@ -35,20 +35,24 @@ class SourceSpec(_message.Message):
     def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class TextSpec(_message.Message):
-    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id")
+    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id", "trainable", "template")
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GROUP_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     DOC_ID_FIELD_NUMBER: _ClassVar[int]
+    TRAINABLE_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     tokenizer: str
     window_tokens: int
     group_documents: int
     whole: bool
     text: str
     doc_id: str
-    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ...) -> None: ...
+    trainable: str
+    template: str
+    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ..., trainable: _Optional[str] = ..., template: _Optional[str] = ...) -> None: ...
 
 class CreateBlendRequest(_message.Message):
     __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat", "evals", "texts")
@@ -167,7 +171,7 @@ class WindowFacts(_message.Message):
     def __init__(self, window_tokens: _Optional[int] = ..., tokenizer_sha256: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., end_of_document_id: _Optional[int] = ..., padding_id: _Optional[int] = ...) -> None: ...
 
 class BlendSource(_message.Message):
-    __slots__ = ("name", "table", "table_uuid", "snapshot_id", "rows", "weight", "max_epochs", "on_exhausted", "live")
+    __slots__ = ("name", "table", "table_uuid", "snapshot_id", "rows", "weight", "max_epochs", "on_exhausted", "live", "template")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     TABLE_UUID_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +181,7 @@ class BlendSource(_message.Message):
     MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     ON_EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     name: str
     table: str
     table_uuid: str
@@ -186,7 +191,8 @@ class BlendSource(_message.Message):
     max_epochs: int
     on_exhausted: OnExhausted
     live: bool
-    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
+    template: str
+    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ..., template: _Optional[str] = ...) -> None: ...
 
 class Blend(_message.Message):
     __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset")

@@ -20,7 +20,8 @@ from corpora import real, rfcs
 from cpu_time import megabytes
 
 from spark_jobs.clusters.cluster_losses import ClusterLossesConfig
-from spark_jobs.clusters.proxy_model import ProxyModelConfig, trained
+from spark_jobs.clusters.proxy_config import ProxyModelConfig
+from spark_jobs.clusters.proxy_model import trained
 from spark_jobs.clusters.proxy_training import learnt
 from spark_jobs.models.causal_model import one_thread, read_causal_model
 from spark_jobs.models.model_file import pack_folder

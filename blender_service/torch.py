@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
 from blender_service.client.blender_client import RETRY_SECONDS, SILENCE_SECONDS
-from blender_service.client.channel import DEFAULT_IDENTITY, LAKE, Identity
+from blender_service.client.channel import LAKE
+from blender_service.client.identity import DEFAULT_IDENTITY, Identity
 from blender_service.client.retry import InputClock
 from blender_service.client.row_stream import Prefetcher
 from blender_service.exceptions import InvalidReadError, StateError

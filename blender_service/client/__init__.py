@@ -3,7 +3,7 @@
 from blender_service.blend.definition_messages import Blend, BlendDescription, BlendSource, Continuation
 from blender_service.blend.requests import SourceChange, SourceSpec, Stage, TextSpec
 from blender_service.client.blender_client import LIVE_WAIT_SECONDS, BlenderClient, connect
-from blender_service.client.channel import Identity
+from blender_service.client.identity import Identity
 from blender_service.client.rollout_writer import Outcome, Rollout, RolloutWriter
 from blender_service.client.row_stream import RowStream
 from blender_service.wire.expected_window import ExpectedWindow

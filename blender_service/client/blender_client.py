@@ -37,7 +37,8 @@ from blender_service.blend.definition_messages import (
     update_request,
 )
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, TextSpec, UpdateSpec
-from blender_service.client.channel import DEFAULT_IDENTITY, LAKE, Identity, open_channel
+from blender_service.client.channel import LAKE, open_channel
+from blender_service.client.identity import DEFAULT_IDENTITY, Identity
 from blender_service.client.retry import Backoff
 from blender_service.client.row_stream import RowStream
 from blender_service.exceptions import InvalidReadError, ServerUnavailableError, UnauthenticatedError

@@ -11,55 +11,19 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import grpc
 
+from blender_service.client.identity import Identity, metadata_of, read_file
 from blender_service.exceptions import CatalogueError, UnauthenticatedError
 
 LAKE: Final = "lake:"  # the address that stands for no server
-TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 
 _REPLACED: Final = 3  # channels that stay open: authority, key and certificate may change one after another
 _PEM_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s.+?-----END \1-----", re.DOTALL)
 
 Options = Sequence[tuple[str, Any]]
-
-
-class Identity(NamedTuple):
-    """Who a client is (token, certificate), and the training run that it reads for.
-
-    Attributes:
-        token: bearer token; empty for the one of `token_file`, or of the variable `HEADRACE_TOKEN`.
-        token_file: file that holds it, read at every call, so that it can be renewed.
-        authority: PEM file of the authority that signed the server's certificate; with it the connection is TLS. Like
-            the other PEM files it is looked at before every call, so that it can be renewed.
-        tls: use TLS, with the authorities that gRPC trusts by default where `authority` names none.
-        certificate: PEM file that shows who the client is (mTLS).
-        key: PEM file of the certificate's key.
-        run: name of the training run, kept by the server; empty for none.
-        run_notes: free text, kept with the run.
-        code_version: of the training code, kept with the run.
-    """
-
-    token: str = ""
-    token_file: str = ""
-    authority: str = ""
-    tls: bool = False
-    certificate: str = ""
-    key: str = ""
-    run: str = ""
-    run_notes: str = ""
-    code_version: str = ""
-
-    @property
-    def has_tls(self) -> bool:
-        """Whether its connections are TLS."""
-        return bool(self.tls or self.authority or self.certificate)
-
-
-DEFAULT_IDENTITY: Final = Identity()
 
 
 def open_channel(
@@ -91,42 +55,6 @@ def _lake_channel(identity: Identity) -> grpc.Channel:
             "'headrace[platform]', or name a server"
         ) from error
     return cast(grpc.Channel, opening.open_lake_channel(identity))
-
-
-def metadata_of(identity: Identity, environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Give the metadata of a call.
-
-    Raises:
-        UnauthenticatedError: the file of the token cannot be read or is empty, or a value cannot travel in metadata.
-    """
-    token = identity.token
-    if not token and identity.token_file:
-        token = (_read(identity.token_file) or b"").decode(errors="replace").strip()
-        if (
-            not token
-        ):  # it is being written: a call as somebody else, or as nobody, may find that there is no such blend
-            raise UnauthenticatedError(f"{identity.token_file}: is empty; write the token to it, or name another file")
-    token = token or environment.get(TOKEN_VARIABLE, "")
-    named = (
-        ("authorization", f"Bearer {token}" if token else ""),
-        ("headrace-run", identity.run),
-        ("headrace-run-notes", " ".join(identity.run_notes.split())),
-        ("headrace-code-version", identity.code_version),
-    )
-    for key, value in named:
-        if not all(" " <= character <= "~" for character in value):
-            raise UnauthenticatedError(f"metadata {key}: has characters that cannot travel; use printable ASCII")
-    return [(key, value) for key, value in named if value]
-
-
-def _read(path: str) -> bytes | None:
-    """Read a file, None for no path."""
-    if not path:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UnauthenticatedError(f"{path}: {error.strerror}; restore the file, or name another") from error
 
 
 class _PemFiles(NamedTuple):
@@ -190,7 +118,7 @@ def _read_pem(identity: Identity) -> _PemFiles:
 
 def _whole_pem(path: str) -> bytes | None:
     """Read a PEM file, but none that is being written: gRPC ends the process where it finds no key in one."""
-    pem = _read(path)
+    pem = read_file(path)
     if pem is not None and not 0 < pem.count(b"-----BEGIN ") == len(_PEM_BLOCK.findall(pem)):
         raise UnauthenticatedError(f"{path}: is no whole PEM file; write it again, or name another")
     return pem

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from blender_service.client.blender_client import OPTIONS, RETRY_SECONDS
-from blender_service.client.channel import DEFAULT_IDENTITY, Identity, open_channel
+from blender_service.client.channel import open_channel
+from blender_service.client.identity import DEFAULT_IDENTITY, Identity
 from blender_service.client.retry import Backoff
 from blender_service.exceptions import BlenderError, MalformedRolloutError, SlowDownError, UnauthenticatedError
 from blender_service.wire.status import error_of

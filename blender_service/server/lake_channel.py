@@ -20,7 +20,7 @@ from pyiceberg.utils.config import Config
 
 from blender_service.blend.store import open_store
 from blender_service.catalogue import CATALOGUE_NAME, is_outage, open_catalogue
-from blender_service.client.channel import Identity, metadata_of
+from blender_service.client.identity import Identity, metadata_of
 from blender_service.exceptions import InvalidReadError, ServerUnavailableError
 from blender_service.server.blender import Blender
 from blender_service.server.call_context import RUN, Call

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from spark_jobs.clusters.pictures import draw_losses
-from spark_jobs.clusters.proxy_model import TrainingConfig, require_torch
+from spark_jobs.clusters.proxy_config import TrainingConfig, require_torch
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step

@@ -8,15 +8,13 @@ word in any language, and no vocabulary whose rare half stays untrained in a sam
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
-from pydantic import Field, model_validator
 
-from spark_jobs.exceptions import SetupError
-from spark_jobs.lake.declare.step import ConfigModel, Scope, step
+from spark_jobs.clusters.proxy_config import ProxyModelConfig, require_torch
+from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.models.model_file import SHA256_CHECK, SHA256_COLUMN
@@ -26,36 +24,6 @@ from spark_jobs.text.hash_sample import smallest_hashes
 _KEYS: Final = ["dataset", "shard", "doc_id"]
 _DDL: Final = "sha256 string, parameter_count bigint, byte_count bigint, loss double, file binary"
 _HELD_OUT: Final = 32  # one of so many documents
-
-
-class TrainingConfig(ConfigModel):
-    """How long and at what rate a model is trained on documents, and how much of each it reads."""
-
-    steps: int = Field(16, ge=1, description="of training")
-    batch_pieces: int = Field(8, ge=1, description="pieces of documents a step")
-    piece_tokens: int = Field(256, ge=2, le=8192, description="most tokens of a piece; bytes, for a model over bytes")
-    document_bytes: int = Field(2048, ge=2, le=1 << 20, description="bytes that are read of each, from its beginning")
-    learning_rate: float = Field(1e-3, gt=0, le=1, description="the highest one, of AdamW")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="of what is drawn")
-
-
-class ProxyModelConfig(TrainingConfig):
-    """How large the model is, and what it is trained on; it reads at most `piece_tokens` bytes."""
-
-    width: int = Field(64, ge=8, le=4096, description="numbers that stand for a byte; a multiple of heads")
-    layers: int = Field(2, ge=1, le=64, description="blocks")
-    heads: int = Field(4, ge=1, le=64, description="of attention")
-    sample_bytes: int = Field(4 << 20, ge=1, le=1 << 30, description="least bytes of text to train on")
-    steps: int = Field(600, ge=1, description="of training")
-    batch_pieces: int = Field(16, ge=1, description="pieces of documents a step")
-    document_bytes: int = Field(4096, ge=2, le=1 << 20, description="bytes that are read of each, from its beginning")
-    learning_rate: float = Field(3e-3, gt=0, le=1, description="the highest one, of AdamW")
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> ProxyModelConfig:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}; change one of them")
-        return self
 
 
 PROXY_MODEL = Table(
@@ -93,16 +61,6 @@ def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig
     )
     sample = smallest_hashes(rows, config.sample_bytes)
     return grouped(sample, []).map(functools.partial(_train, config=config), _DDL).to_frame()
-
-
-def require_torch(name: str) -> None:
-    """Raise if torch, which the step `name` needs, is not installed; torch is looked up, not imported.
-
-    Raises:
-        SetupError: torch is not installed.
-    """
-    if importlib.util.find_spec("torch") is None:
-        raise SetupError(f"{name}: needs torch; pip install 'headrace[torch]', here and where Spark's workers run")
 
 
 def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from torch import nn
 from spark_jobs.models.causal_model import CausalModel, cut, one_thread, padded
 
 if TYPE_CHECKING:
-    from spark_jobs.clusters.proxy_model import TrainingConfig
+    from spark_jobs.clusters.proxy_config import TrainingConfig
 
 _LOOKS = 5  # measurements of the loss, from before the first step to after the last
 _HELD_OUT = 4  # one of so many documents

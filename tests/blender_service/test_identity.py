@@ -15,7 +15,8 @@ from pyiceberg.catalog import Catalog
 from blender_service.blend.requests import SourceSpec
 from blender_service.blend.store import open_store
 from blender_service.client import Identity, connect
-from blender_service.client.channel import TOKEN_VARIABLE, _RenewedChannel, open_channel
+from blender_service.client.channel import _RenewedChannel, open_channel
+from blender_service.client.identity import TOKEN_VARIABLE
 from blender_service.exceptions import BlendNotFoundError, ServerUnavailableError, UnauthenticatedError
 from blender_service.server.run_register import RunRead, RunRegister
 from blender_service.server.server import RunningServer

@@ -9,7 +9,8 @@ import grpc
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.client.channel import Identity, open_channel
+from blender_service.client.channel import open_channel
+from blender_service.client.identity import Identity
 from blender_service.exceptions import ServerStartError
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig

@@ -17,7 +17,8 @@ from sqlalchemy.exc import OperationalError
 from blender_service.auth import visibility
 from blender_service.auth.access import Access, CorpusDatasets
 from blender_service.auth.visibility import PUBLIC, VISIBILITY_TABLE, KnownVisibility, Visibility
-from blender_service.client.channel import Identity, open_channel
+from blender_service.client.channel import open_channel
+from blender_service.client.identity import Identity
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc

@@ -21,7 +21,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.store import open_store
-from blender_service.client.channel import Identity, open_channel
+from blender_service.client.channel import open_channel
+from blender_service.client.identity import Identity
 from blender_service.exceptions import RunNotFoundError
 from blender_service.server.audit_log import AuditLog
 from blender_service.server.call_context import Call

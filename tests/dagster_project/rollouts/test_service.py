@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.client import Outcome, Rollout, RolloutWriter, SourceSpec, connect, rollout_writer
-from blender_service.client.channel import Identity
+from blender_service.client.identity import Identity
 from blender_service.client.rollout_writer import _message
 from blender_service.exceptions import (
     BlenderError,

@@ -19,7 +19,8 @@ import pytest
 
 from spark_jobs.clusters import cluster_losses as module
 from spark_jobs.clusters.cluster_losses import CLUSTER_LOSSES, ClusterLossesConfig, cluster_losses
-from spark_jobs.clusters.proxy_model import PROXY_MODEL, ProxyModelConfig, TrainingConfig, proxy_model, trained
+from spark_jobs.clusters.proxy_config import ProxyModelConfig, TrainingConfig
+from spark_jobs.clusters.proxy_model import PROXY_MODEL, proxy_model, trained
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue

@@ -110,9 +110,8 @@ class BlendReader:
             readers: of the sources that the read needs, by index into the order's names.
             fetcher: builds blocks ahead, None to build them when they are needed.
             ahead_bytes: bound of the blocks that one read asks for ahead.
-            new_readers: called before each message; gives readers of the files that are served from now on where that
-                changed, as after an excision, else None. With True it asks the catalogue first, else it answers from
-                the last look.
+            new_readers: called before each message; gives new readers where other files are served now, as after an
+                excision, else None. With True it asks the catalogue first.
             columns: that rows have beside their ids, as the tables of the readers have them.
         """
         self.config = config
@@ -196,7 +195,6 @@ class BlendReader:
         self.check(offset, rows, part)
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
-
         row_bytes = row_bytes_of(self.config.window, self._columns)
 
         def most_rows() -> int:
@@ -221,8 +219,7 @@ class BlendReader:
             The row that it has come to, and whether it stops there though more were asked for.
 
         Raises:
-            PackedTableError: a data file cannot be read.
-            ServerUnavailableError: a store does not answer.
+            BlenderError: as `read` says; a data file cannot be read, or a store does not answer.
         """
         self.check(offset, rows, None)
         last = min(self._end, offset + rows)

@@ -46,7 +46,6 @@ from blender_service.tables.packed_table import (
 )
 from blender_service.tables.parquet_to_block import has_page_checksums
 from blender_service.tables.table_watch import TableWatch
-from blender_service.tables.text_packing import TextRule
 from blender_service.tables.text_table import Documents, TextRows, text_files
 from blender_service.tables.token_columns import TokenColumn, columns_of
 
@@ -328,7 +327,7 @@ class Blender:
     ) -> BlockReader | None:
         """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
         if config.texts is not None:
-            return self._text_rows(name, pin, config, config.texts, table, columns)
+            return self._text_rows(name, pin, config, table, columns)
         snapshot = served_snapshot(table, name, pin, config.window)
         if snapshot is None or table is None:
             return None
@@ -352,17 +351,11 @@ class Blender:
         return BlockReader(packed, config.block_rows, self.cache, self._team)
 
     def _text_rows(
-        self,
-        name: str,
-        pin: Pin,
-        config: BlendConfig,
-        rule: TextRule,
-        table: Table | None,
-        columns: tuple[TokenColumn, ...],
+        self, name: str, pin: Pin, config: BlendConfig, table: Table | None, columns: tuple[TokenColumn, ...]
     ) -> BlockReader | None:
         """Open a table of text at the pinned snapshot."""
-        snapshot = served_snapshot(table, name, pin, None)
-        if table is None or snapshot is None:
+        snapshot, rule = served_snapshot(table, name, pin, None), config.texts
+        if table is None or snapshot is None or rule is None:
             return None
         key = f"{pin} {rule!r} {config.window!r}"
         with self._shared.indexing[hash(key) % len(self._shared.indexing)]:

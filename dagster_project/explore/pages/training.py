@@ -16,6 +16,7 @@ from dagster_project.explore.offset_charts import Series, plot
 from dagster_project.explore.pages.blends import MOST_ROWS
 from dagster_project.inspect.lake.training_runs import (
     TrainingRun,
+    open_register,
     running_medians,
     spikes,
     training_runs,
@@ -39,7 +40,9 @@ def run(request: Request) -> Response:
         raise CommandError(f"training run {name} is not known{nearest(name, there)}; give the client a run name")
     found = there[name]
     row = found.evaluation or {}
-    reported = found.losses or {one["offset"]: one["loss"] for one in row.get("losses", ())}
+    reported = {one["offset"]: one["loss"] for one in row.get("losses", ())}
+    if found.evaluation is None:
+        reported = open_register(explorer.catalogue).losses(name)
     offsets, losses = [*reported], [*reported.values()]
     blend = found.reads[-1].blend_id if found.reads else row.get("blend", "")  # an update keeps the rows before it
     rises = spikes(offsets, losses)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,13 +47,11 @@ class TrainingRun:
     Attributes:
         name: in the register; of a run of an experiment the key of its row in `system.evaluations`.
         reads: what it read of blends, of a named run.
-        losses: of a named run (`take_losses`), by the row of the blend that their step began at.
         evaluation: its row there, of a run of an experiment.
     """
 
     name: str
     reads: tuple[RunRead, ...] = ()
-    losses: Mapping[int, float] = field(default_factory=dict)
     evaluation: dict[str, Any] | None = None
 
 
@@ -114,7 +112,7 @@ def training_runs(catalogue: Catalog) -> list[TrainingRun]:
     from dagster_project.experiments.records import known_rows
 
     register = open_register(catalogue)
-    named = [TrainingRun(name, tuple(register.reads(name)), register.losses(name)) for name in register.names()]
+    named = [TrainingRun(name, tuple(register.reads(name))) for name in register.names()]
     return [*named, *(TrainingRun(row["key"], evaluation=row) for row in reversed(known_rows(catalogue)))]
 
 

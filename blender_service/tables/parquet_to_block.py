@@ -165,7 +165,7 @@ def _decode_once(
                 f"table {table.identifier}: file {run.path} has {file.metadata.num_rows} rows, its manifest says "
                 f"{run.end - run.start}; restore the file"
             )
-        names = [*COLUMNS, *(column.name for column in table.columns if column.is_stored)]
+        names = [*COLUMNS, *(column.name for column in table.columns)]
         for start, rows in zip(starts, _read_ranges(file, rows_in_file, names), strict=True):
             yield decode_block(rows, start, table, run.path)
 
@@ -210,7 +210,7 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> B
     """Turn Arrow rows into a block, and check all rules of a packed table.
 
     Args:
-        rows: columns ordinal, token_count, input_ids, segments, and those of the table's `columns` that are stored.
+        rows: columns ordinal, token_count, input_ids, segments, and those of the table's `columns` that the file has.
         start: ordinal that the first row must have.
         table: whose rows they are.
         path: the file, for messages.

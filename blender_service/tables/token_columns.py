@@ -1,8 +1,8 @@
 """Columns of packed tables with a value for each token; rows carry those that a read names.
 
-`trainable` (list<boolean>) says on which tokens a loss is taken. A table without it is trained on as a whole, so its
-tokens are true and its padding is false. Any other column, such as `log_probability` (list<float>) of a table of
-rollouts, has to be in the tables of all sources that are read.
+`trainable` (list<boolean>) says on which tokens a loss is taken. A table without such a column, and a file
+that is older than it, is trained on as a whole: its tokens are true, its padding is false. Any other column, such as
+`log_probability` (list<float>) of a table of rollouts, has to be in the tables of all sources that are read.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ class TokenColumn(NamedTuple):
     Attributes:
         name: of the column.
         dtype: NumPy's, `?` or `<f4`.
-        is_stored: whether the table has it; else it is `trainable`, true for each token.
     """
 
     name: str
     dtype: str
-    is_stored: bool
 
 
 def columns_of(
@@ -61,14 +59,16 @@ def columns_of(
 
 
 def _columns(table: Table, source: str, wanted: Sequence[str], is_text: bool) -> tuple[TokenColumn, ...]:
-    there = {} if is_text else _of_tokens(table)
-    missing = [name for name in wanted if name not in there and name != TRAINABLE]
+    known = {} if is_text else _of_tokens(table)
+    if is_text or TRAINABLE not in table.schema().column_names:
+        known.setdefault(TRAINABLE, "?")
+    missing = [name for name in wanted if name not in known]
     if missing:
-        known = ", ".join(dict.fromkeys([*there, TRAINABLE]))
         raise InvalidReadError(
-            f"read: source {source} has no column {missing[0]} with a value for each token; it has {known}"
+            f"read: source {source} has no column {missing[0]} with a bool or float for each token; it has "
+            f"{', '.join(known) or 'none'}"
         )
-    return tuple(TokenColumn(name, there.get(name, "?"), name in there) for name in wanted)
+    return tuple(TokenColumn(name, known[name]) for name in wanted)
 
 
 def _of_tokens(table: Table) -> dict[str, str]:

@@ -17,8 +17,8 @@ from headrace.blender.v1 import rows_pb2
 
 MAX_WINDOW_TOKENS: Final = 1 << 31
 _OF_ROWS: Final = ("input_ids", "token_counts", "sources", "epochs", "ordinals", "segment_counts")
-_TYPE_OF: Final = {"b": rows_pb2.TokenColumn.BOOL, "f": rows_pb2.TokenColumn.FLOAT32}  # by NumPy's kind
-_DTYPE_OF: Final = {"b": "?", "f": "<f4"}
+_DTYPE_OF: Final = {rows_pb2.TokenColumn.BOOL: "?", rows_pb2.TokenColumn.FLOAT32: "<f4"}
+_TYPE_OF: Final = {np.dtype(dtype): kind for kind, dtype in _DTYPE_OF.items()}
 _OF_SEGMENTS: Final = ("doc_id_lengths", "document_starts", "segment_token_counts", "window_starts")
 
 
@@ -103,7 +103,7 @@ class MessageCutter:
         self._texts = [0, *np.cumsum(batch.doc_id_lengths).tolist()]
         self._row_bytes = batch.input_ids.shape[1] * batch.input_ids.dtype.itemsize
         self._columns = {
-            name: (_TYPE_OF[values.dtype.kind], values.dtype.itemsize * values.shape[1], _bytes(values))
+            name: (_TYPE_OF[_little(values)], values.dtype.itemsize * values.shape[1], _bytes(values))
             for name, values in batch.columns.items()
         }
         self._bytes = {name: _bytes(getattr(batch, name)) for name in (*_OF_ROWS[1:], *_OF_SEGMENTS)}
@@ -203,10 +203,10 @@ def _values(column: rows_pb2.TokenColumn, rows: int, window_tokens: int) -> NDAr
     Raises:
         MalformedMessageError: they are of no type that is known, or not as many as there are positions.
     """
-    dtype = {kind: dtype for dtype, kind in _TYPE_OF.items()}.get(column.type)
+    dtype = _DTYPE_OF.get(column.type)
     if dtype is None:
         raise MalformedMessageError(f"message: column {column.name} is of type {column.type}; update the client")
-    values = _array(f"column {column.name}", column.values, _DTYPE_OF[dtype], rows * window_tokens)
+    values = _array(f"column {column.name}", column.values, dtype, rows * window_tokens)
     return values.reshape(rows, window_tokens)
 
 

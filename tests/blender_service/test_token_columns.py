@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import BooleanType, DoubleType, FloatType, ListType
+from pyiceberg.types import BooleanType, DoubleType, FloatType, IntegerType, ListType
 
 from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
@@ -129,6 +129,17 @@ def test_a_row_without_a_value_for_each_position_is_refused(reader: BlenderClien
     blend = reader.create_blend([SourceSpec(TABLE, "1", "rl")])
     assert read(reader, blend.blend_id, 0, 3, ()).rows == 3
     with pytest.raises(PackedTableError, match="does not have 16 values of trainable"):
+        read(reader, blend.blend_id, 0, 3, ("trainable",))
+
+
+def test_a_column_of_another_type_is_refused(reader: BlenderClient, lake: Catalog) -> None:
+    """Also by the name `trainable`: masks that are numbers would be taken for a whole row otherwise."""
+    create_packed(lake, TABLE)
+    with lake.load_table(TABLE).update_schema() as change:
+        change.add_column("trainable", ListType(100, IntegerType(), element_required=True))
+    append(lake, 3, 0, {"trainable": [[1] * WINDOW_TOKENS] * 3})
+    blend = reader.create_blend([SourceSpec(TABLE, "1", "rl")])
+    with pytest.raises(InvalidReadError, match="source rl has no column trainable with a bool or float"):
         read(reader, blend.blend_id, 0, 3, ("trainable",))
 
 

@@ -81,11 +81,10 @@ def _are_spans(table: Table, name: str) -> bool:
 
 def _templates(table: Table, snapshot: Snapshot, name: str | None) -> list[str]:
     """The different values of the column of the chat template, "" for null; none where no column is named."""
-    found: dict[str, None] = {}
-    scan = table.scan(selected_fields=(name or "*",), snapshot_id=snapshot.snapshot_id)
-    for batch in scan.to_arrow_batch_reader() if name else ():
-        found |= dict.fromkeys(str(one or "") for one in batch.column(0).unique().to_pylist())
-    return [*found]
+    if name is None:
+        return []
+    batches = table.scan(selected_fields=(name,), snapshot_id=snapshot.snapshot_id).to_arrow_batch_reader()
+    return list({str(one or "") for batch in batches for one in batch.column(0).unique().to_pylist()})
 
 
 def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, findings: Findings) -> TextSources:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -73,6 +73,10 @@ class Encoded(NamedTuple):
     starts: Int64Array
 
 
+Spans = Sequence[Mapping[str, int]] | None
+"""Where a loss is taken, as `start` and `end` in characters of a document; None for all of it."""
+
+
 class TextEncoder:
     """Gives the ids of `tokenizers` for whole documents: no special tokens, whose names are encoded as text."""
 
@@ -87,48 +91,68 @@ class TextEncoder:
         self._end = np.array([end_of_document_id], dtype=np.int32)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents, about a million characters at a time."""
-        parts: list[Int32Array] = []
-        lengths: list[int] = []
+        """Encode documents."""
+        return self._joined(self._encodings(texts, self._tokenizer.encode_batch_fast))
+
+    def encode_trainable(self, texts: Sequence[str], spans: Sequence[Spans]) -> tuple[Encoded, NDArray[np.bool_]]:
+        """Encode documents, each with the spans that a loss is taken on; (T,) whether it is taken on a token.
+
+        It is slower than `encode`, for the library also says which characters a token is of.
+        """
+        masks: list[NDArray[np.bool_]] = []
+
+        def noted() -> Iterator[Any]:
+            for text, own, encoding in zip(
+                texts, spans, self._encodings(texts, self._tokenizer.encode_batch), strict=True
+            ):
+                masks.append(trainable(text, own, encoding.offsets))
+                yield encoding
+
+        return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
+
+    def _encodings(self, texts: Sequence[str], encode: Callable[..., list[Any]]) -> Iterator[Any]:
+        """Let the library encode documents, about a million characters at a time."""
         batch: list[str] = []
         characters = 0
         for number, text in enumerate(texts, start=1):
             batch.append(text)
             characters += len(text)
             if characters >= BATCH_CHARACTERS or number == len(texts):
-                for encoding in self._ids(batch):
-                    parts += (np.array(encoding.ids, dtype=np.int32), self._end)
-                    lengths.append(len(parts[-2]) + 1)
+                yield from encode(batch, add_special_tokens=False)
                 batch, characters = [], 0
+
+    def _joined(self, encodings: Iterable[Any]) -> Encoded:
+        """The ids of encodings, and the token that ends a document behind each."""
+        parts: list[Int32Array] = []
+        lengths: list[int] = []
+        for encoding in encodings:
+            parts += (np.array(encoding.ids, dtype=np.int32), self._end)
+            lengths.append(len(parts[-2]) + 1)
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         return Encoded(np.concatenate([*parts, np.empty(0, dtype=np.int32)]), starts)
 
-    def trainable(self, text: str, spans: Sequence[Mapping[str, int]] | None) -> NDArray[np.bool_]:
-        """Say which tokens of a document a loss is taken on: those whose characters all lie in one span.
 
-        The token that ends the document belongs to the span that reaches the end of the text.
+def trainable(text: str, spans: Spans, offsets: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Say which tokens of a document a loss is taken on: those whose characters all lie in one span.
 
-        Args:
-            text: of the document.
-            spans: [start, end) in characters; None for the whole document.
+    The token that ends the document belongs to the span that reaches the end of the text.
 
-        Returns:
-            (T,) one for each token of `encode`.
-        """
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        if spans is None:
-            return np.ones(len(encoding.ids) + 1, dtype=bool)
-        bounds = np.array(sorted((one["start"], one["end"]) for one in spans), dtype=np.int64).reshape(-1, 2)
-        tokens = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-        furthest = np.concatenate([[-1], np.maximum.accumulate(bounds[:, 1])])  # of the spans that begin before a token
-        begun = np.searchsorted(bounds[:, 0], tokens[:, 0], side="right")
-        inside = (tokens[:, 1] <= furthest[begun]) & (tokens[:, 1] > tokens[:, 0])
-        return np.append(inside, furthest[-1] >= len(text))
+    Args:
+        text: of the document.
+        spans: [start, end) in characters; None for the whole document.
+        offsets: [start, end) of each token, in characters.
 
-    def _ids(self, batch: list[str]) -> list[Any]:
-        """Let the library encode some documents."""
-        encodings: list[Any] = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-        return encodings
+    Returns:
+        (T + 1,) one for each token, and one for the token that ends the document.
+    """
+    if spans is None:
+        return np.ones(len(offsets) + 1, dtype=bool)
+    bounds = np.array(sorted((one["start"], one["end"]) for one in spans), dtype=np.int64).reshape(-1, 2)
+    tokens = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    furthest = np.concatenate([[-1], np.maximum.accumulate(bounds[:, 1])])  # end of the first n spans
+    begun = np.searchsorted(bounds[:, 0], tokens[:, 0], side="right")  # spans that begin at or before a token
+    inside = (tokens[:, 1] <= furthest[begun]) & (tokens[:, 1] > tokens[:, 0])
+    return np.append(inside, furthest[-1] >= len(text))
 
 
 @functools.lru_cache(maxsize=4)
@@ -315,7 +339,11 @@ class TextRows:
         needed, index = np.unique(pieces.documents, return_inverse=True)
         low, high = int(needed[0]) + base, int(needed[-1]) + base + 1
         texts = self._documents.read(low, high).take(needed + base - low)
-        encoded = self._encoder.encode(texts["text"].to_pylist())
+        contents, mask = texts["text"].to_pylist(), None
+        if columns and self.rule.trainable is not None:
+            encoded, mask = self._encoder.encode_trainable(contents, texts["trainable"].to_pylist())
+        else:
+            encoded = self._encoder.encode(contents)
         if not np.array_equal(np.diff(encoded.starts), self.lengths[needed + base]):
             raise PackedTableError(
                 f"table {self.identifier}: a document near row {start} has another number of tokens than {self._place} "
@@ -341,17 +369,17 @@ class TextRows:
                 token_counts=pieces.tokens,
                 window_starts=places,
             ),
-            columns=tuple(self._trainable(texts, encoded, laid, row_tokens) for _ in columns),
+            columns=tuple(
+                all_trainable(row_tokens, window.window_tokens)
+                if mask is None
+                else _laid_out(mask, laid, encoded.starts, windows.shape)
+                for _ in columns
+            ),
         )
 
-    def _trainable(
-        self, texts: pa.Table, encoded: Encoded, pieces: Pieces, row_tokens: Int32Array
-    ) -> NDArray[np.bool_]:
-        """(R, L) whether a loss is taken on a token; false in the padding."""
-        if self.rule.trainable is None:
-            return all_trainable(row_tokens, self.window.window_tokens)
-        documents = zip(texts["text"].to_pylist(), texts["trainable"].to_pylist(), strict=True)
-        of_tokens = np.concatenate([self._encoder.trainable(text, spans) for text, spans in documents])
-        windows = np.zeros((row_tokens.size, self.window.window_tokens), dtype=np.uint16)
-        lay_out(pieces, of_tokens.astype(np.int32), encoded.starts, windows)
-        return windows.astype(bool)
+
+def _laid_out(mask: NDArray[np.bool_], pieces: Pieces, starts: Int64Array, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """(R, L) whether a loss is taken on a token, laid out as the tokens are; false in the padding."""
+    windows = np.zeros(shape, dtype=np.uint16)
+    lay_out(pieces, mask.astype(np.int32), starts, windows)
+    return windows.astype(bool)

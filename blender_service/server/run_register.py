@@ -128,7 +128,7 @@ class RunRegister:
         return dict(sorted(found.items()))
 
     def add_losses(self, run: str, losses: Mapping[int, float], now: datetime.datetime) -> int:
-        """Add losses of a run by row, those that are there already left out; gives how many are new."""
+        """Keep losses of a run by row; returns how many differ from those kept before."""
         there = self.losses(run)
         new = [(row, loss) for row, loss in losses.items() if there.get(row) != loss]
         if new:

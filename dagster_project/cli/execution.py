@@ -149,7 +149,7 @@ def _left_lines(failed: Failures, due: Sequence[PlannedStep], lines: Sequence[St
     Args:
         failed: of the runs before.
         due: the steps that were to be computed in one run, those that are read first.
-        lines: what is known of tables by now.
+        lines: of the tables that were computed or failed so far.
     """
     outcomes = {(line.table, line.partition): line for line in lines}
     for step in due:

@@ -56,7 +56,7 @@ def look_once(catalogue: Catalog) -> None:
         return [(name, one.partition(".")[2]) for one in seen() if one.startswith(f"{name}.")] or tables(namespace)
 
     def looking_anew(write: Any, *arguments: Any, **named: Any) -> Any:
-        (_LOOK.get() or {}).clear()  # before, for a commit reads what is there now
+        (_LOOK.get() or {}).clear()  # a commit checks the present state, not the page's
         try:
             return write(*arguments, **named)
         finally:

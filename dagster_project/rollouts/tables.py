@@ -8,7 +8,7 @@ Each is written under its lease, taken for each commit, so any number of servers
 `headrace maintain` comes in between. Whoever takes that of the log reads first what others have added to it. Rows are
 committed, files merged and tokens of the log emptied beside that, and no acknowledgement waits for them.
 
-    one thread    catch_up, decide, commit_log      all that changes what is known
+    one thread    catch_up, decide, commit_log      the only one that changes the admission's state
     another one   commit_rows                       of groups that the log has
     now and then  empty_payloads, keep_few          in a third one, which holds a lease for its own commits only
 """
@@ -106,7 +106,7 @@ _ROW_COLUMNS: Final = (
 
 
 class RolloutStore:
-    """Log and rows of one table, and what is known of them; for three threads, as the module says.
+    """Log and rows of one table, and the state of its admission; the module says which of three threads calls what.
 
     Attributes:
         admission: decides about rollouts; its events and published groups are written here.
@@ -237,7 +237,7 @@ class RolloutStore:
                 replace_files(self._catalogue, self._names[1], some, emptied, leases, same_rows=False)
 
     def _drop_written(self) -> None:
-        """Forget published groups whose rows are in the table; what is left is in the log as well."""
+        """Forget published groups whose rows are in the table; the log has the others, for `commit_rows` to write."""
         published = [group for group in self.admission.published if group.ordinal >= self._row_count]
         self.admission.published = published
         self._logged = tuple(published)

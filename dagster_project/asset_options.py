@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
-from dagster_project.deletion.retention import Keeping
+from dagster_project.keeping import Keeping
 from dagster_project.metadata import (
     Samples,
 )

@@ -55,8 +55,8 @@ from dagster_project.assets.experiments import experiment_assets
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.prewarming import prewarmed_asset
 from dagster_project.assets.quarantine import quarantine_of_yaml
-from dagster_project.deletion.retention import keeping_of
 from dagster_project.experiments.declaration import declare_experiment
+from dagster_project.keeping import keeping_of
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config

@@ -21,8 +21,8 @@ from pydantic import BaseModel, ValidationError
 from dagster_project.asset_checks import check_results, check_specs, failed_audit, notice_result
 from dagster_project.asset_options import Presentation, Upkeep, materialized
 from dagster_project.dagster_core import ObjectMetadataValue
-from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
+from dagster_project.keeping import Keeping
 from dagster_project.metadata import (
     GUARDED,
     Samples,

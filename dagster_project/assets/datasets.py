@@ -14,8 +14,8 @@ from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.asset_options import PACE_SECONDS
 from dagster_project.assets.labels import label_assets, label_tables
 from dagster_project.assets.quarantine import Quarantine, quarantine_assets
-from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DefinitionError
+from dagster_project.keeping import Keeping
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset

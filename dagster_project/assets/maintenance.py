@@ -13,7 +13,8 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_project.deletion.retention import TASKS, Keeping, task_of
+from dagster_project.deletion.retention import TASKS, task_of
+from dagster_project.keeping import Keeping
 from spark_jobs.lake.run.maintenance import Done, run_task
 from spark_jobs.lake.run.materialize import Lake
 

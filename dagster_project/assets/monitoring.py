@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from dagster_project.deletion.retention import Keeping, retentions
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.lake_status import lake_status
+from dagster_project.keeping import Keeping, retentions
 from dagster_project.resources import LakeResource
 
 # By table: the alerts (`lake_status.Alert.name`) that its check covers, and the check's description.

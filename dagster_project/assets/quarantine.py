@@ -22,8 +22,8 @@ import dagster as dg
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
-from dagster_project.deletion.retention import Keeping
 from dagster_project.exceptions import DefinitionError
+from dagster_project.keeping import Keeping
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.filters.scans.release_rules import ReleaseRules

@@ -13,7 +13,7 @@ from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
 
 if TYPE_CHECKING:
-    from dagster_project.deletion.retention import Keeping
+    from dagster_project.keeping import Keeping
     from spark_jobs.sources.config.generated_config import Budget
 
 DATASET, CORPUS = COMPONENTS[:2]
@@ -66,7 +66,7 @@ def declared_keeping() -> dict[str, Keeping]:
     Raises:
         DefinitionError: a declaration says something that cannot be used.
     """
-    from dagster_project.deletion.retention import keeping_of  # Dagster, which pages of the explorer have no need of
+    from dagster_project.keeping import keeping_of  # Dagster, which pages of the explorer have no need of
 
     return {one["name"]: keeping_of(one["name"], one) for _, one in declarations(DATASET)}
 

@@ -60,7 +60,7 @@ def compare(name: str) -> None:
 @experiment.command("list")
 def list_() -> None:
     """List all runs of the lake's experiments: what each was trained on, and how it did."""
-    from dagster_project.experiments.records import known_rows
+    from spark_jobs.lake.run.evaluations import known_rows
 
     rows = known_rows(open_catalogue(load_settings()))
     if not rows:

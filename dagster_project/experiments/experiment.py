@@ -29,8 +29,8 @@ from dagster_project.experiments.declaration import ExperimentDeclaration, Varia
 from dagster_project.experiments.harness import harness_digest
 from dagster_project.experiments.held_out import HeldOutSet, datasets_of, excluded_documents, read_sets
 from dagster_project.experiments.reading import Contents, blend_of, rows_of
-from dagster_project.experiments.records import known_rows, record
 from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.lake.run.evaluations import known_rows, record
 from spark_jobs.lake.run.provenance import git_commit
 from spark_jobs.lake.session.settings import LakeSettings
 from spark_jobs.progress import tell

@@ -13,9 +13,9 @@ from blender_service.tables.packed_table import load_table
 from dagster_project.exceptions import CommandError
 from dagster_project.experiments.declaration import Variant
 from dagster_project.experiments.experiment import Experiment
-from dagster_project.experiments.records import known_rows
 from spark_jobs.experiments.mix_law import RANK_AGREEMENT, Law, Proposal, design, fit, most_shares, propose
 from spark_jobs.lake.files.lookups import read_batches
+from spark_jobs.lake.run.evaluations import known_rows
 
 _SHARE_DIGITS: Final = 4
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from dagster_project.exceptions import CommandError
 from dagster_project.experiments.experiment import Experiment
-from dagster_project.experiments.records import known_rows
 from spark_jobs.experiments.comparison import Comparison, PairComparison, Scores, Verdict, compare
 from spark_jobs.experiments.curves import Worth, tokens_worth
 from spark_jobs.lake.declare.pictures import new_axes, png
+from spark_jobs.lake.run.evaluations import known_rows
 
 _LOWER_IS_BETTER: Final = ("bits_per_byte",)
 _DECIDES: Final = ("bits_per_byte", "nats_per_byte", "value")  # accuracy stands beside it: it is at chance at this size

@@ -17,8 +17,8 @@ from dagster_project.experiments.declaration import ExperimentDeclaration, HeldO
 from dagster_project.experiments.experiment import Experiment
 from dagster_project.experiments.held_out import excluded_documents, read_sets
 from dagster_project.experiments.reading import Contents, Rows, rows_of
-from dagster_project.experiments.records import known_rows
 from dagster_project.experiments.report import report_of
+from spark_jobs.lake.run.evaluations import known_rows
 from spark_jobs.lake.session.settings import LakeSettings, settings_at
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.sources.generated.answers import Answer

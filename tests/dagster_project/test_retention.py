@@ -15,9 +15,9 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.deletion import increments, retention
-from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.lake_status import lake_status
+from dagster_project.keeping import Retention, overdue
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run import maintenance

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.records import known_rows
 from dagster_project.explore.answers import answer, explorer_of, principal_of
 from dagster_project.explore.charts import share_bar
 from dagster_project.explore.offset_charts import COLOURS
 from spark_jobs.exceptions import nearest
+from spark_jobs.lake.run.evaluations import known_rows
 
 if TYPE_CHECKING:
     from dagster_project.experiments.report import Report

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from pyiceberg.catalog import Catalog
 
-from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.increment_shares import refused, rejections, removed_shares, signal_means
@@ -25,6 +24,7 @@ from dagster_project.inspect.lake.removed_documents import (
     RemovedDocuments,
     look_at_removed,
 )
+from dagster_project.keeping import Retention, overdue
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger

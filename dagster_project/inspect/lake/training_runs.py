@@ -109,7 +109,7 @@ def has_read(read: RunRead, blend_id: str, offset: int) -> bool:
 
 def training_runs(catalogue: Catalog) -> list[TrainingRun]:
     """All runs: those of the register by name, then those of experiments, the newest first."""
-    from dagster_project.experiments.records import known_rows
+    from spark_jobs.lake.run.evaluations import known_rows
 
     register = open_register(catalogue)
     named = [TrainingRun(name, tuple(register.reads(name))) for name in register.names()]

@@ -13,12 +13,12 @@ from starlette.testclient import TestClient
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.records import record
 from dagster_project.experiments.report import Report
 from dagster_project.explore.app import make_app
 from dagster_project.explore.explorer import Explorer
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.experiments.comparison import compare
+from spark_jobs.lake.run.evaluations import record
 from spark_jobs.lake.session.catalogue import ensure_table
 from tests.blender_service.packed_tables import create_packed, open_lake
 from tests.dagster_project.explore.served import asked, pages

@@ -19,9 +19,9 @@ from blender_service.blend.store import open_store
 from blender_service.server.blender import Blender
 from blender_service.server.run_register import RunRegister
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.records import record
 from dagster_project.inspect.lake.training_runs import running_medians, spikes, take_losses
 from spark_jobs.dedup.membership.members import MEMBERS
+from spark_jobs.lake.run.evaluations import record
 from spark_jobs.lake.session.catalogue import ensure_table
 from tests.blender_service.packed_tables import create_packed, open_lake
 from tests.dagster_project.explore.served import asked, pages

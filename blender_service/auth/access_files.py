@@ -67,10 +67,10 @@ class Team(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="as declarations name it")
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="name of the team, as declarations write it")
     principals: list[PrincipalPattern] = Field(description="names of callers; * for any characters")
-    cache_share: float = Field(0.0, ge=0, le=MOST_SHARED, description="of a server's cache that is kept for them")
-    stream_share: float = Field(0.0, ge=0, le=MOST_SHARED, description="of a server's streams that is kept for them")
+    cache_share: float = Field(0.0, ge=0, le=MOST_SHARED, description="share of a server's cache kept for the team")
+    stream_share: float = Field(0.0, ge=0, le=MOST_SHARED, description="share of a server's streams kept for the team")
 
 
 class NamespaceRules(BaseModel):
@@ -78,7 +78,7 @@ class NamespaceRules(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    rule: list[Rule] = Field(default=[], description="in any order")
+    rule: list[Rule] = Field(default=[], description="rules of access; their order has no meaning")
     team: list[Team] = Field(default=[], description="who belongs to which team")
 
     def teams_of(self, principal: str) -> frozenset[str]:

@@ -42,13 +42,13 @@ class Source(_Frozen):
 
     name: str = Field(pattern=NAME_PATTERN, description="identity of the source inside the blend")
     table: str = Field(description="identifier in the catalogue, namespace.table")
-    table_uuid: str = Field(description="UUID of the table; notices that it was dropped and made again")
+    table_uuid: str = Field(description="UUID of the table; a table that was dropped and made again has another one")
     snapshot_id: Uint64Text | None = Field(None, description="pinned snapshot; none for a live source")
     rows: int | None = Field(None, ge=1, lt=1 << 62, description="rows N of that snapshot; none for a live source")
-    generation: str = Field(description="headrace.generation of the packing")
-    weight: int = Field(ge=1, le=MAX_CYCLE_ROWS, description="rows in one cycle of the blend")
-    live: Literal[True] | None = Field(None, description="follows the table as it grows, in the order of its ordinals")
-    max_epochs: int | None = Field(None, ge=0, lt=1 << 31, description="passes over a pinned source; 0 without end")
+    generation: str = Field(description="property headrace.generation of the packed table")
+    weight: int = Field(ge=1, le=MAX_CYCLE_ROWS, description="weight: rows of this source in one cycle of the blend")
+    live: Literal[True] | None = Field(None, description="whether rows appended later are read too, by ordinal")
+    max_epochs: int | None = Field(None, ge=0, lt=1 << 31, description="most passes over a pinned source; 0: no limit")
     on_exhausted: Literal["END", "CONTINUE"] | None = Field(
         None, description="what happens at the first slot that a pinned source cannot fill"
     )
@@ -82,7 +82,7 @@ class BlendConfig(_Frozen):
     """A blend: its sources, their weights and everything that the order of its rows depends on."""
 
     order_version: Literal[1] = Field(ORDER_VERSION, description="version of the order's algorithm")
-    seed: Uint64Text = Field(description="of every permutation, 0 <= seed < 2**64")
+    seed: Uint64Text = Field(description="seed of every permutation, 0 <= seed < 2**64")
     block_rows: int = Field(
         DEFAULT_BLOCK_ROWS, ge=1, le=1 << 20, description="consecutive ordinals that are read together"
     )
@@ -90,13 +90,13 @@ class BlendConfig(_Frozen):
         DEFAULT_GROUP_BLOCKS, ge=1, le=1 << 10, description="blocks whose rows are shuffled together"
     )
     window: WindowFacts
-    sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="ascending by name")
+    sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="sources, ascending by name")
     texts: TextRule | None = Field(None, description="how rows are made of tables of text; none for packed tables")
     evals: str | None = Field(
         None, pattern=r"^[0-9a-f]{64}$", description="benchmarks that all sources were searched for when it was made"
     )
-    parent: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="blend that this one goes on from")
-    from_offset: Uint64Text | None = Field(None, description="first offset that the sources decide, with a parent")
+    parent: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="id of the blend that this one continues")
+    from_offset: Uint64Text | None = Field(None, description="with a parent, first offset served by these sources")
 
     @model_validator(mode="after")
     def _sources_are_canonical(self) -> BlendConfig:

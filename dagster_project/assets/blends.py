@@ -47,8 +47,8 @@ class SourceDeclaration(_Declared):
     weight: Weight = Field("1", description="rows read in proportion to it, a decimal or a fraction")
     name: str = Field("", description="identity inside the blend; the table's identifier by default")
     snapshot: str = Field("", description="id, tag or branch to pin; the current one by default")
-    max_epochs: int | None = Field(None, ge=0, description="passes, 1 by default; 0 goes round without end")
-    on_exhausted: str | None = Field(None, pattern="^(END|CONTINUE)$", description="what happens when it runs out; END")
+    max_epochs: int | None = Field(None, ge=0, description="most passes, 1 by default; 0: no limit")
+    on_exhausted: str | None = Field(None, pattern="^(END|CONTINUE)$", description="on running out; END by default")
     live: bool = Field(False, description="follow the table as it grows")
 
 
@@ -81,8 +81,8 @@ class PrewarmDeclaration(_Declared):
         min_length=1,
         description="HOST:PORT of each replica; a server with several processes fills the cache of one of them",
     )
-    offset: int = Field(0, ge=0, description="first row")
-    rows: int = Field(1 << 20, ge=1, description="how many at most; a full cache ends it before")
+    offset: int = Field(0, ge=0, description="offset of the first row")
+    rows: int = Field(1 << 20, ge=1, description="most rows; prewarming ends earlier where the cache is full")
     columns: tuple[str, ...] = Field((), description="columns per token that the training reads, such as trainable")
 
 

@@ -48,7 +48,7 @@ class HeldOut(_Declared):
     """Documents on which models are evaluated and none is trained."""
 
     dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which a share of families is held out")
-    share: float = Field(0.02, gt=0, le=1, description="of the families of the dataset, by a hash of their roots")
+    share: float = Field(0.02, gt=0, le=1, description="share of the dataset's families, by a hash of their roots")
     verdict: Literal["any", "kept", "rejected"] = Field(
         "any", description="only documents that the dataset's policy keeps, or rejects: a set from that side"
     )

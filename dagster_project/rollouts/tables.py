@@ -66,7 +66,7 @@ _FILES: Final = {
 }
 
 _LOG_COLUMNS: Final = (
-    Column("sequence!", "long", "dense from 0"),
+    Column("sequence!", "long", "number of the decision, from 0 without gaps"),
     Column("at!", "timestamptz", "when it was decided, by the server's clock"),
     Column("kind!", "string", "announced, admitted, failed, refused, passed_over or published"),
     Column("principal!", "string", "who called; empty where the server decided by itself"),
@@ -90,7 +90,7 @@ _ROW_COLUMNS: Final = (
     Column(
         "segments!",
         "list<struct<doc_id!: string, document_start!: long, token_count!: int, window_start!: int>!>",
-        "one: the rollout, as group/member",
+        "one segment: the rollout, with the doc_id group/member",
     ),
     Column("trainable!", "list<boolean!>", "whether a token is trained on; false in the padding"),
     Column("log_probability!", "list<float!>", "of each token, by the policy that sampled it; 0 in the padding"),

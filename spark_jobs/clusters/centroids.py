@@ -45,10 +45,10 @@ _ROWS_DDL = f"{_CELLS_DDL}, label array<string>, embedding string"
 class CentroidsConfig(ConfigModel):
     """How many clusters there are, and the sample that they are fitted on."""
 
-    coarse: int = Field(16, ge=1, le=20_000, description="coarse clusters")
-    fine: int = Field(256, ge=1, le=5_000_000, description="clusters, inside the coarse ones; no fewer than those")
-    sample_documents: int = Field(50_000, ge=1, description="documents that they are fitted on, about")
-    max_iterations: int = Field(50, ge=1, description="of K-means, which ends before where nothing changes")
+    coarse: int = Field(16, ge=1, le=20_000, description="number of coarse clusters")
+    fine: int = Field(256, ge=1, le=5_000_000, description="number of clusters, each inside one coarse cluster")
+    sample_documents: int = Field(50_000, ge=1, description="number of documents, about, on which centroids are fitted")
+    max_iterations: int = Field(50, ge=1, description="most rounds of K-means; fewer where no document moves")
     embedding: EmbeddingConfig = EmbeddingConfig()
 
 
@@ -61,8 +61,8 @@ CENTROIDS = Table(
         Column("document_count!", "long", "documents of the sample that are in it"),
         Column("vector!", "binary", "centroid: little-endian int16, of a length up to 2030, see docs/clusters.md"),
         Column("typical!", "list<string!>", "doc_id of the documents of the sample that are nearest to it, in order"),
-        Column("label!", "list<string!>", "words that weigh most in those"),
-        Column("embedding!", "string", "JSON: what a vector is"),
+        Column("label!", "list<string!>", "words with the most weight in the typical documents"),
+        Column("embedding!", "string", "JSON: the config by which texts become vectors"),
     ),
     key=("coarse", "cluster"),
     partition=("increment",),
@@ -72,11 +72,11 @@ CENTROIDS = Table(
 )
 CENTROID_WEIGHTS = Table(
     name="centroid_weights",
-    comment="One row per bucket of hashed words that weighs something.",
+    comment="One row per bucket of hashed words with a weight above 0.",
     columns=(
         Column("bucket!", "int", "bucket, below 65,536"),
-        Column("document_count!", "long", "documents of the sample that have it"),
-        Column("weight!", "int", "what it weighs, 1 to 255"),
+        Column("document_count!", "long", "documents of the sample with a word in the bucket"),
+        Column("weight!", "int", "weight of a word of the bucket, 1 to 255"),
     ),
     key=("bucket",),
     partition=("increment",),

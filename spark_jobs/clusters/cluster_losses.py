@@ -60,7 +60,7 @@ class ClusterLossesConfig(TrainingConfig):
     model: str | None = Field(
         None,
         pattern=r"^[a-z][a-z0-9_]{0,40}@[A-Za-z0-9._-]+$",
-        description="NAME@VERSION; else the corpus's proxy model",
+        description="NAME@VERSION of a causal model in the registry; by default the corpus's proxy model",
     )
     documents: int = Field(16, ge=1, le=4096, description="most documents of a cluster; every fourth is held out")
 
@@ -77,8 +77,8 @@ CLUSTER_LOSSES = Table(
             "double",
             "nats a byte on the documents held out; null for too short a text, and where training diverged",
         ),
-        Column("loss", "double", "the same behind the training"),
-        Column("slope", "double", "what a step of the training adds to it"),
+        Column("loss", "double", "loss in nats a byte after the training, on the same documents"),
+        Column("slope", "double", "change of the loss for each step of the training"),
         Column("model!", "string", "SHA-256 of the model"),
     ),
     key=("cluster",),

@@ -43,7 +43,7 @@ CLUSTERS = Table(
         Column("doc_id!", "string", "identity of the document"),
         Column("coarse", "int", "coarse cluster; null, as the next two, where no word of the text weighs anything"),
         Column("cluster", "int", "cluster"),
-        Column("distance", "double", "from the centroid of the cluster, where vectors of documents have the length 1"),
+        Column("distance", "double", "distance to the cluster's centroid; a document's vector has length 1"),
     ),
     key=("doc_id",),
     partition=("increment", "shard"),

@@ -42,13 +42,13 @@ class EmbeddingConfig(ConfigModel):
         ge=64,
         le=512,
         multiple_of=64,
-        description="of a vector; fewer are faster and tell less apart",
+        description="dimensions of a vector; fewer are faster and separate topics less well",
     )
     character_ngrams: int = Field(
         0, ge=0, le=5, description="also count n-grams of so many characters, for scripts without spaces; 0 for words"
     )
-    max_text_bytes: int = Field(1 << 15, ge=64, le=1 << 20, description="of a longer text, the first bytes are read")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="of the projection and of the first centroids")
+    max_text_bytes: int = Field(1 << 15, ge=64, le=1 << 20, description="bytes read of a text, from its beginning")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="seed of the projection and of the first centroids")
 
     @property
     def features(self) -> FeaturesConfig:

@@ -54,12 +54,16 @@ class Rule(BaseModel):
 
     rule: str = Field(pattern=NAME, description="name of the fault, such as too_few_words")
     signal: str = Field(min_length=1, description="what is judged: COLUMN of signals, SCORER.COLUMN or metadata.KEY")
-    below: float | None = Field(None, strict=True, allow_inf_nan=False, description="documents with less fail")
-    above: float | None = Field(None, strict=True, allow_inf_nan=False, description="documents with more fail")
-    equals: bool | float | str | None = Field(
-        None, alias="is", description="documents with this value fail; `present`: those with any value"
+    below: float | None = Field(
+        None, strict=True, allow_inf_nan=False, description="documents with a smaller value fail"
     )
-    not_in: tuple[str, ...] | None = Field(None, min_length=1, description="documents with another value fail")
+    above: float | None = Field(
+        None, strict=True, allow_inf_nan=False, description="documents with a larger value fail"
+    )
+    equals: bool | float | str | None = Field(
+        None, alias="is", description="value with which documents fail; `present`: any value"
+    )
+    not_in: tuple[str, ...] | None = Field(None, min_length=1, description="documents with other values fail")
     kinds: tuple[Kind, ...] = Field((), description="kinds of documents that are judged; all where empty")
     languages: tuple[str, ...] = Field((), description="languages of documents that are judged; all where empty")
     why: str = Field("", description="where the threshold comes from")
@@ -141,8 +145,8 @@ class Rule(BaseModel):
 class Policy(ConfigModel):
     """A resolved policy: all of its rules are in it, and it extends nothing."""
 
-    name: str = Field(pattern=NAME, description="its name")
-    version: str = Field(min_length=1, description="changed whenever a rule changes")
+    name: str = Field(pattern=NAME, description="name of the policy")
+    version: str = Field(min_length=1, description="version of the policy; change it whenever a rule changes")
     rules: tuple[Rule, ...] = Field((), description="rules, in the order in which failures are listed")
 
     @property

@@ -41,7 +41,10 @@ class VectorsConfig(ConfigModel):
 
     model: str = Field("", validate_default=True, description="NAME@VERSION of an encoder in the registry")
     max_text_bytes: int = Field(
-        1 << 18, ge=1, le=1 << 24, description="a longer text has no vector, since that of a part would stand for it"
+        1 << 18,
+        ge=1,
+        le=1 << 24,
+        description="most bytes of a text; a longer one has no vector, for one of its beginning would mislead",
     )
 
     @field_validator("model")

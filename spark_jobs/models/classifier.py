@@ -34,9 +34,9 @@ class FeaturesConfig(ConfigModel):
 
     bits: int = Field(18, ge=8, le=24, description="features are hashed into 2^bits buckets")
     word_ngrams: int = Field(2, ge=1, le=5, description="most words of a word n-gram")
-    min_characters: int = Field(3, ge=1, le=8, description="fewest characters of an n-gram of them, word ends included")
-    max_characters: int = Field(4, ge=0, le=8, description="most characters of it; 0 leaves character n-grams out")
-    max_text_bytes: int = Field(1 << 16, ge=64, le=1 << 30, description="of a longer text, the first bytes are read")
+    min_characters: int = Field(3, ge=1, le=8, description="fewest characters of a character n-gram, with word ends")
+    max_characters: int = Field(4, ge=0, le=8, description="most characters of a character n-gram; 0: none are used")
+    max_text_bytes: int = Field(1 << 16, ge=64, le=1 << 30, description="bytes read of a text, from its beginning")
 
     @model_validator(mode="after")
     def _ordered(self) -> FeaturesConfig:

@@ -32,14 +32,14 @@ _CALIBRATION_BINS = 10
 class TrainingConfig(ConfigModel):
     """The columns of texts and labels, the share that is held out, and the penalty on weights."""
 
-    text_column: str = Field("content", description="column of strings")
-    label_column: str = Field("label", description="column of labels, which are taken as text")
-    test_fraction: float = Field(0.2, gt=0, lt=1, description="of the texts, by hash, that evaluate the model")
-    seed: int = Field(0, ge=0, description="another seed holds back other texts")
+    text_column: str = Field("content", description="name of the column of texts")
+    label_column: str = Field("label", description="name of the column of labels; numbers are read as text")
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="share of texts, chosen by hash, that are held back")
+    seed: int = Field(0, ge=0, description="seed of the choice of texts that are held back")
     inverse_penalty: float = Field(5.0, gt=0, description="scikit-learn's C: larger fits the training texts closer")
-    balance_labels: bool = Field(False, description="weigh labels alike however rare; probabilities are then no shares")
-    min_texts: int = Field(5, ge=1, description="features that fewer texts have are left out; their buckets stay empty")
-    max_iterations: int = Field(1000, ge=1, description="of the solver L-BFGS")
+    balance_labels: bool = Field(False, description="weigh labels alike; probabilities are then no frequencies")
+    min_texts: int = Field(5, ge=1, description="fewest texts with a feature; rarer features are left out")
+    max_iterations: int = Field(1000, ge=1, description="most rounds of the solver L-BFGS")
     features: FeaturesConfig = FeaturesConfig()
 
 

@@ -27,7 +27,7 @@ DIGEST_BYTES: Final = 32
 
 
 SHA256_COLUMN: Final = Column(
-    "sha256!", "string", "what the model is known by; its first 12 digits are its version in the registry"
+    "sha256!", "string", "SHA-256 of the model's file; its first 12 digits are the version in the registry"
 )
 SHA256_CHECK: Final = Check(
     "sha256_of_file",

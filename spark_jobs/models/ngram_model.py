@@ -44,11 +44,11 @@ _MOST_ORDER: Final = 5
 class NgramConfig(ConfigModel):
     """The length of n-grams, and which are kept."""
 
-    text_column: str = Field("content", description="column of strings")
+    text_column: str = Field("content", description="name of the column of texts")
     order: int = Field(5, ge=1, le=5, description="most words of an n-gram")
     min_counts: tuple[int, ...] = Field(
         (2, 1, 2, 2, 2),
-        description="by words of an n-gram, how often one that is kept occurs at least; the last holds on",
+        description="fewest occurrences of an n-gram by its length in words; the last number holds for longer ones too",
     )
     max_ngrams: int = Field(
         8_000_000,

@@ -39,20 +39,23 @@ class SemanticCentroidsConfig(ComparedConfig):
     """How many cells there are, and the sample that they are fitted on."""
 
     cells: int | None = Field(
-        None, ge=1, le=20_000, description="by default the square root of twice the documents of the first increment"
+        None,
+        ge=1,
+        le=20_000,
+        description="number of cells; by default the square root of twice the documents of the first increment",
     )
-    sample_documents: int = Field(50_000, ge=1, description="about how many documents they are fitted on")
-    max_iterations: int = Field(50, ge=1, description="of K-means, which ends before where nothing changes")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="of the first centroids")
+    sample_documents: int = Field(50_000, ge=1, description="number of documents, about, on which centroids are fitted")
+    max_iterations: int = Field(50, ge=1, description="most rounds of K-means; fewer where no document moves")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="seed of the first centroids")
 
 
 SEMANTIC_CENTROIDS = Table(
     name="semantic_centroids",
-    comment="One row per cell: the middle of its documents.",
+    comment="One row per cell: the centroid of its documents.",
     columns=(
         Column("cell!", "int", "from 0, the largest first"),
         Column("document_count!", "long", "documents of the sample that are in it"),
-        Column("vector!", "binary", "centroid, as vectors are"),
+        Column("vector!", "binary", "centroid: little-endian int16, as the vectors of the encoder"),
         Column("encoder!", "string", "SHA-256 of the encoder of these vectors"),
     ),
     key=("cell",),

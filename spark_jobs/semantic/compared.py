@@ -18,7 +18,7 @@ from spark_jobs.spark_sql import DataFrame, F
 class ComparedConfig(ConfigModel):
     """Which documents are compared."""
 
-    applied: KindThreshold = Field(KindThreshold(), description="threshold at which near-duplicates went before")
+    applied: KindThreshold = Field(KindThreshold(), description="threshold of the near-duplicates removed before")
 
 
 def compared(

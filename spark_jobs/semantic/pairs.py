@@ -48,7 +48,7 @@ class SemanticPairsConfig(ConfigModel):
     """Which pairs are stored."""
 
     threshold: float = Field(0.9, gt=0, le=1, description="least cosine of a pair")
-    max_pairs: int = Field(32, ge=1, description="better neighbours of a document in a cell that are stored: the first")
+    max_pairs: int = Field(32, ge=1, description="pairs stored for a document in a cell, best priority first")
     tile_documents: int = Field(
         4096,
         ge=1,

@@ -36,13 +36,13 @@ class SemanticRecallConfig(ConfigModel):
 
     threshold: float = Field(0.9, gt=0, le=1, description="least cosine of a pair")
     sample_documents: int = Field(
-        2000, ge=0, le=20_000, description="new kept documents, about, compared with all others"
+        2000, ge=0, le=20_000, description="number of new kept documents, about, that are compared with all others"
     )
     least_recall: float = Field(
         0.9,
         ge=0,
         le=1,
-        description="share of the documents like a sampled one that must be removed, where there are 100",
+        description="least share of similar documents that were removed; checked from 100 such documents on",
     )
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
 

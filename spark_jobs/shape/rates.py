@@ -24,9 +24,9 @@ NO_CLUSTER: Final = -1
 class LossRule(ConfigModel):
     """Drop or downsample clusters by a model's loss on them."""
 
-    drop_above: float | None = Field(None, description="clusters with a larger loss are dropped: they cannot be learnt")
-    downsample_below: float | None = Field(None, description="clusters with a smaller loss are downsampled")
-    rate: float = Field(0.5, ge=0, le=1, description="share of the documents of those that stays")
+    drop_above: float | None = Field(None, description="clusters with a larger loss are dropped as not learnable")
+    downsample_below: float | None = Field(None, description="of clusters with a smaller loss only a share stays")
+    rate: float = Field(0.5, ge=0, le=1, description="share of the documents of such clusters that stays")
 
     @model_validator(mode="after")
     def _apart(self) -> LossRule:
@@ -81,12 +81,12 @@ class FlattenedLengths(Flattened):
 class ShapeConfig(ConfigModel):
     """Which survivors stay in the corpus. A rule that is not given removes nothing."""
 
-    drop: tuple[int, ...] = Field((), description="clusters that go as a whole")
-    downsample: dict[int, float] = Field(default_factory=dict, description="share that stays, by cluster")
-    losses: LossRule | None = Field(None, description="rules on the loss of a cluster, of a table (cluster, loss)")
-    topics: FlattenedTopics | None = Field(None, description="bring topics nearer to a target, by default all alike")
+    drop: tuple[int, ...] = Field((), description="numbers of the clusters that are dropped")
+    downsample: dict[int, float] = Field(default_factory=dict, description="share that stays, by number of the cluster")
+    losses: LossRule | None = Field(None, description="rules on losses, read from a table (cluster, loss)")
+    topics: FlattenedTopics | None = Field(None, description="bring topics towards a target, by default equal shares")
     lengths: FlattenedLengths | None = Field(None, description="the same for lengths in bytes, by powers of two")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="another seed lets other documents stay")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="seed of the choice of documents that stay")
 
     @model_validator(mode="after")
     def _rates_are_shares(self) -> ShapeConfig:

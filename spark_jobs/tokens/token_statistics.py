@@ -58,7 +58,7 @@ TOKEN_STATISTICS = Table(
         Column("tokens_per_word", "double", "tokens per word; null where there is no word"),
         Column("vocabulary_size!", "int", "every token id is below it"),
         Column("used_token_count!", "int", "distinct token ids in these documents; the others are never used"),
-        Column("used_fraction!", "double", "of the vocabulary"),
+        Column("used_fraction!", "double", "used_token_count / vocabulary_size"),
         Column("length_histogram!", "list<long!>", "documents of no token, of 1, of 2 to 3, of 4 to 7, and so on"),
         Column("used_ids!", "binary", "which ids occur: bit i % 8 of byte i / 8, so that rows can be joined by or"),
     ),

@@ -69,7 +69,7 @@ class TokenizerConfig(ConfigModel):
         32768, ge=258, le=1 << 20, description="tokens to train, 256 bytes and 2 specials included"
     )
     sample_bytes: int = Field(32 << 20, ge=1, le=1 << 32, description="most bytes of UTF-8 to train on")
-    min_frequency: int = Field(2, ge=1, description="least occurrences in the sample of a pair that is merged")
+    min_frequency: int = Field(2, ge=1, description="fewest occurrences of a pair in the sample for it to be merged")
 
     @model_validator(mode="before")
     @classmethod

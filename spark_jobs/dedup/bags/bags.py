@@ -28,7 +28,7 @@ class BagsConfig(ConfigModel):
     """Features of bags, and the cap on the weight of a token."""
 
     features: Features = Field(Features(), description="as the vocabulary's")
-    max_level: int = Field(4, ge=1, le=16, description="occurrences of a token beyond it add no weight")
+    max_level: int = Field(4, ge=1, le=16, description="most occurrences of a token in a document that add weight")
 
 
 BAGS = Table(

@@ -51,7 +51,7 @@ REVISIONS = Table(
         Column("path_id", "string", "what all documents of its path share; null where the dataset takes all revisions"),
         Column("standing!", "string", "latest, superseded or gone"),
         Column("other_doc_id", "string", "superseded: by which document; latest: after which member"),
-        Column("leaves!", "boolean", "whether it is excised, and nobody's witness from this increment on"),
+        Column("leaves!", "boolean", "whether it is excised, and from this increment on no removal's witness"),
     ),
     key=("doc_id",),
     partition=("increment",),

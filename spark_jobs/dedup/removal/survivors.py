@@ -17,7 +17,8 @@ class SurvivorsConfig(ConfigModel):
     """The threshold that is applied."""
 
     threshold: KindThreshold = Field(
-        KindThreshold(), description="weighted Jaccard similarity, one of those compared: one for all, or by kind"
+        KindThreshold(),
+        description="one of the compared thresholds, at which documents are removed; for all kinds, or by kind",
     )
 
 

@@ -80,7 +80,7 @@ THRESHOLDS = Table(
         Column("exact_removed_count!", "long", "of them, removed as exact duplicates"),
         Column("near_removed_count!", "long", "of the others, removed as near-duplicates"),
         Column("repository_removed_count!", "long", "of the others, removed with their repositories"),
-        Column("kept_count!", "long", "of them, none of these"),
+        Column("kept_count!", "long", "members that stay"),
         Column("kept_byte_count!", "long", "bytes of the kept"),
         Column("removed_byte_count!", "long", "bytes of all removed"),
         Column("component_count!", "long", "components that a pair of the increment belongs to"),

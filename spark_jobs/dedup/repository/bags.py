@@ -56,9 +56,9 @@ class RepositoryBagsConfig(ConfigModel):
         0.7, gt=0, le=1, description="threshold whose components make files equal, one of those compared"
     )
     min_files: int = Field(
-        2, ge=1, description="repositories with fewer files that have tokens are not compared; single files are already"
+        2, ge=1, description="fewest files with tokens of a compared repository; single files are compared as documents"
     )
-    max_level: int = Field(4, ge=1, le=16, description="files of one group beyond it add no weight")
+    max_level: int = Field(4, ge=1, le=16, description="most files of a group that add weight")
     keep_first: tuple[RepositoryCriterion, ...] = Field(
         ("dataset", "known_good", "original", "newest", "starred", "licensed"),
         description="order in which similar repositories are kept: by these criteria, the strongest first, as long as "
@@ -197,7 +197,7 @@ def bags_of_items(files: DataFrame, max_level: int, min_files: int) -> DataFrame
     Args:
         files: rows (repository_id, byte_count, item bigint, unit int), one a file; item and unit are null for a file
             without tokens.
-        max_level: files of one group beyond it add no weight.
+        max_level: most files of a group that add weight.
         min_files: repositories with fewer files that weigh anything have no bag.
 
     Returns:

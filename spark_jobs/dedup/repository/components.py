@@ -46,7 +46,7 @@ class RepositoryComponentsConfig(ConfigModel):
     giant_fraction: float = Field(
         0.05, gt=0, le=1, description="share of all repositories from which on a component is giant and gets topics"
     )
-    giant_repositories: int = Field(10, ge=2, description="and fewest repositories of a giant component")
+    giant_repositories: int = Field(10, ge=2, description="fewest repositories of a giant component")
     cut: tuple[str, ...] = Field((), description="topics to be cut off, as the column `topic` writes them")
     cut_threshold: float = Field(
         0.9, gt=0, le=1, description="similarity from which on a pair between a topic of `cut` and another still counts"
@@ -71,7 +71,7 @@ REPOSITORY_COMPONENTS = Table(
         Column("component!", "string", "least repository_id of the component"),
         Column("repository_count!", "int", "repositories of the component"),
         Column("topic", "string", "in a giant component, the terms that tell its part of it from the others"),
-        Column("piece!", "string", "least repository_id of what still holds together after the cut"),
+        Column("piece!", "string", "least repository_id of the part that is still connected after the cut"),
     ),
     key=("repository_id",),
     partition=("increment",),

@@ -157,7 +157,7 @@ class DecontaminatedConfig(SearchedEvals):
         0.0,
         ge=0,
         le=1,
-        description="share of an item from which on a document that holds it goes; 0: with any finding",
+        description="least share of an item that makes a document go; 0: any finding does",
     )
 
 

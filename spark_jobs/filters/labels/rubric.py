@@ -31,19 +31,19 @@ class JudgeConfig(ConfigModel):
 
     rubric: str = Field(min_length=1, description="what is scored, and what each score means")
     scores: tuple[int, int] = Field((0, 5), description="lowest and highest score; whole numbers")
-    endpoint: ModelEndpoint = Field(description="who scores")
-    sample: int = Field(5000, ge=1, description="documents that are scored; all where there are no more")
+    endpoint: ModelEndpoint = Field(description="endpoint and model that score")
+    sample: int = Field(5000, ge=1, description="number of documents that are scored; all of a smaller dataset")
     spread_by: tuple[Literal["kind", "language", "length", "cluster"], ...] = Field(
-        ("language", "length"), description="what the sample is spread over"
+        ("language", "length"), description="column by which the sample is stratified"
     )
-    clusters_of: str | None = Field(None, description="corpus whose clusters `cluster` means")
+    clusters_of: str | None = Field(None, description="corpus whose clusters are the strata of `cluster`")
     repeat: float = Field(0.05, ge=0, le=1, description="share of the sample that is asked about twice")
-    seed: int = Field(0, description="another seed draws another sample")
+    seed: int = Field(0, description="seed of the sample")
     budget: Budget = Field(
-        Budget(), description="what it may cost, in all runs", json_schema_extra={"affects_rows": False}
+        Budget(), description="most requests, tokens and money over all runs", json_schema_extra={"affects_rows": False}
     )
     asking: Asking = Field(
-        Asking(), description="how hard the endpoint is asked", json_schema_extra={"affects_rows": False}
+        Asking(), description="requests at once, retries and timeouts", json_schema_extra={"affects_rows": False}
     )
 
     @model_validator(mode="after")

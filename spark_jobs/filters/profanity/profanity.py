@@ -49,7 +49,7 @@ class ProfanityConfig(ConfigModel):
         None, description="a file of words and phrases, one a line, in UTF-8", json_schema_extra={"affects_rows": False}
     )
     without: tuple[str, ...] = Field((), description="words and phrases of the lists that are not counted")
-    words_sha256: str | None = Field(None, description="of all that is counted; filled in")
+    words_sha256: str | None = Field(None, description="SHA-256 of all counted words; filled in")
 
     @model_validator(mode="before")
     @classmethod

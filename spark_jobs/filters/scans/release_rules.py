@@ -27,12 +27,12 @@ _COLUMNS: Mapping[str, str] = {
 class ReleaseRules(ConfigModel):
     """The largest shares of documents with findings, and the least trust, with which an increment is released."""
 
-    malware: float | None = Field(None, ge=0, le=1, description="share of documents in which malware was found")
-    secrets: float | None = Field(None, ge=0, le=1, description="share with keys, tokens or passwords")
-    personal_data: float | None = Field(None, ge=0, le=1, description="share with personal data")
-    fixtures: float | None = Field(None, ge=0, le=1, description="share with signs of test data")
-    licences: float | None = Field(None, ge=0, le=1, description="share without a licence that is allowed")
-    source_trust: float | None = Field(None, ge=0, le=1, description="least trust in the source")
+    malware: float | None = Field(None, ge=0, le=1, description="most documents with malware, as a share of all")
+    secrets: float | None = Field(None, ge=0, le=1, description="most with keys, tokens or passwords, as a share")
+    personal_data: float | None = Field(None, ge=0, le=1, description="most with personal data, as a share")
+    fixtures: float | None = Field(None, ge=0, le=1, description="most with signs of test data, as a share")
+    licences: float | None = Field(None, ge=0, le=1, description="most without an allowed licence, as a share")
+    source_trust: float | None = Field(None, ge=0, le=1, description="least declared trust in the source, 0 to 1")
 
     def judge(self, scans: pa.Table) -> tuple[bool, str]:
         """Whether the rules release an increment, and what they found, in one line."""

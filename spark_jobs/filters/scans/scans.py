@@ -38,10 +38,15 @@ class ScansConfig(ConfigModel):
     clamd: str | None = Field(
         None, pattern=r"^(unix:///.+|tcp://[^/]+)$", description="unix:///PATH or tcp://HOST:PORT of a clamd"
     )
-    clamd_database: str = Field("", description="any text; change it to scan again after clamd's signatures changed")
-    licences_allowed: tuple[str, ...] = Field((), description="SPDX ids; none: licences are not asked")
-    source_trust: float | None = Field(None, ge=0, le=1, description="how far the source is trusted, carried along")
-    min_confidence: float = Field(0.5, ge=0, le=1, description="of personal data and secrets; less is not counted")
+    clamd_database: str = Field("", description="any text; another one scans again, as for new signatures of clamd")
+    licences_allowed: tuple[str, ...] = Field((), description="SPDX ids; none: licences are not checked")
+    source_trust: float | None = Field(None, ge=0, le=1, description="trust in the source, 0 to 1; put into each row")
+    min_confidence: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="least confidence of a finding to be counted",
+    )
 
 
 SCANS = Table(

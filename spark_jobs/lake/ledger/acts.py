@@ -28,10 +28,10 @@ AUDIT = Table(
     name="audit",
     comment="One row per act that somebody may ask about later: looks at restricted rows, releases, deletions.",
     columns=(
-        Column("at!", "timestamptz", "when"),
+        Column("at!", "timestamptz", "time of the act"),
         Column("who!", "string", "user of the operating system; of a release by rules, `policy`"),
         Column("act!", "string", "read, release, refuse, delete or excise"),
-        Column("subject!", "string", "what it was about: namespaces or tables, joined by commas, or a dataset"),
+        Column("subject!", "string", "object of the act: namespaces or tables, joined by commas, or a dataset"),
         Column("how!", "string", "the command line"),
         Column("increment", "int", "the increment that was decided about; null for the whole"),
         Column("version", "string", "data version of its documents, for which alone the decision holds"),

@@ -40,7 +40,7 @@ _DECLARED = Table(
     comment="Documents taken out of packed tables for good: they are left out of whatever is packed later.",
     columns=(
         Column("doc_id!", "string", "identity of the document"),
-        Column("table", "string", "packed table that it is out of; null: all, those to come included"),
+        Column("table", "string", "packed table that it was taken out of; null: all, later ones too"),
         Column("run_id!", "string", "command that took it out"),
         Column("recorded_at!", "timestamptz", "when the row was written"),
     ),

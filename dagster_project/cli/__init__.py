@@ -1,5 +1,7 @@
 """The command `headrace`: a noun, then a verb. Mistakes of users are reported in one line.
 
+`show` of a noun lists all of them, `show NAME` one: `headrace dataset show`, `headrace dataset show notes`.
+
 Commands are imported when they are called, so that `headrace --help` does not wait for Dagster or Spark. The exit
 status is 0 for success, 2 for arguments, declarations or a lake that cannot be used, 3 for rows that a check refused, 4
 for a step that failed, 130 for an interruption.
@@ -36,12 +38,12 @@ _GROUPS = {
         "status": (".status", "status", "How datasets and corpora are: backlog, what has moved, what it cost."),
         "worker": (".worker", "worker", "Answer requests of generated datasets beside their run; attack the sandbox."),
         "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
-        "lake": (".lake", "lake", "Relocate a lake that was copied, moved or restored."),
+        "relocate": (".relocate", "relocate", "Have a lake that was copied, moved or restored name its files."),
     },
     "Data": {
-        "dataset": (".data.datasets", "dataset", "Declare, list, show, verify and delete datasets."),
-        "corpus": (".data.corpora", "corpus", "List corpora, show what each step keeps, start a new generation."),
-        "table": (".data.tables", "table", "List and show tables, and some of their rows."),
+        "dataset": (".data.datasets", "dataset", "Declare, show, verify, archive and delete datasets."),
+        "corpus": (".data.corpora", "corpus", "Show what each step of a corpus keeps; start a new generation."),
+        "table": (".data.tables", "table", "Show tables and some of their rows; delete them."),
         "doc": (".data.doc", "doc", "One document: its text, why it was removed, its way; take it out."),
         "search": (".data.search", "search", "Find documents whose text has some words."),
         "diff": (".data.versions", "diff", "Compare two states of a dataset or corpus."),
@@ -49,20 +51,23 @@ _GROUPS = {
         "export": (".data.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
     },
     "Quality": {
-        "policy": (".quality.policy", "policy", "Preview, compare and add the rules that documents are judged by."),
+        "policy": (
+            ".quality.policy",
+            "policy",
+            "Add, show and preview the rules that documents are judged by.",
+        ),
         "review": (".quality.review", "review", "Let people judge what rules removed."),
-        "quarantine": (".data.quarantine", "quarantine", "List, release and refuse what of untrusted datasets waits."),
-        "evals": (".quality.evals", "evals", "Add, list and delete benchmarks; show which documents hold their items."),
-        "model": (".quality.model", "model", "Add, train, list and show models that score texts or find names."),
+        "quarantine": (
+            ".data.quarantine",
+            "quarantine",
+            "Show what of untrusted data waits; release or refuse it.",
+        ),
+        "evals": (".quality.evals", "evals", "Add, show and delete benchmarks; show which documents hold their items."),
+        "model": (".quality.model", "model", "Add, train and show models that score texts or find names."),
     },
     "Train": {
-        "experiment": (
-            ".experiment",
-            "experiment",
-            "Plan, run and compare experiments: which data makes better models.",
-        ),
-        "mix": (".experiment", "mix", "Fit a law of the loss over mixes of sources, and propose one."),
-        "blend": (".blends.blend", "blend", "Create, update, plan, list and inspect blends."),
+        "experiment": (".experiment", "experiment", "Show which data makes better models, and how sure that is."),
+        "blend": (".blends.blend", "blend", "Create, update, show and delete blends; prewarm servers for them."),
         "serve": (".blends.serve", "serve", "Serve blends to training jobs over gRPC."),
     },
 }

@@ -47,17 +47,27 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
     return sorted(found, key=lambda pair: str(pair[1]["name"]))
 
 
+def declaration(component: str, name: str) -> tuple[Path, dict[str, Any]]:
+    """The file that declares a component of a name, and its attributes.
+
+    Raises:
+        CommandError: none does.
+    """
+    found = {str(declared["name"]): (file, declared) for file, declared in declarations(component)}
+    if name not in found:
+        noun = component.rpartition(".")[2].lower()
+        mend = "see docs/experiments.md" if component == EXPERIMENT else f"`headrace {noun} show` lists those that are"
+        raise CommandError(f"{noun} {name} is not declared{nearest(name, found)}; {mend}")
+    return found[name]
+
+
 def dataset_file(name: str) -> Path:
     """The file that declares a dataset.
 
     Raises:
         CommandError: none does.
     """
-    files = {str(declared["name"]): file for file, declared in declarations(DATASET)}
-    if name not in files:
-        near = nearest(name, files)
-        raise CommandError(f"dataset {name} is not declared{near}; `headrace dataset list` shows those that are")
-    return files[name]
+    return declaration(DATASET, name)[0]
 
 
 def declared_keeping() -> dict[str, Keeping]:

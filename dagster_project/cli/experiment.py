@@ -1,16 +1,15 @@
-"""`headrace experiment plan|run|compare|list` and `headrace mix fit`: which composition makes the better model."""
+"""`headrace experiment show`: which composition makes the better model. `plan` and `run` take experiments by name."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.declared import EXPERIMENT, declarations
+from dagster_project.cli.declared import EXPERIMENT, declaration, declarations
 from dagster_project.cli.output import print_table
-from dagster_project.exceptions import CommandError
-from spark_jobs.exceptions import nearest
-from spark_jobs.lake.session.catalogue import open_catalogue
+from dagster_project.cli.project import lake_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -24,45 +23,24 @@ def experiment() -> None:
     """Find out which composition of the data makes the better model, and how sure that is."""
 
 
-@click.group()
-def mix() -> None:
-    """Find a mix of sources by small runs."""
+@experiment.command("show")
+@click.argument("name", required=False)
+def show(name: str | None) -> None:
+    """List all runs of the lake's experiments; of NAME show verdicts so far, how sure they are, how the data differ.
+
+    What NAME consists of, and which runs are to be done: headrace plan NAME. To train them: headrace run NAME.
+    """
+    if name is None:
+        _list_runs()
+    else:
+        click.echo(declared_report(name).text())
 
 
-@experiment.command("plan")
-@click.argument("name")
-def plan(name: str) -> None:
-    """Check the variants of NAME, and say what they consist of and which runs are to be done; nothing is trained."""
-    opened = _opened(name)
-    opened.check()
-    for variant, line in opened.facts().items():
-        click.echo(f"{variant}: {line}")
-    missing, total = opened.missing(), list(opened.runs())
-    tokens = sum(run.tokens for run in missing)
-    click.echo(f"{len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all")
-
-
-@experiment.command("run")
-@click.argument("name")
-def run(name: str) -> None:
-    """Train and measure the variants of NAME, as far as that was not done, and compare them."""
-    _execute(name)
-    _compare(name)
-
-
-@experiment.command("compare")
-@click.argument("name")
-def compare(name: str) -> None:
-    """Say what came out of NAME so far: verdicts, how sure they are, what differs between the data."""
-    _compare(name)
-
-
-@experiment.command("list")
-def list_() -> None:
-    """List all runs of the lake's experiments: what each was trained on, and how it did."""
+def _list_runs() -> None:
+    """Print all runs: what each was trained on, and how it did."""
     from dagster_project.experiments.records import known_rows
 
-    rows = known_rows(open_catalogue(load_settings()))
+    rows = known_rows(lake_catalogue())
     if not rows:
         click.echo("No experiment was run yet. Declare one: docs/experiments.md")
         return
@@ -83,29 +61,24 @@ def list_() -> None:
     )
 
 
-@mix.command("fit")
-@click.argument("name")
-def fit(name: str) -> None:
-    """Train small models on mixes of the sources of NAME, fit a law of the loss, and propose a mix as a blend."""
-    declared = _declared(name)
-    if declared.mixes is None:
-        raise CommandError(f"mix {name}: it declares variants; run it by `headrace experiment run {name}`")
-    _execute(name)
+def experiments_among(names: Collection[str]) -> list[str]:
+    """Those of some names that are experiments with variants; the variants of a mix are known when it runs."""
+    return [one["name"] for _, one in declarations(EXPERIMENT) if one["name"] in names and one.get("mixes") is None]
 
 
-def _execute(name: str) -> None:
-    """Run the assets of an experiment."""
-    from dagster_project.cli.execution import execute, require_done
-    from dagster_project.cli.step_lines import print_left, print_line
+def print_variants(name: str) -> None:
+    """Print what the variants of an experiment consist of, and how many of its runs are to be done.
 
-    _declared(name)
-    lines = execute((name,), None, print_line)
-    print_left(lines)
-    require_done(lines, f"headrace experiment run {name}")
-
-
-def _compare(name: str) -> None:
-    click.echo(declared_report(name).text())
+    Raises:
+        CommandError: variants differ in what has to be equal, or a table of them is not there.
+    """
+    opened = _opened(name)
+    opened.check()
+    for variant, line in opened.facts().items():
+        click.echo(f"{variant}: {line}")
+    missing, total = opened.missing(), list(opened.runs())
+    tokens = sum(run.tokens for run in missing)
+    click.echo(f"{name}: {len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all")
 
 
 def declared_report(name: str) -> Report:
@@ -123,8 +96,7 @@ def _opened(name: str) -> Experiment:
     """An experiment on the lake."""
     from dagster_project.experiments.experiment import Experiment
 
-    settings = load_settings()
-    return Experiment(_declared(name), open_catalogue(settings), settings)
+    return Experiment(_declared(name), lake_catalogue(), load_settings())
 
 
 def _declared(name: str) -> ExperimentDeclaration:
@@ -135,8 +107,5 @@ def _declared(name: str) -> ExperimentDeclaration:
     """
     from dagster_project.experiments.declaration import declare_experiment
 
-    found = {str(attributes["name"]): (file, attributes) for file, attributes in declarations(EXPERIMENT)}
-    if name not in found:
-        raise CommandError(f"experiment {name} is not declared{nearest(name, found)}; see docs/experiments.md")
-    file, attributes = found[name]
+    file, attributes = declaration(EXPERIMENT, name)
     return declare_experiment({key: value for key, value in attributes.items() if key != "owners"}, file.parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -15,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.declared import declared_budgets, declared_keeping
-from dagster_project.cli.output import print_rows, print_styled
-from dagster_project.cli.project import dagster_home, load_definitions, project_folder
+from dagster_project.cli.output import JSON, print_json, print_rows, print_styled
+from dagster_project.cli.project import dagster_home, lake_catalogue, load_definitions, project_folder
 from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -36,7 +33,7 @@ _CACHE_SECONDS = 30.0
 
 @click.command()
 @click.argument("namespaces", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 @click.option("--check", is_flag=True, help="end with status 3 where a threshold is exceeded")
 @click.option("--prometheus", is_flag=True, help="print Prometheus's text format")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="serve Prometheus's metrics until stopped")
@@ -73,7 +70,7 @@ def status(
 
         runs = run_state()
         said = {"namespaces": [plain(one) for one in found], "failed_runs": runs.failed, "runs": asdict(runs)}
-        click.echo(json.dumps(said, indent=2))
+        print_json(said)
     else:
         _print(found, run_state())
     alerts = [alert for one in found for alert in one.alerts]
@@ -88,7 +85,7 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     from dagster_project.inspect.lake.alert_thresholds import read_thresholds
     from dagster_project.inspect.lake.lake_status import lake_status
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     from spark_jobs.sources.generated.attempts import datasets_with_answers
 
     there = {space[0] for space in catalogue.list_namespaces()} | set(datasets_with_answers(catalogue))
@@ -315,7 +312,7 @@ def _print_costs(by: str, since: datetime | None, as_json: bool) -> None:
             "computing": one.seconds / 3600 * an_hour + one.core_seconds / 3600 * a_core_hour,
             "storage a month": one.byte_count / 1e9 * a_month,
         }
-        for one in costs(open_catalogue(load_settings()), by, teams, since.replace(tzinfo=UTC) if since else None)
+        for one in costs(lake_catalogue(), by, teams, since.replace(tzinfo=UTC) if since else None)
     ]
     print_rows(rows, as_json, "Nothing was computed yet. Fill the lake: headrace run")
 

@@ -94,13 +94,13 @@ def test_outside_of_a_project_headrace_says_so(tmp_path: Path, monkeypatch: pyte
     """Where headrace is installed as a package, there is no checkout to fall back to."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dagster_project.cli.project._SHIPPED", tmp_path / "site-packages" / "dagster_project")
-    assert run_command(["dataset", "list"]) == 2
+    assert run_command(["dataset", "show"]) == 2
     assert "no project is here; make one with `headrace init NAME`, or set HEADRACE_PROJECT" in capfd.readouterr().err
     monkeypatch.setenv("HEADRACE_PROJECT", str(tmp_path))
-    assert run_command(["dataset", "list"]) == 2
+    assert run_command(["dataset", "show"]) == 2
     assert "has no pyproject.toml with [tool.dg.project]; correct it" in capfd.readouterr().err
     (tmp_path / "pyproject.toml").write_text("[tool.dg.project\n")
-    assert run_command(["dataset", "list"]) == 2
+    assert run_command(["dataset", "show"]) == 2
     assert capfd.readouterr().err.endswith("; mend the file\n")
 
 

@@ -341,7 +341,7 @@ def test_commands_show_nothing_of_it(declare: WriteDefs, lake: Catalog, capfd: S
     assert [act[:2] for act in acts(lake)] == [("read", "web_quarantine")]
     assert run_command(["quarantine", "release", "web", "--increment", "0", "--reason", "looked at"]) == 0
     assert run_command(["quarantine", "refuse", "web", "--increment", "1", "--reason", "malware"]) == 0
-    assert run_command(["quarantine", "list", "--json"]) == 0
+    assert run_command(["quarantine", "show", "--json"]) == 0
     listed = json.loads(capfd.readouterr().out.partition("\n[")[2].join(["[", ""]))
     assert [(row["state"], row["why"]) for row in listed] == [
         ("released, not carried over yet", "looked at"),

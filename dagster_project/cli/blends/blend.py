@@ -1,4 +1,4 @@
-"""`headrace blend create|update|plan|list|show|prewarm|delete`: blends of the lake's packed tables.
+"""`headrace blend`: create, update, show, prewarm and delete blends of the lake's packed tables.
 
 The commands work on the warehouse itself, without a server. Slow imports are inside the commands, so that
 `headrace --help` is fast.
@@ -6,93 +6,38 @@ The commands work on the warehouse itself, without a server. Slow imports are in
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dagster_project.cli.blends.blend_inspect import print_rows_from
 from dagster_project.cli.blends.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
+from dagster_project.cli.output import JSON, lists_all, print_json, print_table, progress_shown
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
-    from blender_service.blend.definition_messages import Description
-    from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
+    from blender_service.blend.requests import BlendSpec, UpdateSpec
+    from blender_service.order.resolved_blend import Head
     from blender_service.server.blender import Blender
 
-Command = TypeVar("Command", bound=Callable[..., None])
-JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
-
-
-def _new_blend_options(required: bool) -> Callable[[Command], Command]:
-    """Add the options for the sources of a new blend."""
-    options = (
-        click.option(
-            "--source",
-            "sources",
-            multiple=True,
-            required=required,
-            metavar="TABLE[=WEIGHT][,..]",
-            help="packed table and its weight, a decimal or a fraction (default 1), then settings: name=, snapshot=, "
-            "max_epochs=, on_exhausted=, live; may be repeated",
-        ),
-        click.option(
-            "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="seed of every shuffle"
-        ),
-        click.option("--max-epochs", type=click.IntRange(0), help="passes over a source without max_epochs; default 1"),
-        click.option(
-            "--on-exhausted",
-            type=click.Choice(["END", "CONTINUE"], case_sensitive=False),
-            help="END the blend where a source runs out (the default), or CONTINUE without it",
-        ),
-    )
-    return _with(options)
-
-
-def _update_options(command: Command) -> Command:
-    """Add the options for the changes of an update."""
-    options = (
-        click.option("--at", type=click.IntRange(0), metavar="OFFSET", help="first row that the changes apply to"),
-        click.option(
-            "--change",
-            "changes",
-            multiple=True,
-            metavar="NAME[=WEIGHT][,..]",
-            help="source and its changes: weight, snapshot=main (newest rows), max_epochs=, on_exhausted=, live, "
-            "pinned, table= for a new source; may be repeated; give the weights of all sources or of none",
-        ),
-        click.option("--remove", "removed", multiple=True, metavar="NAME", help="source to leave out; may be repeated"),
-        click.option("--align", is_flag=True, help="round --at up to the next end of a cycle, where the mix is exact"),
-    )
-    return _with(options)(command)
-
-
-def _with(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-THEN = click.option(
+_THEN = click.option(
     "--then",
     "stages",
     multiple=True,
     metavar="'OFFSET: CHANGE ..'",
     help="further update from an offset on, such as '1000000: code=1 prose=3 -old'; may be repeated",
 )
-EVALS = click.option(
-    "--evals",
-    default="",
-    metavar="DIGEST",
-    help="demand that sources were searched for these (headrace evals list)",
+_EVALS = click.option(
+    "--evals", default="", metavar="DIGEST", help="demand that sources were searched for these (headrace evals show)"
 )
-REPEAT = click.option("--allow-repeat", is_flag=True, help="allow one table as two sources, so that its rows repeat")
+_REPEAT = click.option("--allow-repeat", is_flag=True, help="allow one table as two sources, so that its rows repeat")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="show what it would read; nothing is pinned or stored")
+_ROWS = click.option("--rows", type=click.IntRange(0), help="of a plan: its rows; default: to the end, or one cycle")
+_TOKENS = click.option(
+    "--tokens", type=click.IntRange(0), help="of a plan: tokens, padding included, in place of --rows"
+)
 
 
 @click.group()
@@ -102,104 +47,156 @@ def blend() -> None:
 
 @blend.command()
 @click.argument("name", default="")
-@_new_blend_options(required=True)
-@THEN
-@REPEAT
-@EVALS
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    required=True,
+    metavar="TABLE[=WEIGHT][,..]",
+    help="packed table and its weight, a decimal or a fraction (default 1), then settings: name=, snapshot=, "
+    "max_epochs=, on_exhausted=, live; may be repeated",
+)
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="seed of every shuffle")
+@click.option("--max-epochs", type=click.IntRange(0), help="passes over a source without max_epochs; default 1")
+@click.option(
+    "--on-exhausted",
+    type=click.Choice(["END", "CONTINUE"], case_sensitive=False),
+    help="END the blend where a source runs out (the default), or CONTINUE without it",
+)
+@_THEN
+@_REPEAT
+@_EVALS
 @click.option(
     "--texts",
     metavar="TOKENIZER[,..]",
     help="sources are tables of text, tokenized when read: table of the tokenizer, then window_tokens=2048, "
     "group_documents=1, whole, text=content, doc_id=doc_id, trainable=COLUMN, template=COLUMN",
 )
+@_DRY_RUN
+@_ROWS
+@_TOKENS
 @JSON
 def create(
-    name: str,
-    stages: tuple[str, ...],
-    allow_repeat: bool,
-    evals: str,
-    texts: str | None,
-    as_json: bool,
-    **given: Any,
-) -> None:
+    name: str, sources: Sequence[str], seed: int, max_epochs: int | None, on_exhausted: str | None,
+    stages: Sequence[str], allow_repeat: bool, evals: str, texts: str | None, **shown: Any,
+) -> None:  # fmt: skip
     """Create a blend, and bind NAME to it.
 
     The current snapshot of each table is pinned; the same request again gives the same blend.
     """
-    blender = _open_blender()
-    spec = _blend_spec(name, stages, allow_repeat, **given)
-    config = blender.create(replace(spec, evals=evals, texts=parse_texts(texts) if texts else None))
-    _print_made(blender, config, name, as_json)
+    from blender_service.blend.requests import BlendSpec
+
+    spec = BlendSpec(
+        tuple(parse_source(text, max_epochs, on_exhausted.upper() if on_exhausted else None) for text in sources),
+        seed=seed,
+        name=name,
+        schedule=tuple(parse_stage(text) for text in stages),
+        allow_repeat=allow_repeat,
+        evals=evals,
+        texts=parse_texts(texts) if texts else None,
+    )
+    _make(spec, **shown)
 
 
 @blend.command()
 @click.argument("parent")
 @click.argument("name", default="")
-@_update_options
-@THEN
-@REPEAT
-@EVALS
+@click.option("--at", type=click.IntRange(0), metavar="OFFSET", help="first row that the changes apply to")
+@click.option(
+    "--change",
+    "changes",
+    multiple=True,
+    metavar="NAME[=WEIGHT][,..]",
+    help="source and its changes: weight, snapshot=main (newest rows), max_epochs=, on_exhausted=, live, "
+    "pinned, table= for a new source; may be repeated; give the weights of all sources or of none",
+)
+@click.option("--remove", "removed", multiple=True, metavar="NAME", help="source to leave out; may be repeated")
+@click.option("--align", is_flag=True, help="round --at up to the next end of a cycle, where the mix is exact")
+@_THEN
+@_REPEAT
+@_EVALS
+@_DRY_RUN
+@_ROWS
+@_TOKENS
 @JSON
 def update(
-    parent: str, name: str, stages: tuple[str, ...], allow_repeat: bool, evals: str, as_json: bool, **given: Any
-) -> None:
+    parent: str, name: str, at: int | None, changes: Sequence[str], removed: Sequence[str], align: bool,
+    stages: Sequence[str], allow_repeat: bool, evals: str, **shown: Any,
+) -> None:  # fmt: skip
     """Create a blend that equals PARENT up to an offset and changes from there, and bind NAME to it.
 
     Every source continues after its last row. A training run changes over by loading its state with the new blend.
     """
+    from blender_service.blend.requests import SourceChange, Stage, UpdateSpec
+
+    schedule = [parse_stage(text) for text in stages]
+    if at is not None:
+        wanted = [*(parse_change(text) for text in changes), *(SourceChange(source, remove=True) for source in removed)]
+        schedule.insert(0, Stage(at, tuple(wanted), align))
+    elif changes or removed or align or not stages:
+        raise CommandError("blend update: say from which row on with --at OFFSET")
+    _make(UpdateSpec(parent, tuple(schedule), name, allow_repeat, evals=evals), **shown)
+
+
+def _make(spec: BlendSpec | UpdateSpec, dry_run: bool, rows: int | None, tokens: int | None, as_json: bool) -> None:
+    """Create or update a blend and print it, and what to do next; or print what it would read."""
+    from blender_service.blend.requests import BlendSpec
+
     blender = _open_blender()
-    config = blender.update(replace(_update_spec(parent, name, stages, allow_repeat, **given), evals=evals))
-    _print_made(blender, config, name, as_json)
+    if dry_run:
+        config, head, _ = blender.draft(spec)
+        return _print_plan(config, head, rows, tokens, as_json)
+    if rows is not None or tokens is not None:
+        raise CommandError("blend: --rows and --tokens are of a plan; give --dry-run too")
+    config = blender.create(spec) if isinstance(spec, BlendSpec) else blender.update(spec)
+    described = _describe(blender, config.blend_id)
+    if as_json:
+        return print_json(described)
+    _print_blend(described)
+    click.echo(
+        f"next: headrace serve, then read blend {spec.name or config.blend_id[:12]} (README, reading from a training "
+        "job)"
+    )
 
 
 @blend.command()
-@click.argument("reference", metavar="[BLEND]", default="")
-@_new_blend_options(required=False)
-@_update_options
-@THEN
-@REPEAT
-@click.option("--rows", type=click.IntRange(0), help="rows to plan for; default: to the end, or one cycle")
-@click.option("--tokens", type=click.IntRange(0), help="tokens to plan for, padding included, in place of --rows")
+@click.argument("reference", metavar="[BLEND]", required=False)
+@click.argument("offset", type=click.IntRange(0), required=False)
+@click.option("--rows", type=click.IntRange(0), help="rows from OFFSET on, by default 1; of --plan all, or one cycle")
+@click.option("--characters", type=click.IntRange(0), default=60, show_default=True, help="of each text; 0 for all")
+@click.option("--plan", is_flag=True, help="show instead how much of each source it reads, and when they run out")
+@_TOKENS
 @JSON
-def plan(
-    reference: str, stages: tuple[str, ...], allow_repeat: bool, rows: int | None, tokens: int | None, as_json: bool,
-    **given: Any,
+def show(
+    reference: str | None, offset: int | None, rows: int | None, characters: int, plan: bool, tokens: int | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
-    """Show what a blend would read and when its sources run out; nothing is pinned or stored.
+    """List the blends; show BLEND, given as its id, the first digits of it, or a name; or its rows from OFFSET on.
 
-    Plans an existing blend (BLEND), a new one (--source ..), or an update (BLEND --at OFFSET --change ..).
+    Rows show documents, sources, licences and texts, e.g. to explain a loss spike: for a training step of B rows that
+    began at OFFSET, give --rows B. No server is needed. Only --json goes without a BLEND.
     """
-    new = {key: given[key] for key in ("sources", "seed", "max_epochs", "on_exhausted")}
-    changed = {key: given[key] for key in ("at", "changes", "removed", "align")}
-    if bool(reference) == bool(new["sources"]):
-        raise CommandError("plan: name a blend, or give --source for each table of a new one")
-    from blender_service.blend.describe import describe
-
+    if lists_all(reference) or reference is None:
+        return _list_blends(as_json)
+    plan = plan or tokens is not None
+    if not plan and (offset is not None or rows is not None):
+        return print_rows_from(reference, offset or 0, rows or 1, characters, as_json)
     blender = _open_blender()
-    if not reference:
-        config, head, _ = blender.draft(_blend_spec("", stages, allow_repeat, **new))
-    elif given["at"] is not None or given["changes"] or given["removed"] or given["align"] or stages:
-        config, head, _ = blender.draft(_update_spec(reference, "", stages, allow_repeat, **changed))
-    else:
-        blend_id = blender.resolve(reference)
-        config, head = blender.config(blend_id), blender.head(blend_id)
-    if tokens is not None:
-        rows = -(-tokens // config.window.window_tokens)
-    if rows is not None and head.end is not None and rows > head.end:
-        click.echo(f"the blend ends at {head.end} rows, {rows} were asked for: shown is all of it", err=True)
-        rows = head.end
-    _print_plan(config, describe(config, head, rows), head.end, as_json)
+    blend_id = blender.resolve(reference)
+    if plan:
+        return _print_plan(blender.config(blend_id), blender.head(blend_id), rows, tokens, as_json)
+    described = _describe(blender, blend_id)
+    if as_json:
+        return print_json(described)
+    _print_blend(described)
 
 
-@blend.command(name="list")
-@JSON
-def list_blends(as_json: bool) -> None:
-    """List all blends of the lake."""
+def _list_blends(as_json: bool) -> None:
+    """Print all blends of the lake."""
     blender = _open_blender()
     blends = [_describe(blender, blend_id) for blend_id in blender.list_ids()]
     if as_json:
-        click.echo(json.dumps(blends))
-        return
+        return print_json(blends)
     if not blends:
         click.echo("no blend yet: headrace blend create NAME --source TABLE=WEIGHT ...")
     for described in blends:
@@ -207,29 +204,6 @@ def list_blends(as_json: bool) -> None:
         follows = f"  from {described['parent'][:12]} at {described['from_offset']}" if described["parent"] else ""
         known = ",".join(described["names"]) or "-"
         click.echo(f"{described['id'][:12]}  {known:20}  {_length(described['rows'])}  {tables}{follows}")
-
-
-@blend.command()
-@click.argument("reference", metavar="BLEND")
-@click.argument("offset", type=click.IntRange(0), required=False)
-@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="number of rows from OFFSET on")
-@click.option("--characters", type=click.IntRange(0), default=60, show_default=True, help="of each text; 0 for all")
-@JSON
-def show(reference: str, offset: int | None, rows: int, characters: int, as_json: bool) -> None:
-    """Show one blend, given as its id, the first digits of it, or a name; or what is in rows of it from OFFSET on.
-
-    Rows show documents, sources, licences and texts, e.g. to explain a loss spike: for a training step of B rows that
-    began at OFFSET, give --rows B. No server is needed.
-    """
-    if offset is not None:
-        print_rows_from(reference, offset, rows, characters, as_json)
-        return
-    blender = _open_blender()
-    described = _describe(blender, blender.resolve(reference))
-    if as_json:
-        click.echo(json.dumps(described))
-        return
-    _print_blend(described)
 
 
 @blend.command()
@@ -243,7 +217,6 @@ def show(reference: str, offset: int | None, rows: int, characters: int, as_json
 def prewarm(reference: str, servers: tuple[str, ...], offset: int, rows: int, columns: tuple[str, ...]) -> None:
     """Read rows of a blend into the caches of servers before a training begins, as far as they have room."""
     from dagster_project.assets.prewarming import prewarm_server
-    from dagster_project.cli.output import progress_shown
 
     with progress_shown(True):
         for server in servers or ("127.0.0.1:7170",):
@@ -275,36 +248,6 @@ def _open_blender() -> Blender:
     return Blender(open_catalogue())
 
 
-def _blend_spec(
-    name: str, stages: Sequence[str], allow_repeat: bool, *, sources: Sequence[str], seed: int,
-    max_epochs: int | None, on_exhausted: str | None,
-) -> BlendSpec:  # fmt: skip
-    from blender_service.blend.requests import BlendSpec
-
-    return BlendSpec(
-        tuple(parse_source(text, max_epochs, on_exhausted.upper() if on_exhausted else None) for text in sources),
-        seed=seed,
-        name=name,
-        schedule=tuple(parse_stage(text) for text in stages),
-        allow_repeat=allow_repeat,
-    )
-
-
-def _update_spec(
-    parent: str, name: str, stages: Sequence[str], allow_repeat: bool, *, at: int | None, changes: Sequence[str],
-    removed: Sequence[str], align: bool,
-) -> UpdateSpec:  # fmt: skip
-    from blender_service.blend.requests import SourceChange, Stage, UpdateSpec
-
-    first: tuple[Stage, ...] = ()
-    if at is not None:
-        wanted = [*(parse_change(text) for text in changes), *(SourceChange(source, remove=True) for source in removed)]
-        first = (Stage(at, tuple(wanted), align),)
-    elif changes or removed or align or not stages:
-        raise CommandError("blend update: say from which row on with --at OFFSET")
-    return UpdateSpec(parent, (*first, *(parse_stage(text) for text in stages)), name, allow_repeat)
-
-
 def _describe(blender: Blender, blend_id: str) -> dict[str, Any]:
     """Give the facts of a blend, ready for JSON."""
     return {
@@ -318,18 +261,6 @@ def _describe(blender: Blender, blend_id: str) -> dict[str, Any]:
 
 def _length(rows: int | None) -> str:
     return "without end" if rows is None else f"{rows} rows"
-
-
-def _print_made(blender: Blender, config: BlendConfig, name: str, as_json: bool) -> None:
-    """Print a new blend, and what to do next."""
-    described = _describe(blender, config.blend_id)
-    if as_json:
-        click.echo(json.dumps(described))
-        return
-    _print_blend(described)
-    click.echo(
-        f"next: headrace serve, then read blend {name or config.blend_id[:12]} (README, reading from a training job)"
-    )
 
 
 def _print_blend(described: dict[str, Any]) -> None:
@@ -359,19 +290,24 @@ def _print_blend(described: dict[str, Any]) -> None:
         )
 
 
-def _print_plan(config: BlendConfig, description: Description, end: int | None, as_json: bool) -> None:
-    """Print what is read up to an offset."""
+def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int | None, as_json: bool) -> None:
+    """Print what a blend reads in its first rows or tokens: to its end or one cycle, where neither is given."""
+    from blender_service.blend.describe import describe
+
+    if tokens is not None:
+        rows = -(-tokens // config.window.window_tokens)
+    if rows is not None and head.end is not None and rows > head.end:
+        click.echo(f"the blend ends at {head.end} rows, {rows} were asked for: shown is all of it", err=True)
+        rows = head.end
+    description = describe(config, head, rows)
     if as_json:
         sources = [vars(source).copy() for source in description.sources]
         for source in sources:
             del source["excised_documents"], source["evals"]  # a plan does not read the tables that say so
-        planned = {"rows": description.offset, "tokens": description.tokens, "end": end, "sources": sources}
-        click.echo(json.dumps({"id": config.blend_id, **planned, "segments": len(description.segments)}))
-        return
-    from dagster_project.cli.output import print_table
-
+        planned = {"rows": description.offset, "tokens": description.tokens, "end": head.end, "sources": sources}
+        return print_json({"id": config.blend_id, **planned, "segments": len(description.segments)})
     read = f"{description.offset:,} rows, {description.tokens:,} tokens"
-    click.echo(f"blend {config.blend_id[:12]}, {_length(end)}: the first {read}")
+    click.echo(f"blend {config.blend_id[:12]}, {_length(head.end)}: the first {read}")
     print_table(
         [
             {

@@ -7,7 +7,7 @@ import time
 import click
 
 from dagster_project.cli.declared import complete_names, dataset_file
-from dagster_project.cli.project import load_definitions
+from dagster_project.cli.project import lake_catalogue, load_definitions
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -36,7 +36,7 @@ def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None
     declared = keeping[name].freezing
     if declared is not None:
         cold, days = cold or declared.to, declared.days if days is None else days
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     folders = [ObjectFolder.of(catalogue, space) for space in (name, quarantine_of(name))]
     try:
         if thaw:
@@ -87,4 +87,4 @@ def follow_dataset(name: str, once: bool) -> None:
 
     objects = ObjectFolder.of(catalogue, binding.namespace)
     count = follow(name, config.source, catalogue, objects, spark, seal, follower_state(name), once)
-    click.echo(f"{count} records kept and sealed. Look: headrace dataset list")
+    click.echo(f"{count} records kept and sealed. Look: headrace dataset show")

@@ -20,25 +20,29 @@ from click.shell_completion import CompletionItem
 
 from dagster_project.cli.tree import present_words, show_examples
 
-# By what one wants, command to (module, attribute, help); `.run` is `dagster_project.cli.run`. The module is imported
-# when the command is called or asked for help.
+# Groups as the help shows them: command to (module, attribute, help), `.run.plan` is `dagster_project.cli.run.plan`. The
+# module is imported when the command is called or asked for help.
 _GROUPS = {
     "Begin": {
-        "demo": (".demo", "demo", "Build a lake from files on this machine, and train on it."),
-        "init": (".init", "init", "Make a project of your own."),
-        "doctor": (".doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
-        "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
-        "explore": (".explore", "explore", "Open pages on this lake: documents, why they go, windows, blends."),
-        "mcp": (".mcp", "mcp", "Answer assistants on this lake, over standard input and output."),
+        "demo": (".begin.demo", "demo", "Build a lake from files on this machine, and train on it."),
+        "init": (".begin.init", "init", "Make a project of your own."),
+        "doctor": (".begin.doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
+        "ui": (".begin.ui", "ui", "Open Dagster's UI on this lake."),
+        "explore": (".begin.explore", "explore", "Open pages on this lake: documents, why they go, windows, blends."),
+        "mcp": (".begin.explore", "mcp", "Answer assistants on this lake, over standard input and output."),
     },
     "Run": {
-        "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),
-        "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
-        "runs": (".runs", "runs", "What ran: when, by whom, what it computed and what failed."),
-        "status": (".status", "status", "How datasets and corpora are: backlog, what has moved, what it cost."),
-        "worker": (".worker", "worker", "Answer requests of generated datasets beside their run; attack the sandbox."),
-        "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
-        "relocate": (".relocate", "relocate", "Have a lake that was copied, moved or restored name its files."),
+        "plan": (".run.plan", "plan", "Say what a run would compute, and why; nothing is computed."),
+        "run": (".run.run", "run", "Bring tables up to date; unchanged ones are skipped."),
+        "runs": (".run.runs", "runs", "What ran: when, by whom, what it computed and what failed."),
+        "status": (".run.status", "status", "How datasets and corpora are: backlog, what has moved, what it cost."),
+        "worker": (
+            ".run.worker",
+            "worker",
+            "Answer requests of generated datasets beside a run; attack the sandbox.",
+        ),
+        "maintain": (".run.maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
+        "relocate": (".run.relocate", "relocate", "Have a lake that was copied, moved or restored name its files."),
     },
     "Data": {
         "dataset": (".data.datasets", "dataset", "Declare, show, verify, archive and delete datasets."),
@@ -66,9 +70,9 @@ _GROUPS = {
         "model": (".quality.model", "model", "Add, train and show models that score texts or find names."),
     },
     "Train": {
-        "experiment": (".experiment", "experiment", "Show which data makes better models, and how sure that is."),
-        "blend": (".blends.blend", "blend", "Create, update, show and delete blends; prewarm servers for them."),
-        "serve": (".blends.serve", "serve", "Serve blends to training jobs over gRPC."),
+        "experiment": (".train.experiment", "experiment", "Show which data makes better models, and how sure that is."),
+        "blend": (".train.blend", "blend", "Create, update, show and delete blends; prewarm servers for them."),
+        "serve": (".train.serve", "serve", "Serve blends to training jobs over gRPC."),
     },
 }
 _HIDDEN = {"completion": (".completion", "completion", "Print a script that completes commands by Tab.")}

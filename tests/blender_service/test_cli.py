@@ -17,8 +17,8 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import TextSpec
 from blender_service.exceptions import BlendNotFoundError, CatalogueError, InvalidBlendError
-from dagster_project.cli.blends.blend import blend
-from dagster_project.cli.blends.blend_syntax import parse_change, parse_texts
+from dagster_project.cli.train.blend import blend
+from dagster_project.cli.train.blend_syntax import parse_change, parse_texts
 from dagster_project.exceptions import CommandError
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, PackedFixture, create_packed
 

@@ -18,10 +18,10 @@ import dagster as dg
 import pytest
 
 from dagster_project.cli import run_command
-from dagster_project.cli.execution import _execute_once, require_done
+from dagster_project.cli.begin.ui import run_until_stopped
 from dagster_project.cli.output import original_streams, print_styled, progress_shown
-from dagster_project.cli.step_lines import StepLine
-from dagster_project.cli.ui import run_until_stopped
+from dagster_project.cli.run.execution import _execute_once, require_done
+from dagster_project.cli.run.step_lines import StepLine
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from dagster_project.run_plan import PlannedStep
 from spark_jobs.lake.session.settings import settings_at
@@ -347,7 +347,7 @@ def test_the_interface_leaves_no_process_behind(sign: signal.Signals, deaf: bool
     below = f"import signal, time; {deafness if deaf else ''} print('up', flush=True); time.sleep(600)"
     program = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {below!r}]).wait()"
     command = (  # as from the background of a script, where interrupts are ignored, but not under nohup
-        "import os, signal, sys; from dagster_project.cli.ui import run_until_stopped;"
+        "import os, signal, sys; from dagster_project.cli.begin.ui import run_until_stopped;"
         "signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_DFL);"
         f"sys.exit(run_until_stopped([sys.executable, '-c', {program!r}], os.environ))"
     )

@@ -32,7 +32,7 @@ def test_the_project_is_whole(project: Path) -> None:
     """Every file of the templates is there under its name, and no placeholder is left in any."""
     files = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
     assert {"pyproject.toml", ".gitignore", ".github/workflows/rerun.yml", "mill/defs/notes/defs.yaml"} <= files
-    folders = (Path(__file__).parents[2] / "dagster_project/cli" / one for one in ("new_project", "recipes/own"))
+    folders = (Path(__file__).parents[2] / "dagster_project/cli/begin" / one for one in ("new_project", "recipes/own"))
     assert len(files) == sum(len(list(folder.rglob("*.template"))) for folder in folders)
     assert not [path for path in files if "PACKAGE" in path or "PACKAGE" in (project / path).read_text()]
 

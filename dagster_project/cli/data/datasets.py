@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from dagster_project.cli.data.archive import archive
 from dagster_project.cli.data.declare import add_dataset, remove_declaration
-from dagster_project.cli.data.landing import archive
 from dagster_project.cli.data.versions import card_options, write_card
 from dagster_project.cli.declared import (
     DATASET,

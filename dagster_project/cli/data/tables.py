@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.declared import hidden_columns
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
-from dagster_project.cli.project import lake_catalogue, load_definitions
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.conditions import parse_condition
 from dagster_project.inspect.lake.found_table import require_table
@@ -203,24 +204,3 @@ def _print_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as
     print_rows(rows if as_json else shown, as_json, "")
     if not as_json:
         click.echo(f"One of them: headrace doc show {rows[0]['doc_id'][:12]}")
-
-
-def hidden_columns(identifier: str) -> list[str]:
-    """Columns with texts of documents that the declaration of a table does not allow to show.
-
-    Raises:
-        CommandError: no row may be shown, or the table is not declared any more.
-    """
-    from dagster_project.lake_asset import declared_asset
-    from dagster_project.metadata import Samples
-
-    if _is_system(identifier):
-        return []
-    graph = load_definitions().resolve_asset_graph()
-    asset = declared_asset(graph, identifier)
-    if asset is None:
-        raise CommandError(f"{identifier}: nothing declares it any more, so which columns hold texts is not known")
-    samples = asset.samples(graph)
-    if samples is Samples.NONE:
-        raise CommandError(f"{identifier}: its declaration says `samples: none`, so no row is shown; change it to ids")
-    return list(asset.declared(identifier).sampled) if samples is Samples.IDS else []

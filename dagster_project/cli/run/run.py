@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.execution import execute, require_done
-from dagster_project.cli.experiment import declared_report, experiments_among
 from dagster_project.cli.output import print_plain
-from dagster_project.cli.plan import show_plan
 from dagster_project.cli.project import lake_catalogue
-from dagster_project.cli.step_lines import StepLine, print_left, print_line
+from dagster_project.cli.run.execution import execute, require_done
+from dagster_project.cli.run.plan import show_plan
+from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
+from dagster_project.cli.train.experiment import declared_report, experiments_among
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
@@ -68,17 +68,17 @@ def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **gi
     if last:
         if words or rest or follow or once:
             raise CommandError("run: --last takes --json and nothing else")
-        from dagster_project.cli.runs import print_last
+        from dagster_project.cli.run.runs import print_last
 
         print_last(as_json)
     elif follow or once:
         if not follow or len(words) != 1 or rest or as_json:
             raise CommandError("run: --follow takes the name of one dataset, and --once, and nothing else")
-        from dagster_project.cli.data.landing import follow_dataset
+        from dagster_project.cli.run.follow import follow_dataset
 
         follow_dataset(words[0], once)
     elif dry_run:
-        from dagster_project.cli.plan import planned
+        from dagster_project.cli.run.plan import planned
 
         show_plan([step for run in planned(words, given["partition"]) for step in run.steps], as_json)
     else:

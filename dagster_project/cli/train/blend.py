@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.blends.blend_inspect import print_rows_from
-from dagster_project.cli.blends.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
 from dagster_project.cli.output import JSON, lists_all, print_json, print_table, progress_shown
+from dagster_project.cli.train.blend_inspect import print_rows_from
+from dagster_project.cli.train.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:

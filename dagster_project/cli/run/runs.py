@@ -11,7 +11,7 @@ import click
 
 from dagster_project.cli.output import JSON, print_json, print_rows, print_table
 from dagster_project.cli.project import lake_catalogue
-from dagster_project.cli.status import instance_with_runs
+from dagster_project.cli.run.status import instance_with_runs
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:

@@ -172,7 +172,7 @@ def freshness(lake: Lake, config: DocumentsConfig, seconds: float) -> None:
 def packed_freshness(root: Path, config: DocumentsConfig, seconds: float) -> None:
     """Run a dataset and its corpus again and again; an age is that of a document when the run that packs it ends."""
     from dagster_project.cli import run_command
-    from dagster_project.cli.execution import execute, require_done
+    from dagster_project.cli.run.execution import execute, require_done
     from spark_jobs.lake.files.lookups import read_columns
     from spark_jobs.lake.session.settings import load_settings
 

@@ -56,7 +56,7 @@ def serve(root: Path, told: object) -> None:
     """Serve until told to end."""
     from blender_service.server.server import start
     from blender_service.server.settings import OperationConfig
-    from dagster_project.cli.blends.serve import LEAST_REQUEST_BYTES
+    from dagster_project.cli.train.serve import LEAST_REQUEST_BYTES
     from dagster_project.rollouts.service import add_rollouts
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import settings_at

@@ -68,15 +68,25 @@ def _from_root(text: str) -> str:
 
 
 def _commands() -> str:
-    """What `--help` says, of every command."""
+    """The tree of commands, then what `--help` says of each."""
     from dagster_project.cli import headrace
 
-    parts = ["# Commands\n\nWhat `--help` prints. A mistake of yours is one line and exit status 2.\n"]
-    for words in _walk(headrace, ()):
+    walked = list(_walk(headrace, ()))
+    verbs = {words[0]: [verb for noun, verb in filter(_is_pair, walked) if noun == words[0]] for words in walked[1:]}
+    tree = "\n".join(f"{noun:<10}  {'  '.join(below)}".rstrip() for noun, below in verbs.items())
+    parts = [
+        "# Commands\n\nA noun, then a verb; `show` lists all, `show NAME` has one. A mistake of yours is one line and "
+        f"exit status 2.\n\n```text\n{tree}\n```\n\nWhat `--help` prints:\n"
+    ]
+    for words in walked:
         arguments = [*words, "--help"]
         said = CliRunner(env={"COLUMNS": "80"}).invoke(headrace, arguments, prog_name="headrace").output
         parts.append(f"## {' '.join(('headrace', *words))}\n\n```text\n{said.strip()}\n```\n")
     return "\n".join(parts)
+
+
+def _is_pair(words: tuple[str, ...]) -> bool:
+    return len(words) == 2
 
 
 def _walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

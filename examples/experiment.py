@@ -80,8 +80,8 @@ def main() -> None:
     _write(defs / "raw", _FILES["raw"].replace("TOKENIZER", str(tokenizer)))
     _headrace(root, "run", "raw")
     _write(defs / "filtering", _FILES["filtering"].replace("BUDGET", budget))
-    _headrace(root, "experiment", "plan", "filtering")
-    _headrace(root, "experiment", "run", "filtering")
+    _headrace(root, "plan", "filtering")
+    _headrace(root, "run", "filtering")
 
 
 def _write(folder: Path, text: str) -> None:

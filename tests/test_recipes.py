@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagster_project.cli import run_command
-from dagster_project.cli.recipes import RECIPES
+from dagster_project.cli.begin.recipes import RECIPES
 from tests.test_tutorials import type_commands
 
 _PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
@@ -42,7 +42,7 @@ def test_packages_that_a_recipe_lacks_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With the line that installs them, before the commands that need them."""
-    monkeypatch.setattr("dagster_project.cli.init.find_spec", lambda name: None)
+    monkeypatch.setattr("dagster_project.cli.begin.init.find_spec", lambda name: None)
     assert run_command(["init", "lacking", "--recipe", "books", "--at", str(tmp_path / "lacking")]) == 0
     said = capfd.readouterr().out
     assert "  pip install 'headrace[filters,ingest,ocr]" in said

@@ -1,8 +1,8 @@
 """Create and update blends: check every source, pin its snapshot with a tag, store the config.
 
 A request becomes drafts first, one for every blend of the chain it asks for, and all mistakes are reported at once.
-Drafts can be shown (`headrace blend plan`) or stored. The tags come first, so a stored config never names a snapshot
-that maintenance may drop; a crash in between leaves an unused tag, which is harmless.
+Drafts can be shown (`headrace blend create --dry-run`) or stored. The tags come first, so a stored config never names a
+snapshot that maintenance may drop; a crash in between leaves an unused tag, which is harmless.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def _check_windows(
 def _check_evals(wanted: Sequence[WantedSource], found: dict[str, LakeSource], evals: str, findings: Findings) -> None:
     """Check that what the sources hold was searched for the benchmarks that are demanded."""
     if evals and not re.fullmatch(r"[0-9a-f]{64}", evals):
-        findings.mistake("evals", f"is {evals!r}; give the 64 hex digits that `headrace evals list` prints")
+        findings.mistake("evals", f"is {evals!r}; give the 64 hex digits that `headrace evals show` prints")
         return
     for source in wanted if evals else ():
         if source.name not in found:

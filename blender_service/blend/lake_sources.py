@@ -102,7 +102,7 @@ class LakeSources:
         if identifier not in self._tables:
             self._tables[identifier] = load_table(self._catalogue, identifier)
         if self._tables[identifier] is None:
-            findings.mistake(f"{where}.table", f"{identifier} does not exist; see `headrace table list`")
+            findings.mistake(f"{where}.table", f"{identifier} does not exist; see `headrace table show`")
         return self._tables[identifier]
 
     def _named_rows(self, table: Table, wanted: WantedSource, found: Snapshot) -> int | None:

@@ -237,7 +237,7 @@ def check_name(name: str) -> None:
 
 def not_found(blend_id: str) -> BlendNotFoundError:
     """Make the error of an id that no blend has."""
-    return BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
+    return BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend show` for ids and names")
 
 
 class BlendStore:
@@ -324,7 +324,7 @@ class BlendStore:
         if len(reference) >= MIN_ID_DIGITS and len(starting) == 1:
             return starting[0]
         problem = f"is the start of {len(starting)} ids" if len(starting) > 1 else "does not exist"
-        raise BlendNotFoundError(f"blend {reference!r} {problem}; see `headrace blend list` for ids and names")
+        raise BlendNotFoundError(f"blend {reference!r} {problem}; see `headrace blend show` for ids and names")
 
     def get(self, blend_id: str) -> BlendConfig:
         """Read a config by its full id.

@@ -1,5 +1,7 @@
 """The command `headrace`: a noun, then a verb. Mistakes of users are reported in one line.
 
+`show` of a noun lists all of them, `show NAME` one: `headrace dataset show`, `headrace dataset show notes`.
+
 Commands are imported when they are called, so that `headrace --help` does not wait for Dagster or Spark. The exit
 status is 0 for success, 2 for arguments, declarations or a lake that cannot be used, 3 for rows that a check refused, 4
 for a step that failed, 130 for an interruption.
@@ -18,55 +20,50 @@ from click.shell_completion import CompletionItem
 
 from dagster_project.cli.tree import present_words, show_examples
 
-# By what one wants, command to (module, attribute, help); `.run` is `dagster_project.cli.run`. The module is imported
-# when the command is called or asked for help.
+# Groups as the help shows them: command to (module, help), `.run.plan` is `dagster_project.cli.run.plan`;
+# the module is imported when the command is called or asked for help.
 _GROUPS = {
     "Begin": {
-        "demo": (".demo", "demo", "Build a lake from files on this machine, and train on it."),
-        "init": (".init", "init", "Make a project of your own."),
-        "doctor": (".doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
-        "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
-        "explore": (".explore", "explore", "Open pages on this lake: documents, why they go, windows, blends."),
-        "mcp": (".mcp", "mcp", "Answer assistants on this lake, over standard input and output."),
+        "demo": (".begin.demo", "Build a lake from files on this machine, and train on it."),
+        "init": (".begin.init", "Make a project of your own."),
+        "doctor": (".begin.doctor", "Check this machine and the lake; each fault with its mend."),
+        "ui": (".begin.ui", "Open Dagster's UI on this lake."),
+        "explore": (".begin.explore", "Open pages on this lake: documents, why they go, windows, blends."),
+        "mcp": (".begin.explore", "Answer assistants on this lake, over standard input and output."),
     },
     "Run": {
-        "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),
-        "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
-        "runs": (".runs", "runs", "What ran: when, by whom, what it computed and what failed."),
-        "status": (".status", "status", "How datasets and corpora are: backlog, what has moved, what it cost."),
-        "worker": (".worker", "worker", "Answer requests of generated datasets beside their run; attack the sandbox."),
-        "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
-        "lake": (".lake", "lake", "Relocate a lake that was copied, moved or restored."),
+        "plan": (".run.plan", "Say what a run would compute, and why; nothing is computed."),
+        "run": (".run.run", "Bring tables up to date; unchanged ones are skipped."),
+        "runs": (".run.runs", "What ran: when, by whom, what it computed and what failed."),
+        "status": (".run.status", "How datasets and corpora are: backlog, what has moved, what it cost."),
+        "worker": (".run.worker", "Answer requests of generated datasets beside a run; attack the sandbox."),
+        "maintain": (".run.maintain", "Merge small files, expire snapshots, remove orphan files."),
+        "relocate": (".run.relocate", "Have a lake that was copied, moved or restored name its files."),
     },
     "Data": {
-        "dataset": (".data.datasets", "dataset", "Declare, list, show, verify and delete datasets."),
-        "corpus": (".data.corpora", "corpus", "List corpora, show what each step keeps, start a new generation."),
-        "table": (".data.tables", "table", "List and show tables, and some of their rows."),
-        "doc": (".data.doc", "doc", "One document: its text, why it was removed, its way; take it out."),
-        "search": (".data.search", "search", "Find documents whose text has some words."),
-        "diff": (".data.versions", "diff", "Compare two states of a dataset or corpus."),
-        "release": (".data.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),
-        "export": (".data.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
+        "dataset": (".data.datasets", "Declare, show, verify, archive and delete datasets."),
+        "corpus": (".data.corpora", "Show what each step of a corpus keeps; start a new generation."),
+        "table": (".data.tables", "Show tables and some of their rows; delete them."),
+        "doc": (".data.doc", "One document: its text, why it was removed, its way; take it out."),
+        "search": (".data.search", "Find documents whose text has some words."),
+        "diff": (".data.versions", "Compare two states of a dataset or corpus."),
+        "release": (".data.versions", "Name the state of a corpus, so that maintenance keeps it."),
+        "export": (".data.windows", "Write a packed table as Parquet, WebDataset or torch files."),
     },
     "Quality": {
-        "policy": (".quality.policy", "policy", "Preview, compare and add the rules that documents are judged by."),
-        "review": (".quality.review", "review", "Let people judge what rules removed."),
-        "quarantine": (".data.quarantine", "quarantine", "List, release and refuse what of untrusted datasets waits."),
-        "evals": (".quality.evals", "evals", "Add, list and delete benchmarks; show which documents hold their items."),
-        "model": (".quality.model", "model", "Add, train, list and show models that score texts or find names."),
+        "policy": (".quality.policy", "Add, show and preview the rules that documents are judged by."),
+        "review": (".quality.review", "Let people judge what rules removed."),
+        "quarantine": (".quality.quarantine", "Show what of untrusted data waits; release or refuse it."),
+        "evals": (".quality.evals", "Add, show and delete benchmarks; show which documents hold their items."),
+        "model": (".quality.model", "Add, train and show models that score texts or find names."),
     },
     "Train": {
-        "experiment": (
-            ".experiment",
-            "experiment",
-            "Plan, run and compare experiments: which data makes better models.",
-        ),
-        "mix": (".experiment", "mix", "Fit a law of the loss over mixes of sources, and propose one."),
-        "blend": (".blends.blend", "blend", "Create, update, plan, list and inspect blends."),
-        "serve": (".blends.serve", "serve", "Serve blends to training jobs over gRPC."),
+        "experiment": (".train.experiment", "Show which data makes better models, and how sure that is."),
+        "blend": (".train.blend", "Create, update, show and delete blends; prewarm servers for them."),
+        "serve": (".train.serve", "Serve blends to training jobs over gRPC."),
     },
 }
-_HIDDEN = {"completion": (".completion", "completion", "Print a script that completes commands by Tab.")}
+_HIDDEN = {"completion": (".completion", "Print a script that completes commands by Tab.")}
 _COMMANDS = {name: where for group in _GROUPS.values() for name, where in group.items()}
 _INTERRUPTED = 130
 _LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they can say anything
@@ -89,14 +86,13 @@ class _LazyGroup(click.Group):
             if cmd_name not in (brought := _of_packages()):
                 raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, [*_COMMANDS, *brought])}", ctx)
             return load("commands", cmd_name, click.Command)
-        module, attribute, _ = known[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module, __name__), attribute)
+        command: click.Command = getattr(importlib.import_module(known[cmd_name][0], __name__), cmd_name)
         show_examples(command, cmd_name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names and options that begin so, without importing the commands."""
-        found = [CompletionItem(name, help=text) for name, (_, _, text) in _COMMANDS.items()]
+        found = [CompletionItem(name, help=text) for name, (_, text) in _COMMANDS.items()]
         return [one for one in found if one.value.startswith(incomplete)] + click.Command.shell_complete(
             self, ctx, incomplete
         )
@@ -105,7 +101,7 @@ class _LazyGroup(click.Group):
         """List the commands without importing them, by what one wants."""
         for title, commands in _GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:<10}", text) for name, (_, _, text) in commands.items()])
+                formatter.write_dl([(f"{name:<10}", text) for name, (_, text) in commands.items()])
         if brought := _of_packages():
             with formatter.section("Of installed packages"):
                 formatter.write_dl([(f"{name:<10}", f"Of {where}.") for name, where in brought.items()])

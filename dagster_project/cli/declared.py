@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.diagnosis import COMPONENTS, component_type, read_yaml, short_path
-from dagster_project.cli.project import project_folder
+from dagster_project.cli.project import load_definitions, project_folder
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
 
@@ -47,17 +47,27 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
     return sorted(found, key=lambda pair: str(pair[1]["name"]))
 
 
+def declaration(component: str, name: str) -> tuple[Path, dict[str, Any]]:
+    """The file that declares a component of a name, and its attributes.
+
+    Raises:
+        CommandError: none does.
+    """
+    found = {str(declared["name"]): (file, declared) for file, declared in declarations(component)}
+    if name not in found:
+        noun = component.rpartition(".")[2].lower()
+        mend = "see docs/experiments.md" if component == EXPERIMENT else f"`headrace {noun} show` lists those that are"
+        raise CommandError(f"{noun} {name} is not declared{nearest(name, found)}; {mend}")
+    return found[name]
+
+
 def dataset_file(name: str) -> Path:
     """The file that declares a dataset.
 
     Raises:
         CommandError: none does.
     """
-    files = {str(declared["name"]): file for file, declared in declarations(DATASET)}
-    if name not in files:
-        near = nearest(name, files)
-        raise CommandError(f"dataset {name} is not declared{near}; `headrace dataset list` shows those that are")
-    return files[name]
+    return declaration(DATASET, name)[0]
 
 
 def declared_keeping() -> dict[str, Keeping]:
@@ -104,9 +114,28 @@ def texts_are_shown(dataset: str) -> bool:
     samples = found.get(dataset)
     if samples in ("ids", "text"):
         return bool(samples == "text")
-    from dagster_project.cli.data.tables import hidden_columns
-
     return "content" not in hidden_columns(f"{dataset}.texts")
+
+
+def hidden_columns(identifier: str) -> list[str]:
+    """Columns with texts of documents that the declaration of a table does not allow to show.
+
+    Raises:
+        CommandError: no row may be shown, or the table is not declared any more.
+    """
+    from dagster_project.lake_asset import declared_asset
+    from dagster_project.metadata import Samples
+
+    if identifier.startswith("system."):
+        return []
+    graph = load_definitions().resolve_asset_graph()
+    asset = declared_asset(graph, identifier)
+    if asset is None:
+        raise CommandError(f"{identifier}: nothing declares it any more, so which columns hold texts is not known")
+    samples = asset.samples(graph)
+    if samples is Samples.NONE:
+        raise CommandError(f"{identifier}: its declaration says `samples: none`, so no row is shown; change it to ids")
+    return list(asset.declared(identifier).sampled) if samples is Samples.IDS else []
 
 
 def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -9,11 +9,16 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, is_dataclass
 from typing import Any, TextIO
 
 import click
+from click.core import ParameterSource
 
+from dagster_project.exceptions import CommandError
 from spark_jobs.progress import PROGRESS
+
+JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 _originals: dict[str, TextIO] = {}
 
@@ -86,14 +91,52 @@ def print_table(rows: Sequence[dict[str, Any]], title: str | None = None) -> Non
     Console(highlight=False).print(table, markup=False)
 
 
+def print_tables(*tables: Sequence[dict[str, Any]]) -> None:
+    """Print tables below each other, an empty line between them; those without rows are left out."""
+    for number, rows in enumerate(filter(None, tables)):
+        if number:
+            click.echo("")
+        print_table(rows)
+
+
 def print_rows(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> None:
     """Print rows as JSON or as a table, and `nothing` in place of an empty table."""
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     elif rows:
         print_table(rows)
     else:
         click.echo(nothing)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON: a dataclass as an object, what JSON has no form for as text."""
+    click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def lists_all(name: object, *also: str) -> bool:
+    """Whether a command like `dataset show [NAME]` was given no name, so that it lists all.
+
+    Args:
+        name: what was given as NAME.
+        also: parameters that go without a name, beside `--json`.
+
+    Raises:
+        CommandError: an option was given that needs a name, such as `dataset show --card`.
+    """
+    if name:
+        return False
+    context = click.get_current_context()
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is ParameterSource.COMMANDLINE and option.name not in ("as_json", *also):
+            words = " ".join(context.command_path.split()[-2:])
+            raise CommandError(f"{words} {option.opts[0]}: of which one? Give its name; `headrace {words}` lists all")
+    return True
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def _text(value: Any) -> str:

@@ -26,6 +26,7 @@ from spark_jobs.lake.session.settings import load_settings, user_name
 
 if TYPE_CHECKING:
     import dagster as dg
+    from pyiceberg.catalog import Catalog
 
     from spark_jobs.lake.run.materialize import Lake
 
@@ -157,6 +158,13 @@ def dagster_home() -> Path:
         settings.write_text(_INSTANCE)
     os.environ["DAGSTER_HOME"] = str(home)
     return home
+
+
+def lake_catalogue() -> Catalog:
+    """The catalogue of the lake of this user's settings."""
+    from spark_jobs.lake.session.catalogue import open_catalogue
+
+    return open_catalogue(load_settings())
 
 
 def open_lake(run_id: str | None = None) -> Lake:

@@ -1,7 +1,8 @@
 """The tree of commands: an example of each, and the words that a command had in the release before.
 
 An old command is the new one with other words in front, so whatever else was typed goes on as it was:
-`headrace trace main.packed_notes_2048 3 17` runs `headrace doc trace main.packed_notes_2048 3 17`.
+`headrace trace main.packed_notes_2048 3 17` runs `headrace doc trace main.packed_notes_2048 3 17`. Where an option
+follows the old words in MOVED, they are that only where the option was typed.
 """
 
 from __future__ import annotations
@@ -30,11 +31,30 @@ MOVED = {
     "doc duplicates": "doc show --duplicates",
     "doc source": "doc show --source",
     "doc windows": "doc show --windows",
+    "dataset list": "dataset show",
+    "corpus list": "corpus show",
+    "table list": "table show",
+    "release list": "release show",
+    "quarantine list": "quarantine show",
+    "policy list": "policy show",
     "policy compare": "policy preview",
+    "evals list": "evals show",
     "evals report": "evals show",
     "evals retire": "evals delete",
     "tagger train": "model train",
-    "tagger list": "model list",
+    "tagger list": "model show",
+    "model list": "model show",
+    "experiment plan": "plan",
+    "experiment run": "run",
+    "experiment compare": "experiment show",
+    "experiment list": "experiment show",
+    "mix fit": "run",
+    "lake relocate": "relocate",
+    "blend list": "blend show",
+    "blend plan --source": "blend create --dry-run",
+    "blend plan --at": "blend update --dry-run",
+    "blend plan --then": "blend update --dry-run",
+    "blend plan": "blend show --plan",
     "blend inspect": "blend show",
     "blend runs": "runs --training",
 }
@@ -54,18 +74,15 @@ EXAMPLES = {
     "runs": "--limit 5",
     "status": "notes --check",
     "maintain": "main.packed_notes_2048 --only expiry --days 0",
-    "lake relocate": "--from /old/warehouse --to /new/warehouse --dry-run",
+    "relocate": "--from /old/warehouse --to /new/warehouse --dry-run",
     "dataset add": "notes --from ~/notes --corpus main",
-    "dataset list": "",
     "dataset show": "notes 10",
     "dataset verify": "notes",
     "dataset archive": "notes --days 90 --to s3://bucket/cold",
     "dataset delete": "notes --plan",
-    "corpus list": "",
     "corpus show": "main",
     "corpus evaluate": "main known_pairs.tsv",
     "corpus refresh": "main",
-    "table list": "notes",
     "table show": "notes.verdicts --failed too_short",
     "table delete": "notes.signals",
     "doc show": "notes/one.md",
@@ -75,39 +92,28 @@ EXAMPLES = {
     "search": "'mill race' --dataset notes",
     "diff": "main@2026-11-20T12:00 main",
     "release create": "first --corpus main",
-    "release list": "",
     "release show": "first",
     "release delete": "first",
     "export": "main.packed_notes_2048 ./windows --format webdataset",
     "policy add": "strict.yaml",
-    "policy list": "",
     "policy show": "fineweb",
     "policy preview": "notes c4 fineweb",
     "review sample": "notes --count 50 --to judged.json",
     "review record": "notes judged.json --by ada",
     "review show": "notes",
-    "quarantine list": "",
     "quarantine show": "web --increment 3",
     "quarantine release": "web --increment 3 --reason 'looked at fifty'",
     "quarantine refuse": "web --increment 3 --reason 'holds secrets'",
     "evals add": "gsm8k --from gsm8k.jsonl --columns question,answer",
-    "evals list": "",
     "evals show": "main",
     "evals delete": "gsm8k",
     "model add": "educational --from classifier.bin",
     "model train": "names --from labelled.jsonl",
-    "model list": "",
     "model show": "educational",
     "model weigh": "notes --label metadata.grade=good --signal word_count",
-    "experiment plan": "filtering",
-    "experiment run": "filtering",
-    "experiment compare": "filtering",
-    "experiment list": "",
-    "mix fit": "sources",
+    "experiment show": "filtering",
     "blend create": "half --source main.packed_notes_2048=1 --source main.packed_code_2048=1",
     "blend update": "half third --at 100000 --change code=2 --change notes=1",
-    "blend plan": "half --tokens 1000000000",
-    "blend list": "",
     "blend show": "half 17 --rows 8",
     "blend prewarm": "half --server 10.0.0.1:7170 --server 10.0.0.2:7170 --rows 200000",
     "blend delete": "half",
@@ -118,11 +124,12 @@ EXAMPLES = {
 def present_words(arguments: list[str]) -> list[str]:
     """Arguments with the present words of a command in place of former ones; a line on standard error says so."""
     start = next((at for at, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
-    for end in (start + 2, start + 1):
-        former = " ".join(arguments[start:end])
-        if former in MOVED:
-            click.echo(f"headrace {former} is now: headrace {MOVED[former]}", err=True)
-            return [*arguments[:start], *MOVED[former].split(), *arguments[end:]]
+    options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
+    for former, present in MOVED.items():
+        words = [word for word in former.split() if word not in options]
+        if words == arguments[start : start + len(words)]:
+            click.echo(f"headrace {' '.join(words)} is now: headrace {present}", err=True)
+            return [*arguments[:start], *present.split(), *arguments[start + len(words) :]]
     return arguments
 
 

@@ -105,7 +105,7 @@ def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
     frozen = [cold for space in spaces for cold in ObjectFolder.of(catalogue, space).cold_folders()]
     folders = tuple(folder for folder in (*frozen, *(f"{warehouse}/{space}" for space in spaces)) if _is_there(folder))
     if not tables and not folders:
-        raise CommandError(f"dataset delete {dataset}: the lake holds nothing of it; see headrace dataset list")
+        raise CommandError(f"dataset delete {dataset}: the lake holds nothing of it; see headrace dataset show")
     corpora: dict[str, list[str]] = {
         corpus: []
         for corpus in namespaces_with(catalogue, "members")
@@ -167,9 +167,9 @@ def require_dataset(catalogue: Catalog, name: str) -> None:
     spaces = [space for space in (name, quarantine_of(name)) if space in there]
     tables = [table for space in spaces for table in tables_in(catalogue, space)]
     if not spaces:
-        raise CommandError(f"dataset delete {name}: the lake holds nothing of it; see headrace dataset list")
+        raise CommandError(f"dataset delete {name}: the lake holds nothing of it; see headrace dataset show")
     if is_quarantine(name) or (tables and not any(table.split(".")[1] in _LANDED for table in tables)):
-        raise CommandError(f"dataset delete {name}: it is no dataset; give one of headrace dataset list")
+        raise CommandError(f"dataset delete {name}: it is no dataset; give one of headrace dataset show")
 
 
 def _doc_ids(catalogue: Catalog, plan: Deletion) -> Iterator[set[str]]:

@@ -90,7 +90,7 @@ class ExperimentDeclaration(_Declared):
 
     name: str = Field(pattern=_NAME, description="assets are experiments/NAME/trained, .. and compared")
     variants: dict[str, Variant] = Field(default_factory=dict, description="by name; others are compared to the first")
-    mixes: Mixes | None = Field(None, description="in place of variants, for headrace mix fit")
+    mixes: Mixes | None = Field(None, description="in place of variants: sources of which the best mix is looked for")
     budget_tokens: int | None = Field(None, ge=1000, description="tokens of a run, padding left out")
     budget_bytes: int | None = Field(
         None, ge=1000, description="instead, bytes of text: needed where tokenizers differ"

@@ -1,4 +1,4 @@
-"""`headrace mix fit`: small runs over mixes of sources, a law of the loss through them, the mix that it proposes."""
+"""`headrace run`: small runs over mixes of sources, a law of the loss through them, the mix that it proposes."""
 
 from __future__ import annotations
 

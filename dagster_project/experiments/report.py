@@ -159,9 +159,7 @@ def report_of(experiment: Experiment) -> Report:
     rows = list({(row["key"], row["variant"], row["seed"]): row for row in known}.values())
     rows = [row for row in rows if (row["key"], row["variant"], row["seed"]) in current]
     if not rows:
-        raise CommandError(
-            f"experiment {declared.name}: not run as it is now; run: headrace experiment run {declared.name}"
-        )
+        raise CommandError(f"experiment {declared.name}: not run as it is now; run: headrace run {declared.name}")
     scores, lower = _scores(rows)
     scores = {name: scores[name] for name in experiment.variants if name in scores}
     complete = len(scores) > 1 and all(scores[name].keys() == scores[next(iter(scores))].keys() for name in scores)

@@ -80,7 +80,7 @@ def _open(opened: Future[Any], rules: Path | None, server: uvicorn.Server) -> No
 def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Access]:
     """The lake of this project, with who may read what of it."""
     from blender_service.auth.access import Access
-    from dagster_project.cli.experiment import declared_report
+    from dagster_project.cli.train.experiment import declared_report
     from dagster_project.explore.explorer import Explorer
     from spark_jobs.lake.session.catalogue import open_catalogue
 

@@ -255,7 +255,7 @@ def _window_of(catalogue: Catalog, settings: RolloutTable) -> WindowFacts:
     like = load_table(catalogue, settings.like)
     if like is None:
         raise CommandError(
-            f"{settings.table}: like names {settings.like}, which does not exist; see headrace table list"
+            f"{settings.table}: like names {settings.like}, which does not exist; see headrace table show"
         )
     return read_window_facts(like, settings.like, like.current_snapshot())
 

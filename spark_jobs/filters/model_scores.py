@@ -51,7 +51,7 @@ class ModelScoresConfig(ConfigModel):
         Raises:
             ValueError: says what to write.
         """
-        form = "write {NAME@VERSION: [LABEL, ..]}; headrace model list shows the models"
+        form = "write {NAME@VERSION: [LABEL, ..]}; headrace model show shows the models"
         if not isinstance(given, dict) or not given:
             raise ValueError(f"it is {given!r}; {form}")
         seen: set[str] = set()

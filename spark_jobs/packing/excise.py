@@ -158,7 +158,7 @@ def excise(
         table = load_table(lake.catalogue, identifier)
         if table is None or table.current_snapshot() is None:
             raise InputError(
-                f"table {identifier} is not in the lake, or empty; `headrace table list` shows those there"
+                f"table {identifier} is not in the lake, or empty; `headrace table show` shows those there"
             )
         packed_facts(identifier, table)
         wanted = frozenset(doc_ids)

@@ -17,8 +17,8 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import TextSpec
 from blender_service.exceptions import BlendNotFoundError, CatalogueError, InvalidBlendError
-from dagster_project.cli.blends.blend import blend
-from dagster_project.cli.blends.blend_syntax import parse_change, parse_texts
+from dagster_project.cli.train.blend import blend
+from dagster_project.cli.train.blend_syntax import parse_change, parse_texts
 from dagster_project.exceptions import CommandError
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, PackedFixture, create_packed
 
@@ -53,7 +53,7 @@ def test_prewarm_fills_the_cache_of_each_server(here: Path, lake: Catalog, code:
 
 def test_create_list_and_show_agree(here: Path, lake: Catalog, code: PackedFixture, prose: PackedFixture) -> None:
     """What create prints as JSON is what list and show print; creating again gives the same id."""
-    assert "no blend yet" in run("list")
+    assert "no blend yet" in run("show")
     arguments = (
         "create",
         "mixed",
@@ -65,12 +65,12 @@ def test_create_list_and_show_agree(here: Path, lake: Catalog, code: PackedFixtu
     )
     created = json.loads(run(*arguments))
     assert json.loads(run(*arguments)) == created
-    assert json.loads(run("list", "--json")) == [created]
+    assert json.loads(run("show", "--json")) == [created]
     assert json.loads(run("show", "mixed", "--json")) == json.loads(run("show", created["id"][:6], "--json")) == created
     assert created["names"] == ["mixed"]
     assert created["rows"] == 335  # the 101st turn of prose is slot 335: 33 cycles of 10 hold 99, then slots 1 and 5
     assert created["id"] in run("show", "mixed")
-    assert "mixed" in run("list")
+    assert "mixed" in run("show")
 
 
 def test_delete_frees_a_name_and_the_snapshots(here: Path, lake: Catalog, code: PackedFixture) -> None:
@@ -79,7 +79,7 @@ def test_delete_frees_a_name_and_the_snapshots(here: Path, lake: Catalog, code: 
     (tag,) = (name for name in code.table.refs() if name != "main")
     printed = run("delete", "mine")
     assert "(mine)" in printed and f"freed: {code.identifier} {tag}" in printed
-    assert "no blend yet" in run("list") and set(code.table.refs()) == {"main"}
+    assert "no blend yet" in run("show") and set(code.table.refs()) == {"main"}
     run("create", "mine", "--source", code.identifier, "--seed", "2")
 
 
@@ -89,20 +89,20 @@ def test_update_follows_and_plan_foretells(
     """A plan says what the blend will say once it is made; an update shows what it follows."""
     names = (f"{code.identifier}=3,name=code", f"{prose.identifier}=1,name=prose,max_epochs=2")
     sources = [word for name in names for word in ("--source", name)]
-    planned = json.loads(run("plan", *sources, "--then", "200: code=1 prose=1", "--json"))
-    assert json.loads(run("list", "--json")) == []
+    planned = json.loads(run("create", *sources, "--then", "200: code=1 prose=1", "--dry-run", "--json"))
+    assert json.loads(run("show", "--json")) == []
     assert planned["end"] == planned["rows"] == 501  # by 200 prose has given 50 of 200, the rest comes every other row
     assert [(s["rows"], s["runs_out_at"]) for s in planned["sources"]] == [(301, None), (200, 501)]
     run("create", "base", *sources)
     change = ("--at", "200", "--change", "code=1", "--change", "prose=1")
-    foreseen = json.loads(run("plan", "base", *change, "--json"))
+    foreseen = json.loads(run("update", "base", *change, "--dry-run", "--json"))
     made = json.loads(run("update", "base", "later", *change, "--json"))
     assert made["id"] == foreseen["id"] == planned["id"]
-    assert json.loads(run("plan", "later", "--json")) == planned
+    assert json.loads(run("show", "later", "--plan", "--json")) == planned
     assert [update["from_offset"] for update in made["updates"]] == [0, 200]
     assert "follows" in run("show", "later")
-    assert "runs out at" in run("plan", "later", "--tokens", "1600")
-    assert "the first 100 rows, 1,600 tokens" in run("plan", "later", "--tokens", "1600")
+    assert "runs out at" in run("show", "later", "--tokens", "1600")
+    assert "the first 100 rows, 1,600 tokens" in run("show", "later", "--tokens", "1600")
     removed = json.loads(run("update", "later", "--at", "300", "--remove", "prose", "--align", "--json"))
     assert [source["name"] for source in removed["sources"]] == ["code"]
 
@@ -113,7 +113,7 @@ def test_the_commands_of_the_docs_run(here: Path, lake: Catalog) -> None:
     for table in ("python_code", "python_docs", "web", "code"):
         create_packed(lake, f"main.packed_{table}_2048").append(40, seed=1)
     lines = re.findall(r"^    headrace blend (.*)$", text.replace("\\\n", " "), flags=re.MULTILINE)
-    assert [shlex.split(line)[0] for line in lines] == ["create", "plan", "update", "create"]
+    assert [shlex.split(line)[0] for line in lines] == ["create", "show", "update", "create"]
     for line in lines:
         words = shlex.split(line.replace("_000_000_000", "").replace("400000", "30"))
         assert run(*[re.sub(r"^\d000000:", lambda at: f"{at[0][0]}0:", word) for word in words])
@@ -148,7 +148,8 @@ def test_texts_are_read_as_they_are_written() -> None:
         (("create", "--source", "a.b=1,max_epochs=two"), "'max_epochs=two' is not understood"),
         (("create", "--source", "a.b", "--then", "code=1"), "write OFFSET: CHANGE"),
         (("update", "base", "--change", "code=1"), "--at OFFSET"),
-        (("plan",), "name a blend, or give --source"),
+        (("create", "--source", "a.b", "--rows", "9"), "--rows and --tokens are of a plan; give --dry-run too"),
+        (("show", "--plan"), "blend show --plan: of which one"),
     ],
 )
 def test_what_cannot_be_read_says_how_to_write_it(
@@ -170,7 +171,7 @@ def test_mistakes_are_blender_errors(here: Path, lake: Catalog, code: PackedFixt
 def test_a_directory_without_a_lake_says_so(here: Path) -> None:
     """No lake is an error that says what to do, and makes no empty one."""
     with pytest.raises(CatalogueError, match="headrace run"):
-        run("list")
+        run("show")
     assert not (here / "warehouse").exists()
 
 

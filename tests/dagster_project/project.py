@@ -12,7 +12,7 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
-from dagster_project.cli.step_lines import failure_text
+from dagster_project.cli.run.step_lines import failure_text
 from dagster_project.definitions import build
 from dagster_project.resources import LakeResource
 from spark_jobs.lake.session.catalogue import open_catalogue

@@ -18,10 +18,10 @@ import dagster as dg
 import pytest
 
 from dagster_project.cli import run_command
-from dagster_project.cli.execution import _execute_once, require_done
+from dagster_project.cli.begin.ui import run_until_stopped
 from dagster_project.cli.output import original_streams, print_styled, progress_shown
-from dagster_project.cli.step_lines import StepLine
-from dagster_project.cli.ui import run_until_stopped
+from dagster_project.cli.run.execution import _execute_once, require_done
+from dagster_project.cli.run.step_lines import StepLine
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from dagster_project.run_plan import PlannedStep
 from spark_jobs.lake.session.settings import settings_at
@@ -126,7 +126,7 @@ def test_an_unknown_command_or_option_is_told_by_click(capfd: Said) -> None:
     for arguments in (["nothing"], ["run", "--nothing"], ["dataset", "add"], ["blend", "create"]):
         assert run_command(arguments) == 2
         assert "Error: " in capfd.readouterr().err
-    assert run_command(["tabel", "list"]) == 2
+    assert run_command(["tabel", "show"]) == 2
     assert "No such command 'tabel'; did you mean 'table'?" in capfd.readouterr().err
 
 
@@ -272,7 +272,7 @@ def test_records_without_a_text_column_are_refused(defs: Path, lake_env: Path, n
 def test_broken_yaml_is_one_line_for_every_command(declare: WriteDefs, lake_env: Path, capfd: Said) -> None:
     """The line names file and line of the file."""
     declare("faulty", "type: [a\nb: {\n")
-    for command in (["run"], ["dataset", "list"], ["corpus", "list"], ["dataset", "add", "notes", "--from", "."]):
+    for command in (["run"], ["dataset", "show"], ["corpus", "show"], ["dataset", "add", "notes", "--from", "."]):
         assert refused(command, capfd).startswith("declared/defs/faulty/defs.yaml, line 2: ")
 
 
@@ -282,16 +282,16 @@ def test_a_declaration_without_its_attributes_is_one_line(
 ) -> None:
     """What the lists need is asked for by name."""
     declare("faulty", f"type: headrace.Dataset\nattributes: {text}\n")
-    assert refused(["dataset", "list"], capfd).startswith("declared/defs/faulty/defs.yaml: attributes: ")
+    assert refused(["dataset", "show"], capfd).startswith("declared/defs/faulty/defs.yaml: attributes: ")
 
 
 def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: Said) -> None:
     """Lists of nothing name the next command; --json is an empty list."""
-    assert "headrace dataset add NAME --from PATH" in printed(["dataset", "list"], capfd)
-    assert "headrace dataset add NAME --from PATH" in printed(["corpus", "list"], capfd)
-    assert "headrace run" in printed(["table", "list"], capfd)
+    assert "headrace dataset add NAME --from PATH" in printed(["dataset", "show"], capfd)
+    assert "headrace dataset add NAME --from PATH" in printed(["corpus", "show"], capfd)
+    assert "headrace run" in printed(["table", "show"], capfd)
     for noun in ("dataset", "corpus", "table"):
-        assert from_json([noun, "list"], capfd) == []
+        assert from_json([noun, "show"], capfd) == []
 
 
 @pytest.mark.parametrize(
@@ -310,13 +310,15 @@ def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: S
             ["run", "older", "--partition", "2024-01-01"],
             "--partition 2024-01-01: no table of the selection has partitions",
         ),
-        (["table", "show", "older.texts"], "table older.texts is not in the lake; `headrace table list` shows"),
-        (["table", "show", "older"], "table older is not in the lake"),
+        (["table", "show", "older.texts"], "table older.texts is not in the lake; `headrace table show` shows"),
+        (
+            ["table", "show", "older"],
+            "namespace older is not in the lake; there are none yet; a table is NAMESPACE.",
+        ),
         (["table", "delete", "older.texts", "--yes"], "table older.texts is not in the lake"),
         (["maintain", "--only", "compaction", "older.texts"], "table older.texts is not in the lake"),
         (["maintain", "--only", "expiry", "older.texts"], "table older.texts is not in the lake"),
-        (["table", "list", "nothing"], "namespace nothing is not in the lake; there are none yet"),
-        (["corpus", "refresh", "none", "--yes"], "corpus none is not declared; `headrace corpus list`"),
+        (["corpus", "refresh", "none", "--yes"], "corpus none is not declared; `headrace corpus show`"),
     ],
 )
 def test_what_is_not_there_is_named(
@@ -345,7 +347,7 @@ def test_the_interface_leaves_no_process_behind(sign: signal.Signals, deaf: bool
     below = f"import signal, time; {deafness if deaf else ''} print('up', flush=True); time.sleep(600)"
     program = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {below!r}]).wait()"
     command = (  # as from the background of a script, where interrupts are ignored, but not under nohup
-        "import os, signal, sys; from dagster_project.cli.ui import run_until_stopped;"
+        "import os, signal, sys; from dagster_project.cli.begin.ui import run_until_stopped;"
         "signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_DFL);"
         f"sys.exit(run_until_stopped([sys.executable, '-c', {program!r}], os.environ))"
     )
@@ -392,11 +394,11 @@ def test_settings_without_a_warehouse_are_one_line(
 ) -> None:
     """Half of a catalogue's settings are refused, with the variable to set."""
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE")
-    for command in (["run"], ["table", "list"], ["dataset", "list"]):
+    for command in (["run"], ["table", "show"], ["dataset", "show"]):
         assert "set PYICEBERG_CATALOG__LAKE__WAREHOUSE" in refused(command, capfd)
 
 
-@pytest.mark.parametrize("command", [["table", "list"], ["dataset", "list"], ["run", "older"]])
+@pytest.mark.parametrize("command", [["table", "show"], ["dataset", "show"], ["run", "older"]])
 def test_a_catalogue_that_cannot_be_reached_is_one_line(
     declare: WriteDefs, lake_env: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
@@ -413,12 +415,12 @@ def test_a_lake_that_may_not_be_written_is_one_line(
 ) -> None:
     """Before any step starts, simulated as the tests may run as root; what only reads goes on."""
     declare("older", OLDER)
-    printed(["table", "list"], capfd)
+    printed(["table", "show"], capfd)
     (lake_env / "dagster").mkdir()
     refusing = str(lake_env / place)
     monkeypatch.setattr(os, "access", lambda path, mode: not (str(path) == refusing and mode == os.W_OK))
     assert refused(["run", "older"], capfd).startswith(f"{refusing}: may not be written by this user; ")
-    printed(["table", "list"], capfd)
+    printed(["table", "show"], capfd)
 
 
 def test_debug_shows_the_whole_trace(defs: Path, lake_env: Path, capfd: Said) -> None:
@@ -494,13 +496,13 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     assert {row["table"]: row["rows"] for row in again}["notes.documents"] == 4
     _what_the_page_of_an_asset_says()
 
-    (row,) = from_json(["dataset", "list"], capfd)
+    (row,) = from_json(["dataset", "show"], capfd)
     assert (row["dataset"], row["source"], row["increments"], row["documents"]) == ("notes", "files", 1, 4)
-    (row,) = from_json(["corpus", "list"], capfd)
+    (row,) = from_json(["corpus", "show"], capfd)
     assert row == {"corpus": "small", "datasets": "notes", "increments": 0, "documents": 0, "windows": {"2048": 0}}
-    assert "notes" in printed(["dataset", "list"], capfd) and "small" in printed(["corpus", "list"], capfd)
+    assert "notes" in printed(["dataset", "show"], capfd) and "small" in printed(["corpus", "show"], capfd)
 
-    rows = {row["table"]: row["rows"] for row in from_json(["table", "list", "notes"], capfd)}
+    rows = {row["table"]: row["rows"] for row in from_json(["table", "show", "notes"], capfd)}
     assert rows["notes.documents"] == rows["notes.texts"] == rows["notes.verdicts"] == 4
     shown = from_json(["table", "show", "notes.texts"], capfd)
     assert shown["increments"][0]["rows"] == 4 and shown["increments"][0]["data_version"].startswith("v1:4:")
@@ -566,7 +568,7 @@ def _what_rows_show(capfd: Said) -> None:
     assert "did you mean 'notes.texts'?" in refused(["table", "show", "notes.text"], capfd)
     assert "table_uuid" in printed(["table", "show", "system.materializations"], capfd)
     assert len(from_json(["table", "show", "system.materializations", "--rows", "3"], capfd)) == 3
-    ledger = {row["table"]: row["rows"] for row in from_json(["table", "list", "system"], capfd)}
+    ledger = {row["table"]: row["rows"] for row in from_json(["table", "show", "system"], capfd)}
     assert ledger["system.materializations"] == 9
 
 
@@ -607,7 +609,7 @@ def test_a_plan_says_what_and_why_before_anything_is_there(
     assert comment.startswith("| table | place | why |") and "notes.texts" in comment
     assert run_command(["plan", "notes.texts"]) == 2, "a run of it would fail"
     assert "1 of 1 steps will fail; first notes.texts: notes.arrivals has not been" in capfd.readouterr().err
-    assert printed(["table", "list"], capfd).startswith("The lake has no table yet")
+    assert printed(["table", "show"], capfd).startswith("The lake has no table yet")
 
 
 def test_the_status_of_a_run_tells_checks_from_failures() -> None:

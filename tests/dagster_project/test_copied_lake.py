@@ -75,7 +75,7 @@ def test_no_command_of_a_copy_opens_it(
     point_at(copy, monkeypatch)
     before = contents(lake_env), contents(copy)
     for words in (
-        ("table", "list"),
+        ("table", "show"),
         ("run", "web"),
         *deleting("0" * 32, "web_quarantine.documents", "small.packed_web_128", tmp_path / "cold"),
     ):
@@ -84,7 +84,7 @@ def test_no_command_of_a_copy_opens_it(
         assert status == 2 and str(lake_env) in said.err and str(copy) in said.err, (words, said)
         assert len(said.err.strip().splitlines()) == 1, (words, said)
     state, text = look(capfd)
-    assert state == "fault" and f"headrace lake relocate --from {lake_env} --to {copy}" in text
+    assert state == "fault" and f"headrace relocate --from {lake_env} --to {copy}" in text
     assert (contents(lake_env), contents(copy)) == before and not (tmp_path / "cold").exists()
     assert run_command(["lake", "relocate", "--from", str(lake_env), "--to", str(copy)]) == 0
     state, text = look(capfd)

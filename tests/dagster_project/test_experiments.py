@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
 
+from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.experiments.declaration import ExperimentDeclaration, HeldOut, declare_experiment
 from dagster_project.experiments.experiment import Experiment
@@ -19,13 +20,15 @@ from dagster_project.experiments.held_out import excluded_documents, read_sets
 from dagster_project.experiments.reading import Contents, Rows, rows_of
 from dagster_project.experiments.report import report_of
 from spark_jobs.lake.run.evaluations import known_rows
-from spark_jobs.lake.session.settings import LakeSettings, settings_at
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import LakeSettings, load_settings, settings_at
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.sources.generated.answers import Answer
 from spark_jobs.sources.generated.attempts import AnswerStore, Landed
 from spark_jobs.sources.generated.requests import Parent, Request
 from spark_jobs.text.texts import TEXTS
 from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake
+from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.inspect.test_lake_status import put
 
 WORDS = [first + second for first in "bdfgklmnprst" for second in ("ana", "eto", "iru", "oma", "uli")]
@@ -169,13 +172,39 @@ print(json.dumps({"essays": 1.0 + seed / 10 + rate, "other": 2.0}))
 """
 
 
+def test_commands_take_experiments_by_name(
+    lake_env: Path, declare: WriteDefs, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`plan` says what is to be done, `run` does it and compares, `experiment show` has all runs or the verdicts."""
+    source = {"kind": "files", "path": str(lake_env)}
+    corpus = {"name": "main", "datasets": ["notes"], "window_tokens": [16]}
+    declare("notes", json.dumps({"type": "headrace.Dataset", "attributes": {"name": "notes", "source": source}}))
+    declare("main", json.dumps({"type": "headrace.Corpus", "attributes": corpus}))
+    create_packed(open_catalogue(load_settings()), "main.packed_notes_16").append(700, seed=1)
+    command = [sys.executable, "-c", _COMMAND.strip(), "{seed}", "{rate}", "{blend}", str(lake_env / "log")]
+    given = declared(command=command).model_dump(mode="json", exclude_unset=True)
+    declare("trial", json.dumps({"type": "headrace.Experiment", "attributes": given}))
+
+    def said(*words: str) -> str:
+        assert run_command([*words]) == 0, capfd.readouterr().err
+        return capfd.readouterr().out
+
+    assert "trial: 6 of 6 runs are to be done, 18,000 tokens in all\n" in said("plan", "trial")
+    assert said("experiment", "show").startswith("No experiment was run yet")
+    assert "no difference seen" in said("run", "trial")
+    assert "no difference seen" in said("experiment", "show", "trial")
+    assert said("experiment", "show").count("trial") == 6
+    assert run_command(["experiment", "show", "trail"]) == 2
+    assert "did you mean 'trial'?; see docs/experiments.md" in capfd.readouterr().err
+
+
 def test_a_run_is_known_by_what_decides_it(catalogue: Catalog, packed: PackedFixture, settings: LakeSettings) -> None:
     """Equal variants are trained once; run again nothing is; another budget is another run; an end midway goes on."""
     log = settings.home / "log"
     settings.home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", _COMMAND, "{seed}", "{rate}", "{blend}", str(log)]
     experiment = Experiment(declared(command=command), catalogue, settings)
-    with pytest.raises(CommandError, match="headrace experiment run trial"):
+    with pytest.raises(CommandError, match="headrace run trial"):
         report_of(experiment)
     first = experiment.do(experiment.missing())
     next(first)

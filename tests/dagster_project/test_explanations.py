@@ -538,7 +538,7 @@ def test_a_look_at_restricted_rows_is_recorded(catalogue: Catalog, capfd: Said, 
             assert audit_rows(catalogue) > before, arguments
         before = audit_rows(catalogue)
         for arguments in (
-            ["table", "list"],
+            ["table", "show"],
             ["table", "show", table],
             ["status"],
             ["dataset", "show", "--card", "small"],

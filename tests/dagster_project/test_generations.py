@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
-from dagster_project.cli.execution import _foretold_changes
+from dagster_project.cli.run.execution import _foretold_changes
 from dagster_project.resources import LakeResource
 from dagster_project.run_plan import plan_runs
 from dagster_project.table_asset import step_asset

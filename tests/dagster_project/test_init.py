@@ -32,7 +32,7 @@ def test_the_project_is_whole(project: Path) -> None:
     """Every file of the templates is there under its name, and no placeholder is left in any."""
     files = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
     assert {"pyproject.toml", ".gitignore", ".github/workflows/rerun.yml", "mill/defs/notes/defs.yaml"} <= files
-    folders = (Path(__file__).parents[2] / "dagster_project/cli" / one for one in ("new_project", "recipes/own"))
+    folders = (Path(__file__).parents[2] / "dagster_project/cli/begin" / one for one in ("new_project", "recipes/own"))
     assert len(files) == sum(len(list(folder.rglob("*.template"))) for folder in folders)
     assert not [path for path in files if "PACKAGE" in path or "PACKAGE" in (project / path).read_text()]
 
@@ -94,13 +94,13 @@ def test_outside_of_a_project_headrace_says_so(tmp_path: Path, monkeypatch: pyte
     """Where headrace is installed as a package, there is no checkout to fall back to."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dagster_project.cli.project._SHIPPED", tmp_path / "site-packages" / "dagster_project")
-    assert run_command(["dataset", "list"]) == 2
+    assert run_command(["dataset", "show"]) == 2
     assert "no project is here; make one with `headrace init NAME`, or set HEADRACE_PROJECT" in capfd.readouterr().err
     monkeypatch.setenv("HEADRACE_PROJECT", str(tmp_path))
-    assert run_command(["dataset", "list"]) == 2
+    assert run_command(["dataset", "show"]) == 2
     assert "has no pyproject.toml with [tool.dg.project]; correct it" in capfd.readouterr().err
     (tmp_path / "pyproject.toml").write_text("[tool.dg.project\n")
-    assert run_command(["dataset", "list"]) == 2
+    assert run_command(["dataset", "show"]) == 2
     assert capfd.readouterr().err.endswith("; mend the file\n")
 
 

@@ -83,7 +83,7 @@ def test_a_key_that_is_there_twice_is_refused_by_all(
     """File and line; Dagster's own reader would take the last in silence. In files of policies too."""
     declare("notes", DATASET.format(path=tmp_path, more="samples: ids\n  samples: text"))
     put(open_catalogue(load_settings()), "notes", SIGNALS, 0, [{}])
-    for command in (["plan"], ["run"], ["dataset", "list"], ["table", "show", "notes.signals", "--rows", "1"]):
+    for command in (["plan"], ["run"], ["dataset", "show"], ["table", "show", "notes.signals", "--rows", "1"]):
         assert run_command(command) == 2
         said = "declared/defs/notes/defs.yaml, line 6: samples is there twice; leave one of them"
         assert said in capfd.readouterr().err, command

@@ -257,7 +257,7 @@ def test_models_are_added_listed_and_shown(tmp_path: Path, lake_env: Path, capsy
     """A name and version is one model for good; the hash is the version where none is given."""
     file = trained_file(tmp_path)
     sha256 = read_classifier(file.read_bytes(), "own").sha256
-    assert run_command(["model", "list"]) == 0
+    assert run_command(["model", "show"]) == 0
     assert run_command(["model", "add", "own", "--from", str(file)]) == 0
     assert run_command(["model", "add", "own", "--from", str(file), "--version", "1"]) == 0
     said = capsys.readouterr().out
@@ -265,7 +265,7 @@ def test_models_are_added_listed_and_shown(tmp_path: Path, lake_env: Path, capsy
     assert f"own@{sha256[:12]}: classifier, 2 labels, 0.0 MB" in said
     assert "`scorers: {model_scores: {models: {own@1: [wiki]}}}`" in said
     assert [one.name for one in (lake_env / "models").iterdir()] == [sha256]
-    assert run_command(["model", "list", "--json"]) == 0
+    assert run_command(["model", "show", "--json"]) == 0
     assert [one["model"] for one in json.loads(capsys.readouterr().out)] == [f"own@{sha256[:12]}", "own@1"]
     assert run_command(["model", "show", "own"]) == 0
     assert "own@1: classifier, 0.0 MB, hash" in capsys.readouterr().out

@@ -243,7 +243,7 @@ def test_the_commands_add_show_preview_and_compare(
 
     assert run("add", "own.yaml")[1].startswith("own@7: 13 rules, hash ")
     assert "headrace brings a policy of this name" in run("add", "gopher.yaml")[1]
-    listed = json.loads(run("list", "--json")[1])
+    listed = json.loads(run("show", "--json")[1])
     assert {"web_en@1", "own@7", "strict@1"} <= {row["policy"] for row in listed}
     assert "too_few_words" in run("show", "own")[1]
     found = json.loads(run("preview", "notes", "own@7", "--set", "prose.too_few_words=9", "--json")[1])

@@ -19,8 +19,8 @@ from blender_service.tables.packed_table import load_table as load_packed
 from dagster_project.assets import quarantine
 from dagster_project.assets.quarantine import apply_rules, passing
 from dagster_project.cli import run_command
-from dagster_project.cli.execution import _fetch
 from dagster_project.cli.project import load_definitions, select
+from dagster_project.cli.run.execution import _fetch
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.lake_status import lake_status
@@ -341,7 +341,7 @@ def test_commands_show_nothing_of_it(declare: WriteDefs, lake: Catalog, capfd: S
     assert [act[:2] for act in acts(lake)] == [("read", "web_quarantine")]
     assert run_command(["quarantine", "release", "web", "--increment", "0", "--reason", "looked at"]) == 0
     assert run_command(["quarantine", "refuse", "web", "--increment", "1", "--reason", "malware"]) == 0
-    assert run_command(["quarantine", "list", "--json"]) == 0
+    assert run_command(["quarantine", "show", "--json"]) == 0
     listed = json.loads(capfd.readouterr().out.partition("\n[")[2].join(["[", ""]))
     assert [(row["state"], row["why"]) for row in listed] == [
         ("released, not carried over yet", "looked at"),

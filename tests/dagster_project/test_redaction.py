@@ -157,7 +157,7 @@ def test_a_trained_tagger_finds_names_for_a_dataset(tmp_path: Path, capfd: pytes
         assert run_command(train) == 0
         assert "names@1: " in (said := capfd.readouterr().out) and "tagger: names@1" in said
         assert "1.000" in said
-        assert run_command(["model", "list"]) == 0
+        assert run_command(["model", "show"]) == 0
         assert "names@1" in capfd.readouterr().out
         scorers = {"personal_data": {"tagger": "names@1"}}
         assert "notes.raw_texts" in tables(declaration(tmp_path, redact={"name": "replace"}, scorers=scorers))

@@ -13,8 +13,8 @@ import pytest
 from dagster._core.events.log import EventLogEntry
 
 from dagster_project.cli import run_command, step_lines
-from dagster_project.cli.execution import execute
-from dagster_project.cli.step_lines import StepLine, Watch
+from dagster_project.cli.run.execution import execute
+from dagster_project.cli.run.step_lines import StepLine, Watch
 from spark_jobs.exceptions import LeaseError
 
 Said = pytest.CaptureFixture[str]
@@ -52,7 +52,7 @@ def project(lake_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asset("zone", "zest"),
     ]
     definitions = dg.Definitions(assets=assets, executor=dg.in_process_executor)
-    monkeypatch.setattr("dagster_project.cli.execution.load_definitions", lambda: definitions)
+    monkeypatch.setattr("dagster_project.cli.run.execution.load_definitions", lambda: definitions)
 
 
 def test_what_does_not_depend_on_a_failure_is_computed_and_what_does_is_named(project: None) -> None:
@@ -85,7 +85,7 @@ def test_an_asset_that_says_nothing_of_itself_has_its_time_and_no_increments(
         time.sleep(0.01)
 
     definitions = dg.Definitions([plain], executor=dg.in_process_executor)
-    monkeypatch.setattr("dagster_project.cli.execution.load_definitions", lambda: definitions)
+    monkeypatch.setattr("dagster_project.cli.run.execution.load_definitions", lambda: definitions)
     (line,) = execute((), None, lambda line: None)
     assert (line.label, line.status, line.detail) == ("notes.plain", "computed", "") and line.seconds > 0
 
@@ -120,7 +120,7 @@ def test_json_has_an_object_for_every_table(project: None, capfd: Said) -> None:
 def test_a_source_that_cannot_be_asked_is_a_table_that_failed(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What depends on it is left, other tables are computed."""
     monkeypatch.setattr(
-        "dagster_project.cli.execution._fetch",
+        "dagster_project.cli.run.execution._fetch",
         lambda graph, ledger, table: [StepLine(table, 0, 0.0, "failed", "in use")] if table == "notes.good" else [],
     )
     selection = ("notes.good", "notes.zest", "notes.zone", "notes.parts")

@@ -74,11 +74,12 @@ doctor
 completion bash
 plan
 dataset add more --from {root}/more.jsonl --text-column body --id-column id
-dataset list
+dataset show
 run notes first
 run notes first
-corpus list
-table list
+corpus show
+table show
+table show first
 table show first.packed_notes_64 --rows 2
 dataset show notes
 search water
@@ -87,17 +88,17 @@ run --last
 status
 status --cost
 policy add {root}/strict.yaml
-policy list
+policy show
 policy show strict
 policy preview notes .
 policy preview notes headrace {root}/strict.yaml
 evals add quiz --from {root}/quiz.jsonl --columns question,answer
-evals list
+evals show
 run first
 evals show first
 evals delete quiz
 model add water --from {root}/water.arpa --version 1
-model list
+model show
 model show water@1
 model weigh notes --label metadata.grade=good --signal alphabetic_fraction --signal word_count
 model train people --from {root}/people.jsonl
@@ -105,12 +106,12 @@ review sample notes --to {root}/review.json
 review record notes {root}/decisions.json
 review show notes
 release create v1 --corpus first
-release list
+release show
 release show v1
 dataset verify notes
 dataset archive notes --thaw
 run held
-quarantine list
+quarantine show
 quarantine show held --increment 0
 quarantine release held --increment 0 --reason looked-at
 run held
@@ -126,10 +127,11 @@ corpus evaluate first {root}/truth.txt
 doc trace first.packed_notes_64 0 3
 export first.packed_notes_64 {root}/exported
 blend create mix --source first.packed_notes_64 --max-epochs 0
-blend list
+blend show
 blend show mix
 blend show mix 0
-blend plan mix --tokens 1000
+blend show mix --tokens 1000
+blend update mix mix-2 --at 8 --dry-run
 blend update mix mix-2 --at 8
 runs --training
 blend delete mix-2

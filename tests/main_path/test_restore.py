@@ -47,14 +47,14 @@ def test_a_lake_is_restored_under_other_names(tmp_path: Path, monkeypatch: pytes
         database.run("pg_restore", "-h", "127.0.0.1", *of(database.port), "-d", "restored", "lake.dump")
 
         copied = {**environment, **lake_environment(database, store, "restored"), _WAREHOUSE: "s3://lake/lake"}
-        assert "belongs to another catalogue" in command(copied, "table", "list", status=2)
+        assert "belongs to another catalogue" in command(copied, "table", "show", status=2)
         versions = found_versions(environment)
 
         database.run("dropdb", "-h", "127.0.0.1", *of(database.port), "--force", "lake")
         (objects / "lake").rename(tmp_path / "gone")
         restored = {**copied, _WAREHOUSE: "s3://restored/lake"}
-        relocation = "headrace lake relocate --from s3://lake/lake --to s3://restored/lake"
-        for words in (("table", "list"), ("maintain", "--only", "orphans"), ("doctor",)):
+        relocation = "headrace relocate --from s3://lake/lake --to s3://restored/lake"
+        for words in (("table", "show"), ("maintain", "--only", "orphans"), ("doctor",)):
             assert relocation in command(restored, *words, status=2)
         with pytest.raises(CatalogueError, match="a lake in s3://lake/lake, s3://restored/lake is open"):
             opened(restored, monkeypatch)

@@ -200,7 +200,7 @@ def test_every_metric_of_rules_and_dashboards_exists(
     from blender_service.server.limits import StreamLimits
     from blender_service.server.metrics import Metrics
     from blender_service.tables.block_cache import BlockCache
-    from dagster_project.cli.status import lake_registry
+    from dagster_project.cli.run.status import lake_registry
 
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     blender = Metrics(StreamLimits(1, 1), BlockCache(), lambda: 0).registry

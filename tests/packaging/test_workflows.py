@@ -14,8 +14,8 @@ from dagster_project.cli import headrace
 
 _ROOT = Path(__file__).parents[2]
 _WORKFLOWS = sorted((_ROOT / ".github" / "workflows").glob("*.yml"))
-_NEW_PROJECT = _ROOT / "dagster_project/cli/new_project"
-_RECIPES = _ROOT / "dagster_project/cli/recipes"
+_NEW_PROJECT = _ROOT / "dagster_project/cli/begin/new_project"
+_RECIPES = _ROOT / "dagster_project/cli/begin/recipes"
 _TEMPLATE = _NEW_PROJECT / "workflows/rerun.yml.template"
 
 _VENV = "python3 -m venv .venv && . .venv/bin/activate"

@@ -1,68 +1,38 @@
-"""`headrace corpus`: list and show corpora, compare them with known duplicates, compute them anew."""
+"""`headrace corpus`: show corpora, compare them with known duplicates, compute them anew."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import click
 
 from dagster_project.cli.data.evaluation import evaluate, print_thresholds
 from dagster_project.cli.data.versions import card_options, write_card
-from dagster_project.cli.declared import CORPUS, complete_names, declarations
-from dagster_project.cli.output import print_rows
-from dagster_project.cli.project import open_lake
-from dagster_project.exceptions import CommandError
-from spark_jobs.exceptions import nearest
+from dagster_project.cli.declared import CORPUS, complete_names, declaration, declarations
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows
+from dagster_project.cli.project import lake_catalogue, open_lake
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import tables_in
 
 
 @click.group()
 def corpus() -> None:
-    """List and show corpora, compare them with known duplicates, begin a new generation."""
-
-
-@corpus.command("list")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def list_corpora(as_json: bool) -> None:
-    """List the declared corpora, with counts of increments, documents and windows."""
-    ledger = Ledger.fresh(open_catalogue(load_settings()))
-    rows = []
-    for _, declared in declarations(CORPUS):
-        name = declared["name"]
-        going_on = "survivors" if declared.get("shape") is None else "shaped"
-        going_on = "trimmed" if (declared.get("passages") or {}).get("cut") else going_on
-        rows.append(
-            {
-                "corpus": name,
-                "datasets": ", ".join(declared["datasets"]),
-                "increments": len(ledger.increments(f"{name}.increments")),
-                "documents": sum(row.row_count for row in ledger.increments(f"{name}.{going_on}").values()),
-                "windows": {
-                    length: sum(
-                        row.row_count
-                        for part in declared["datasets"]
-                        for row in ledger.increments(f"{name}.packed_{part}_{length}").values()
-                    )
-                    for length in declared.get("window_tokens", [2048])
-                },
-            }
-        )
-    print_rows(
-        rows, as_json, "No corpus is declared. Declare one: headrace dataset add NAME --from PATH --corpus CORPUS"
-    )
+    """Show corpora, compare them with known duplicates, begin a new generation."""
 
 
 @corpus.command("show")
-@click.argument("name", shell_complete=complete_names)
+@click.argument("name", required=False, shell_complete=complete_names)
 @click.option("--thresholds", is_flag=True, help="show what each threshold of similarity keeps, over all increments")
 @card_options
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show_corpus(name: str, thresholds: bool, card: bool, as_json: bool, **of_card: Any) -> None:
-    """Show a corpus: how many documents, bytes and tokens are left after each step."""
-    if card:
+@JSON
+def show_corpus(name: str | None, thresholds: bool, card: bool, as_json: bool, **of_card: Any) -> None:
+    """List the declared corpora; of NAME show how many documents, bytes and tokens are left after each step.
+
+    Only --json goes without a NAME.
+    """
+    if lists_all(name) or name is None:
+        _list_corpora(as_json)
+    elif card:
         write_card(name, **of_card)
     elif thresholds:
         print_thresholds(name, as_json)
@@ -70,16 +40,43 @@ def show_corpus(name: str, thresholds: bool, card: bool, as_json: bool, **of_car
         _print_funnel(name, as_json)
 
 
+def _list_corpora(as_json: bool) -> None:
+    """Print the declared corpora, with counts of increments, documents and windows."""
+    ledger = Ledger.fresh(lake_catalogue())
+
+    def row_count(table: str) -> int:
+        return sum(row.row_count for row in ledger.increments(table).values())
+
+    rows = []
+    for _, declared in declarations(CORPUS):
+        name, datasets = declared["name"], declared["datasets"]
+        packed = "survivors" if declared.get("shape") is None else "shaped"
+        packed = "trimmed" if (declared.get("passages") or {}).get("cut") else packed
+        rows.append(
+            {
+                "corpus": name,
+                "datasets": ", ".join(datasets),
+                "increments": len(ledger.increments(f"{name}.increments")),
+                "documents": row_count(f"{name}.{packed}"),
+                "windows": {
+                    length: sum(row_count(f"{name}.packed_{part}_{length}") for part in datasets)
+                    for length in declared.get("window_tokens", [2048])
+                },
+            }
+        )
+    nothing = "No corpus is declared. Declare one: headrace dataset add NAME --from PATH --corpus CORPUS"
+    print_rows(rows, as_json, nothing)
+
+
 def _print_funnel(name: str, as_json: bool) -> None:
     """Print the documents, bytes and tokens after each step of a corpus."""
     from dagster_project.inspect.corpora.funnel import funnel
     from dagster_project.inspect.lake.corpus_facts import find_corpus
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     stages = funnel(catalogue, find_corpus(catalogue, name))
     if as_json:
-        print_rows([dataclasses.asdict(stage) for stage in stages], as_json, "")
-        return
+        return print_json(stages)
     rows = []
     for stage in stages:
         share = stage.tokens / max(stages[0].tokens, 1)
@@ -106,9 +103,7 @@ def refresh(name: str, yes: bool) -> None:
     from spark_jobs.lake.run.refreeze import refreeze as forget
     from spark_jobs.lake.run.refreeze import refrozen_tables
 
-    if name not in (known := [declared["name"] for _, declared in declarations(CORPUS)]):
-        near = nearest(name, known)
-        raise CommandError(f"corpus {name} is not declared{near}; `headrace corpus list` shows those that are")
+    declaration(CORPUS, name)
     lake = open_lake()
     catalogue = lake.catalogue
     lake.ledger.refresh()

@@ -1,27 +1,27 @@
-"""`headrace dataset`: declare, list, show, verify and delete datasets."""
+"""`headrace dataset`: declare, show, verify, archive and delete datasets."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from dagster_project.cli.data.archive import archive
 from dagster_project.cli.data.declare import add_dataset, remove_declaration
-from dagster_project.cli.data.landing import archive
 from dagster_project.cli.data.versions import card_options, write_card
 from dagster_project.cli.declared import (
     DATASET,
     complete_names,
     dataset_file,
+    declaration,
     declarations,
     refuse_in_corpora,
     texts_are_shown,
 )
 from dagster_project.cli.diagnosis import short_path
-from dagster_project.cli.output import print_rows, print_table
-from dagster_project.cli.project import open_lake, run_id_of
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
+from dagster_project.cli.project import lake_catalogue, open_lake, run_id_of
 from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -31,7 +31,7 @@ from spark_jobs.lake.session.settings import load_settings
 
 @click.group()
 def dataset() -> None:
-    """Declare, list, show, verify, archive and delete datasets."""
+    """Declare, show, verify, archive and delete datasets."""
 
 
 @dataset.command("delete")
@@ -96,7 +96,7 @@ def _require_reason(name: str, yes: bool, reason: str | None) -> None:
 
 @dataset.command("verify")
 @click.argument("name", shell_complete=complete_names)
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def verify_dataset(name: str, as_json: bool) -> None:
     """Read what landed and all rows again; compare hashes with `arrivals`, and data versions with the ledger."""
     from dagster_project.inspect.documents.landed_source import landed_faults
@@ -120,7 +120,7 @@ def verify_dataset(name: str, as_json: bool) -> None:
             click.echo(f"{identifier:<36} {rows:>12,} rows  {verdict}")
     faults = landed_faults(spark, catalogue, ledger, name)
     if as_json:
-        click.echo(json.dumps([*lines, *({"location": where, "verdict": fault} for where, fault in faults)], indent=2))
+        print_json([*lines, *({"location": where, "verdict": fault} for where, fault in faults)])
     else:
         click.echo("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
     bad = [line["table"] for line in lines if line["verdict"] not in (AS_RECORDED, BY_COMMANDS)]
@@ -138,60 +138,60 @@ dataset.add_command(archive)
 
 
 @dataset.command("show")
-@click.argument("name", shell_complete=complete_names)
+@click.argument("name", required=False, shell_complete=complete_names)
 @click.argument("count", metavar="[N]", type=click.IntRange(min=0), default=5)
 @card_options
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show_dataset(name: str, count: int, card: bool, as_json: bool, **of_card: Any) -> None:
-    """Show a dataset: source, increments, what was refused, and the first N (5) documents with their first words."""
-    if card:
+@JSON
+def show_dataset(name: str | None, count: int, card: bool, as_json: bool, **of_card: Any) -> None:
+    """List the declared datasets; of NAME show source, increments, refusals, and the first words of N (5) documents.
+
+    Only --json goes without a NAME.
+    """
+    if lists_all(name) or name is None:
+        _list_datasets(as_json)
+    elif card:
         write_card(name, **of_card)
-        return
+    else:
+        _show_dataset(name, count, as_json)
+
+
+def _list_datasets(as_json: bool) -> None:
+    """Print the declared datasets, with counts of increments, documents and bytes."""
+    ledger = Ledger.fresh(lake_catalogue())
+    rows = []
+    for _, declared in declarations(DATASET):
+        increments = ledger.increments(f"{declared['name']}.documents").values()
+        rows.append(
+            {
+                "dataset": declared["name"],
+                "source": declared["source"].get("kind", ""),
+                "increments": len(increments),
+                "documents": sum(row.row_count for row in increments),
+                "bytes": sum(row.byte_count for row in increments),
+            }
+        )
+    print_rows(rows, as_json, "No dataset is declared. Declare one: headrace dataset add NAME --from PATH")
+
+
+def _show_dataset(name: str, count: int, as_json: bool) -> None:
+    """Print a dataset: source, increments, what was refused, first documents."""
     from dagster_project.inspect.documents.dataset_view import dataset_view, first_documents
     from dagster_project.restrictions import note_read
 
-    file = dataset_file(name)
-    declared = next(one for where, one in declarations(DATASET) if where == file)
-    catalogue = open_catalogue(load_settings())
+    file, declared = declaration(DATASET, name)
+    catalogue = lake_catalogue()
     view = dataset_view(catalogue, name)
     documents: list[dict[str, Any]] = []
     if count and view.increments:
         note_read(catalogue, [name])
         documents = first_documents(catalogue, name, count, texts_are_shown(name))
     if as_json:
-        said = {"dataset": name, "source": declared["source"], **asdict(view), "first": documents}
-        click.echo(json.dumps(said, indent=2, default=str))
-        return
+        return print_json({"dataset": name, "source": declared["source"], **asdict(view), "first": documents})
     source = " ".join(f"{key}={value}" for key, value in declared["source"].items())
     click.echo(f"{name}: {declared.get('description') or source}\ndeclared in {short_path(file)}\n")
     if not view.increments:
         click.echo(f"It holds nothing yet. Fill it: headrace run {name}")
         return
-    print_table(view.increments)
-    for rows in (view.refused, [{**row, "doc_id": row["doc_id"][:12]} for row in documents]):
-        if rows:
-            click.echo("")
-            print_table(rows)
+    print_tables(view.increments, view.refused, [{**row, "doc_id": row["doc_id"][:12]} for row in documents])
     if documents:
         click.echo(f"\nOne of them: headrace doc show {documents[0]['doc_id'][:12]}")
-
-
-@dataset.command("list")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def list_datasets(as_json: bool) -> None:
-    """List the declared datasets, with counts of increments, documents and bytes."""
-    ledger = Ledger.fresh(open_catalogue(load_settings()))
-    rows = []
-    for _, declared in declarations(DATASET):
-        name = declared["name"]
-        increments = ledger.increments(f"{name}.documents")
-        rows.append(
-            {
-                "dataset": name,
-                "source": declared["source"].get("kind", ""),
-                "increments": len(increments),
-                "documents": sum(row.row_count for row in increments.values()),
-                "bytes": sum(row.byte_count for row in increments.values()),
-            }
-        )
-    print_rows(rows, as_json, "No dataset is declared. Declare one: headrace dataset add NAME --from PATH")

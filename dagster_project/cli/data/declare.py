@@ -9,11 +9,10 @@ import click
 
 from dagster_project.cli.declared import CORPUS, DATASET, dataset_file, declarations, refuse_in_corpora
 from dagster_project.cli.diagnosis import read_yaml, short_path
-from dagster_project.cli.project import project_folder
+from dagster_project.cli.project import lake_catalogue, project_folder
 from dagster_project.exceptions import CommandError, DefinitionError
 from spark_jobs.exceptions import ConfigError, did_you_mean
-from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import tables_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +114,7 @@ def remove_declaration(name: str, tables: bool, yes: bool) -> None:
     """Remove the declaration of a dataset, and its tables from the catalogue; refused while a corpus names it."""
     file = dataset_file(name)
     refuse_in_corpora(name)
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     there = tables_in(catalogue, name)
     if not yes:
         dropped = f" and drops {len(there)} tables" if tables and there else ""

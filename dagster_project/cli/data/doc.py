@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,9 @@ import click
 
 from dagster_project.addresses import document_page
 from dagster_project.cli.data.windows import excise, trace
-from dagster_project.cli.output import print_table
+from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -46,12 +44,11 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC, and for a removed one its text and its witness's side by side."""
     from dagster_project.inspect.opened_lake import OpenedLake
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     story = OpenedLake(catalogue).why(given, name)
     document = story.document
     if as_json:
-        click.echo(json.dumps(story.facts(), indent=2))
-        return
+        return print_json(story.facts())
     click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")
     print_table([{"table": one.table, "": one.outcome, "what it says": one.sentence} for one in story.findings])
     for group in _by_document(story.witnesses):
@@ -74,7 +71,7 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="of --source: write the bytes of its file or line"
 )
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def show(given: str, raw: bool, duplicates: bool, source: bool, windows: bool, as_json: bool, **more: Any) -> None:
     """Show the text of DOC with what became of it; lines with an edit are marked ~. Or one other thing about it.
 
@@ -99,7 +96,7 @@ def _show_text(given: str, raw: bool, as_json: bool) -> None:
     from dagster_project.inspect.documents.side_by_side import printable
     from dagster_project.inspect.opened_lake import OpenedLake
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     story = OpenedLake(catalogue).why(given)
     table = f"{story.document.dataset}.texts"
     hidden = not texts_are_shown(story.document.dataset)
@@ -108,8 +105,7 @@ def _show_text(given: str, raw: bool, as_json: bool) -> None:
         raise CommandError(f"document {given}: {hint}")
     found = shown_text(catalogue, story, with_text=not hidden)
     if as_json:
-        click.echo(json.dumps(found.facts(), indent=2))
-        return
+        return print_json(found.facts())
     if not raw:
         click.echo("\n".join(map(printable, found.head())) + _page(story.document.doc_id) + "\n")
     if found.text is None:
@@ -140,7 +136,7 @@ def _show_duplicates(given: str, name: str | None, threshold: float | None, limi
     from dagster_project.inspect.documents.document_story import corpora_of
     from dagster_project.inspect.documents.neighbours import find_neighbours, removed_of, representative_of
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     document = _find(catalogue, given)
     having = [
         corpus
@@ -165,8 +161,7 @@ def _show_duplicates(given: str, name: str | None, threshold: float | None, limi
         kind = document.kind
         applied_at = corpus.applied.of(kind) if corpus.applied is not None else None
         said = {**own, "corpus": corpus.name, "applied": applied_at, "found": len(found), "neighbours": rows}
-        click.echo(json.dumps(said, indent=2))
-        return
+        return print_json(said)
     applied = f", {corpus.goes_from}" if corpus.goes_from else ""
     click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
     click.echo(f"corpus {corpus.name}: {_state(removed)}{applied}")
@@ -186,13 +181,12 @@ def _show_source(given: str, output: Path | None, as_json: bool) -> None:
     """Print whether the file of a document has the same bytes, and where the document stands in them."""
     from dagster_project.inspect.documents.landed_source import landed_source, write_bytes
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     found = landed_source(catalogue, _find(catalogue, given))
     if output is not None:
         write_bytes(found, output)
     if as_json:
-        click.echo(json.dumps(found.facts(), indent=2))
-        return
+        return print_json(found.facts())
     print_table([{"": name, "landed": value} for name, value in found.lines()])
     if output is not None:
         click.echo(f"wrote {output}")
@@ -202,12 +196,11 @@ def _show_windows(given: str, as_json: bool) -> None:
     """Print the windows of packed tables that hold parts of a document."""
     from dagster_project.inspect.documents.document_windows import windows_of
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     document = _find(catalogue, given)
     found = windows_of(catalogue, document)
     if as_json:
-        click.echo(json.dumps({"document": document.facts(), "windows": [vars(part) for part in found]}, indent=2))
-        return
+        return print_json({"document": document.facts(), "windows": [vars(part) for part in found]})
     click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
     if not found:
         click.echo(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")

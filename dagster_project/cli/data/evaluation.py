@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_table
+from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -40,7 +38,7 @@ _EXAMPLES = 5
     type=click.FloatRange(0, 1, min_open=True),
     help="least J of a pair; default: each threshold",
 )
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def evaluate(
     name: str, truth: Path | None, against: str | None, sample: int, threshold: float | None, as_json: bool
 ) -> None:
@@ -60,7 +58,7 @@ def evaluate(
 
     if (truth is None) == (against is None):
         raise CommandError("corpus evaluate: give either TRUTH_FILE or --against datasketch")
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     corpus = find_corpus(catalogue, name)
     require_compared(corpus, threshold)
     note_read(catalogue, [corpus.name, *corpus.datasets])
@@ -69,8 +67,7 @@ def evaluate(
         return
     found = evaluate_corpus(catalogue, corpus, truth, threshold)
     if as_json:
-        click.echo(json.dumps(_as_json(name, found), indent=2))
-        return
+        return print_json(_as_json(name, found))
     click.echo(f"{truth}: {found.pairs:,} pairs{_set_aside(found)}")
     for text, unresolved in (("no member", found.names.unknown), ("several members", found.names.ambiguous)):
         if unresolved:
@@ -89,8 +86,7 @@ def _print_peer(catalogue: Catalog, corpus: CorpusFacts, threshold: float | None
 
     found = compare_with_datasketch(catalogue, corpus, threshold, sample)
     if as_json:
-        click.echo(json.dumps({"corpus": corpus.name, **dataclasses.asdict(found)}, indent=2))
-        return
+        return print_json({"corpus": corpus.name, **dataclasses.asdict(found)})
     click.echo(
         f"{found.sampled:,} of {found.documents:,} documents: {found.truth:,} pairs reach J = "
         f"{corpus.applied if threshold is None else threshold}, all compared in {found.brute_force_seconds:g} s\n"
@@ -108,7 +104,7 @@ def print_thresholds(name: str, as_json: bool) -> None:
     from dagster_project.inspect.lake.corpus_facts import find_corpus
     from dagster_project.inspect.lake.run_notices import LEAST_KEPT
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     corpus = find_corpus(catalogue, name)
     rows = kept_at_thresholds(catalogue, corpus)
     if not rows:
@@ -116,8 +112,7 @@ def print_thresholds(name: str, as_json: bool) -> None:
             f"{name}.thresholds is not in the lake; give corpus {name} the level near and run: headrace run {name}"
         )
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
-        return
+        return print_json(rows)
     applied = f"; {corpus.goes_from}" if corpus.goes_from else ""
     click.echo(f"corpus {name}: {rows[0]['member_count']:,} members{applied}\n")
     shown = [_readable(row) for row in rows]

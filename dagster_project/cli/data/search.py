@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict
 
 import click
 
 from dagster_project.addresses import document_page
 from dagster_project.cli.declared import complete_names, texts_are_shown
+from dagster_project.cli.output import JSON, print_json
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 
 @click.command()
@@ -21,7 +19,7 @@ from spark_jobs.lake.session.settings import load_settings
 @click.option("--dataset", shell_complete=complete_names, help="this dataset alone; by default all")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="most documents shown")
 @click.option("--regex", is_flag=True, help="TEXT is a regular expression (RE2)")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: bool) -> None:
     """Find documents whose text has TEXT, in upper or lower case, with the words around it.
 
@@ -35,7 +33,7 @@ def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: boo
 
     if not text:
         raise CommandError("search: TEXT is empty; give some words")
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     there = namespaces_with(catalogue, "texts")
     if dataset is not None and dataset not in there:
         raise CommandError(f"dataset {dataset} has no texts{nearest(dataset, there)}; fill it: headrace run {dataset}")
@@ -55,8 +53,7 @@ def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: boo
         if not left:
             break
     if as_json:
-        click.echo(json.dumps({name: asdict(one) for name, one in found.items()}, indent=2))
-        return
+        return print_json(found)
     read, total = (sum(getattr(one, of) for one in found.values()) for of in ("searched", "total"))
     names = ", ".join(found) or "no dataset"
     stopped = "" if left else f"; stopped at {limit} documents, --limit shows more"

@@ -1,14 +1,14 @@
-"""`headrace table`: list, show and delete the tables of the lake."""
+"""`headrace table`: show and delete the tables of the lake."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_rows, print_table
-from dagster_project.cli.project import load_definitions
+from dagster_project.cli.declared import hidden_columns
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.conditions import parse_condition
 from dagster_project.inspect.lake.found_table import require_table
@@ -17,50 +17,22 @@ from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import tables_in
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-_SYSTEM = "system"
 _SHOWN_ROWS = 20
 
 
 @click.group()
 def table() -> None:
-    """List, show and delete tables."""
-
-
-@table.command("list")
-@click.argument("namespace", required=False)
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def list_tables(namespace: str | None, as_json: bool) -> None:
-    """List the tables of the lake, or of one NAMESPACE."""
-    catalogue = open_catalogue(load_settings())
-    ledger = Ledger.fresh(catalogue)
-    rows = []
-    spaces = sorted(catalogue.list_namespaces())
-    if namespace is not None and (namespace,) not in spaces:
-        there = ", ".join(space[0] for space in spaces) or "none yet"
-        near = nearest(namespace, (space[0] for space in spaces))
-        raise CommandError(f"namespace {namespace} is not in the lake{near}; there are {there}")
-    for space in spaces:
-        if namespace is not None and space[0] != namespace:
-            continue
-        for identifier in tables_in(catalogue, space[0]):
-            places = ledger.places(identifier) if space[0] != _SYSTEM else {}
-            row_count = sum(row.row_count for row in places.values())
-            byte_count = sum(row.byte_count for row in places.values())
-            if space[0] == _SYSTEM:
-                row_count, byte_count = _size(catalogue.load_table(identifier))
-            rows.append({"table": identifier, "increments": len(places), "rows": row_count, "bytes": byte_count})
-    print_rows(rows, as_json, "The lake has no table yet. Fill it: headrace run")
+    """Show and delete tables."""
 
 
 @table.command("show")
-@click.argument("identifier")
+@click.argument("name", metavar="[TABLE|NAMESPACE]", required=False)
 @click.option("--rows", "row_count", type=click.IntRange(min=1), help="show some rows instead, at most this many")
 @click.option("--where", help="show rows (20) that meet a condition, e.g. \"status = 'rejected' and byte_count > 100\"")
 @click.option(
@@ -68,45 +40,55 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
 )
 @click.option("--window", type=click.IntRange(min=0), help="of a packed table: show this window's documents, decoded")
 @click.option("--quarantined", is_flag=True, help="show rows that wait in quarantine; it leaves a row of system.audit")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show_table(
-    identifier: str,
-    row_count: int | None,
-    where: str | None,
-    failed: str | None,
-    window: int | None,
-    quarantined: bool,
-    as_json: bool,
-) -> None:
-    """Show one table: columns, properties, and the facts of each increment; or some of its rows.
+@JSON
+def show_table(name: str | None, as_json: bool, quarantined: bool, **chosen: Any) -> None:
+    """List the tables of the lake or of a NAMESPACE; of a TABLE show columns, properties, increments, or some rows.
 
-    A condition compares columns with values: = != < <= > >=, in ('a', 'b'), like '%a_', contains 'a' (in any case of
-    letters), is null, and, or, not. A boolean column stands alone (not kept); of a list it is enough that one element
-    meets it (failed.rule = 'too_short').
+    Only --json goes without a TABLE. A condition compares columns with values: = != < <= > >=, in ('a', 'b'),
+    like '%a_', contains 'a' (in any case of letters), is null, and, or, not. A boolean column stands alone (not kept);
+    of a list it is enough that one element meets it (failed.rule = 'too_short').
 
     Columns that hold texts of documents are shown where the declaration says `samples: text`, and of what is in
     quarantine with --quarantined.
     """
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
+    if lists_all(name is not None and "." in name, "name") or name is None:
+        _list_tables(catalogue, name, as_json)
+    elif any(value is not None for value in chosen.values()):
+        _show_rows(catalogue, name, quarantined, as_json, **chosen)
+    else:
+        _show_facts(catalogue, name, as_json)
+
+
+def _list_tables(catalogue: Catalog, namespace: str | None, as_json: bool) -> None:
+    """Print the tables of the lake, or of one namespace."""
+    ledger = Ledger.fresh(catalogue)
+    spaces = [space[0] for space in sorted(catalogue.list_namespaces())]
+    if namespace is not None and namespace not in spaces:
+        there = ", ".join(spaces) or "none yet"
+        raise CommandError(
+            f"namespace {namespace} is not in the lake{nearest(namespace, spaces)}; there are {there}; a table is "
+            "NAMESPACE.TABLE"
+        )
+    rows = []
+    for identifier in (one for space in spaces if namespace in (None, space) for one in tables_in(catalogue, space)):
+        places = ledger.places(identifier) if not _is_system(identifier) else {}
+        row_count = sum(row.row_count for row in places.values())
+        byte_count = sum(row.byte_count for row in places.values())
+        if _is_system(identifier):
+            row_count, byte_count = _size(catalogue.load_table(identifier))
+        rows.append({"table": identifier, "increments": len(places), "rows": row_count, "bytes": byte_count})
+    print_rows(rows, as_json, "The lake has no table yet. Fill it: headrace run")
+
+
+def _is_system(identifier: str) -> bool:
+    """Whether no step computes a table, so that the ledger has no rows of it."""
+    return identifier.startswith("system.")
+
+
+def _show_facts(catalogue: Catalog, identifier: str, as_json: bool) -> None:
+    """Print columns, properties and the facts of each increment of a table."""
     iceberg = require_table(catalogue, identifier)
-    names = {field.name for field in iceberg.schema().fields}
-    if failed is not None and (where is not None or "failed" not in names):
-        raise CommandError(f"table show {identifier} --failed {failed}: give it with NAME.verdicts, without --where")
-    if window is not None:
-        if hidden_columns(identifier):
-            raise CommandError(f"{identifier}: its corpus does not say `samples: text`, so no window is decoded")
-        note_read(catalogue, [identifier], quarantined)
-        _show_window(catalogue, identifier, window, as_json)
-        return
-    if failed is not None or row_count is not None or where is not None:
-        held = quarantine_that_holds(identifier, iceberg.properties)
-        hidden = [] if held else hidden_columns(identifier)
-        note_read(catalogue, [identifier], quarantined)
-        if failed is not None:
-            _show_failed(catalogue, identifier, failed, row_count or _SHOWN_ROWS, as_json)
-        else:
-            _show_rows(identifier, iceberg, hidden, row_count or _SHOWN_ROWS, where, as_json)
-        return
     ledger = Ledger.fresh(catalogue)
     columns = [
         {"column": field.name, "type": str(field.field_type), "required": field.required, "meaning": field.doc or ""}
@@ -122,7 +104,7 @@ def show_table(
             "step_key": row.step_key[:12],
             "snapshot": str(row.snapshot_id),
         }
-        for row in (ledger.places(identifier) if not identifier.startswith(f"{_SYSTEM}.") else {}).values()
+        for row in (ledger.places(identifier) if not _is_system(identifier) else {}).values()
     ]
     properties = {
         key: value
@@ -130,17 +112,32 @@ def show_table(
         if key.startswith("headrace.") and key != "headrace.last-materialization"
     }
     if as_json:
-        said = {"table": identifier, "columns": columns, "properties": properties, "increments": places}
-        click.echo(json.dumps(said, indent=2))
-        return
+        facts = {"table": identifier, "columns": columns, "properties": properties, "increments": places}
+        return print_json(facts)
     click.echo(f"{identifier}: {iceberg.properties.get('comment', '')}\nat {iceberg.location()}\n")
-    print_table(columns)
-    if properties:
-        click.echo("")
-        print_table([{"property": key, "value": value} for key, value in sorted(properties.items())])
-    if places:
-        click.echo("")
-        print_table(places)
+    print_tables(columns, [{"property": key, "value": value} for key, value in sorted(properties.items())], places)
+
+
+def _show_rows(
+    catalogue: Catalog, identifier: str, quarantined: bool, as_json: bool, *, row_count: int | None, where: str | None,
+    failed: str | None, window: int | None,
+) -> None:  # fmt: skip
+    """Print some rows of a table: any, those that meet a condition, documents that failed a rule, or a window."""
+    iceberg = require_table(catalogue, identifier)
+    columns = [field.name for field in iceberg.schema().fields]
+    if failed is not None and (where is not None or "failed" not in columns):
+        raise CommandError(f"table show {identifier} --failed {failed}: give it with NAME.verdicts, without --where")
+    held = window is None and quarantine_that_holds(identifier, iceberg.properties)
+    hidden = [] if held else hidden_columns(identifier)
+    if window is not None and hidden:
+        raise CommandError(f"{identifier}: its corpus does not say `samples: text`, so no window is decoded")
+    note_read(catalogue, [identifier], quarantined)
+    if window is not None:
+        _print_window(catalogue, identifier, window, as_json)
+    elif failed is not None:
+        _print_failed(catalogue, identifier, failed, row_count or _SHOWN_ROWS, as_json)
+    else:
+        _print_rows(identifier, iceberg, hidden, row_count or _SHOWN_ROWS, where, as_json)
 
 
 @table.command("delete")
@@ -148,7 +145,7 @@ def show_table(
 @click.confirmation_option(prompt="They go from the catalogue; the next run computes them anew. Go on?")
 def delete_table(identifiers: tuple[str, ...]) -> None:
     """Remove tables from the catalogue; their files stay."""
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     for identifier in identifiers:
         require_table(catalogue, identifier)
     for identifier in identifiers:
@@ -163,7 +160,7 @@ def _size(iceberg: Table) -> tuple[int, int]:
     return int(facts.get("total-records", 0)), int(facts.get("total-files-size", 0))
 
 
-def _show_rows(
+def _print_rows(
     identifier: str, iceberg: Table, hidden: list[str], row_count: int, where: str | None, as_json: bool
 ) -> None:
     """Print some rows, without the hidden columns."""
@@ -171,8 +168,7 @@ def _show_rows(
     condition, elements = parse_condition(iceberg.schema(), where, hidden) if where else (EVERYTHING, {})
     rows = first_rows(iceberg, names, row_count, condition, elements).to_pylist()
     if as_json:
-        click.echo(json.dumps(rows, indent=2, default=str))
-        return
+        return print_json(rows)
     width = max(map(len, names))
     for row in rows:
         lines = (f"{name:<{width}}  {' '.join(str(row[name]).split())}" for name in names if row[name] is not None)
@@ -183,15 +179,14 @@ def _show_rows(
         click.echo(f"{', '.join(hidden)}: texts, shown where the declaration of {identifier} says `samples: text`")
 
 
-def _show_window(catalogue: Catalog, identifier: str, ordinal: int, as_json: bool) -> None:
+def _print_window(catalogue: Catalog, identifier: str, ordinal: int, as_json: bool) -> None:
     """Print the documents of a window with their text."""
     from dagster_project.inspect.documents.document_windows import decoded_window
     from dagster_project.inspect.documents.side_by_side import printable
 
     parts = decoded_window(catalogue, identifier, ordinal)
     if as_json:
-        click.echo(json.dumps([vars(part) for part in parts], indent=2))
-        return
+        return print_json([vars(part) for part in parts])
     for part in parts:
         first, last = part.document_start, part.document_start + part.token_count
         click.echo(f"-- {part.doc_id[:12]} {part.path}, tokens {first:,} to {last:,}")
@@ -199,7 +194,7 @@ def _show_window(catalogue: Catalog, identifier: str, ordinal: int, as_json: boo
     click.echo(f"-- {sum(part.token_count for part in parts):,} tokens of {len(parts)} documents; padding follows")
 
 
-def _show_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as_json: bool) -> None:
+def _print_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as_json: bool) -> None:
     """Print documents that failed a rule, with the value seen and its bound."""
     from dagster_project.inspect.documents.failed_documents import failed_documents
 
@@ -209,24 +204,3 @@ def _show_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as_
     print_rows(rows if as_json else shown, as_json, "")
     if not as_json:
         click.echo(f"One of them: headrace doc show {rows[0]['doc_id'][:12]}")
-
-
-def hidden_columns(identifier: str) -> list[str]:
-    """Columns with texts of documents that the declaration of a table does not allow to show.
-
-    Raises:
-        CommandError: no row may be shown, or the table is not declared any more.
-    """
-    from dagster_project.lake_asset import declared_asset
-    from dagster_project.metadata import Samples
-
-    if identifier.startswith(f"{_SYSTEM}."):
-        return []
-    graph = load_definitions().resolve_asset_graph()
-    asset = declared_asset(graph, identifier)
-    if asset is None:
-        raise CommandError(f"{identifier}: nothing declares it any more, so which columns hold texts is not known")
-    samples = asset.samples(graph)
-    if samples is Samples.NONE:
-        raise CommandError(f"{identifier}: its declaration says `samples: none`, so no row is shown; change it to ids")
-    return list(asset.declared(identifier).sampled) if samples is Samples.IDS else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.output import print_rows, print_table
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import catalogue_errors
 
 if TYPE_CHECKING:
     from dagster_project.inspect.corpora.snapshot_diff import Diff
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("first")
 @click.argument("second")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def diff(first: str, second: str, as_json: bool) -> None:
     """Compare two states of a dataset (documents, changed texts, verdicts by rule) or corpus (members to windows).
 
@@ -31,12 +30,12 @@ def diff(first: str, second: str, as_json: bool) -> None:
     from dagster_project.inspect.corpora import snapshot_diff
     from dagster_project.restrictions import note_read
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     states = [snapshot_diff.find_state(catalogue, text) for text in (first, second)]
     note_read(catalogue, [state.name for state in states])
     kind, found = snapshot_diff.state_diff(catalogue, *states)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
+        print_json(found)
     else:
         _print(found, kind)
 
@@ -81,7 +80,7 @@ def write_card(namespace: str, output: Path | None, epsilon: float | None, min_g
     if epsilon is None and min_group is not None:
         raise CommandError(f"card: --min-group {min_group} is for counts with noise; say --epsilon too, such as 1")
     privacy = None if epsilon is None else Privacy(epsilon, 20 if min_group is None else min_group)
-    text = make(open_catalogue(load_settings()), namespace, privacy)
+    text = make(lake_catalogue(), namespace, privacy)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -108,44 +107,37 @@ def create(name: str, corpora: tuple[str, ...], datasets: tuple[str, ...], note:
 
     if not corpora and not datasets:
         raise CommandError(f"release {name}: of what? Give --corpus or --dataset")
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     spaces = [*corpora, *(one for corpus in corpora for one in find_corpus(catalogue, corpus).datasets), *datasets]
     with catalogue_errors():
         made = create_release(catalogue, name, list(dict.fromkeys(spaces)), note)
     click.echo(f"{name}: {len(made.snapshots)} tables, digest {made.digest[:16]}; a table's tag is release_{name}")
 
 
-@release.command("list")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def list_releases(as_json: bool) -> None:
-    """List the releases, the oldest first."""
-    from spark_jobs.lake.run.releases import releases
-
-    rows = [
-        {
-            "release": one.name,
-            "tables": len(one.snapshots),
-            "made": f"{one.made_at:%Y-%m-%d %H:%M}",
-            "by": one.made_by,
-            "digest": one.digest[:16],
-            "note": one.note,
-        }
-        for one in releases(open_catalogue(load_settings()))
-    ]
-    print_rows(rows, as_json, "There is no release yet. Make one: headrace release create NAME --corpus CORPUS")
-
-
 @release.command("show")
-@click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show(name: str, as_json: bool) -> None:
-    """Show the tables of a release, with their snapshots and data versions."""
-    from spark_jobs.lake.run.releases import find_release
+@click.argument("name", required=False)
+@JSON
+def show(name: str | None, as_json: bool) -> None:
+    """List the releases, the oldest first; of NAME show its tables, with their snapshots and data versions."""
+    from spark_jobs.lake.run.releases import find_release, releases
 
-    found = find_release(open_catalogue(load_settings()), name)
-    if as_json:
-        click.echo(json.dumps({**asdict(found), "made_at": found.made_at.isoformat()}, indent=2))
+    if name is None:
+        rows = [
+            {
+                "release": one.name,
+                "tables": len(one.snapshots),
+                "made": f"{one.made_at:%Y-%m-%d %H:%M}",
+                "by": one.made_by,
+                "digest": one.digest[:16],
+                "note": one.note,
+            }
+            for one in releases(lake_catalogue())
+        ]
+        print_rows(rows, as_json, "There is no release yet. Make one: headrace release create NAME --corpus CORPUS")
         return
+    found = find_release(lake_catalogue(), name)
+    if as_json:
+        return print_json({**asdict(found), "made_at": found.made_at.isoformat()})
     click.echo(f"{name}, made {found.made_at:%Y-%m-%d %H:%M} by {found.made_by}, digest {found.digest}")
     if found.note:
         click.echo(found.note)
@@ -165,5 +157,5 @@ def delete(name: str) -> None:
     from spark_jobs.lake.run.releases import delete_release
 
     with catalogue_errors():
-        gone = delete_release(open_catalogue(load_settings()), name)
+        gone = delete_release(lake_catalogue(), name)
     click.echo(f"{name}: forgotten, {len(gone.snapshots)} tags removed")

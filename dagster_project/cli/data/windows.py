@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_table
-from dagster_project.cli.project import open_lake, run_id_of
+from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.project import lake_catalogue, open_lake, run_id_of
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -26,15 +23,14 @@ if TYPE_CHECKING:
 @click.argument("table")
 @click.argument("ordinal", type=click.IntRange(min=0))
 @click.argument("position", type=click.IntRange(min=0))
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
     """Trace the token at POSITION of row ORDINAL of a packed TABLE back to the file it came from."""
     from dagster_project.inspect.opened_lake import connect
 
     found = connect().trace(table, ordinal, position)
     if as_json:
-        click.echo(json.dumps(found.facts(), indent=2))
-        return
+        return print_json(found.facts())
     if found.doc_id is None:
         click.echo(f"{table} {ordinal}:{position} is padding")
         return
@@ -76,7 +72,7 @@ def _source_place(found: Traced) -> tuple[str, str]:
     "--superseded", is_flag=True, help="of CORPUS..: those that a newer revision replaced, whatever it declares"
 )
 @click.option("--deleted", is_flag=True, help="with --superseded: also those whose file is gone")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 @click.option("--reason", help="why; it is kept in system.audit")
 @click.option("--yes", is_flag=True, help="do not ask")
 def excise(superseded: bool, deleted: bool, as_json: bool, yes: bool, **chosen: Any) -> None:
@@ -153,7 +149,7 @@ def _excise_documents(
             "in_no_table": sorted(missing),
             "duplicates": duplicates,
         }
-        click.echo(json.dumps({**facts, "tables": [asdict(one) for one in done]}, indent=2))
+        print_json({**facts, "tables": [asdict(one) for one in done]})
     else:
         for one in done:
             for line in excision_lines(one):
@@ -184,8 +180,7 @@ def _excise_superseded(corpora: Sequence[str], standing: Sequence[str], as_json:
     tables = [table for table in packed_tables(lake.catalogue) if table.split(".")[0] in thresholds]
     done = [excise_superseded(lake, table, thresholds[table.split(".")[0]], standing) for table in tables]
     if as_json:
-        click.echo(json.dumps([{**vars(one.excised), "staying": one.staying} for one in done], indent=2))
-        return
+        return print_json([{**vars(one.excised), "staying": one.staying} for one in done])
     for one in done:
         gone = one.excised
         click.echo(
@@ -237,7 +232,7 @@ def export(table: str, folder: Path, kind: str, shard_rows: int | None) -> None:
     from dagster_project.inspect.lake.exports import export_table
     from dagster_project.restrictions import note_read
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     note_read(catalogue, [table])
     manifest = export_table(catalogue, table, folder, kind, shard_rows)
     click.echo(f"{table}: {manifest['rows']:,} windows in {len(manifest['shards'])} shards and {folder}/manifest.json")

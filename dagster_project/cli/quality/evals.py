@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from dagster_project.cli.output import print_rows
+from dagster_project.cli.declared import complete_names
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.declare.quarantined import SUFFIX
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 _SHOWN = 20
 
 
 @click.group()
 def evals() -> None:
-    """Add, list and delete benchmarks; show which documents of a corpus hold their items."""
+    """Add, show and delete benchmarks; show which documents of a corpus hold their items."""
 
 
 @evals.command("add")
@@ -35,7 +33,7 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     from spark_jobs.filters.contamination.eval_set import encode, read_eval_set
     from spark_jobs.lake.run.registry import record
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     if held := quarantine_of_file(catalogue, file):
         raise CommandError(
             f"evals add {name}: {file} is of {held}, and everybody may read the registry; release it first: "
@@ -50,22 +48,45 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     )
 
 
-@evals.command("list")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def list_evals(as_json: bool) -> None:
-    """List the benchmarks of the registry."""
+@evals.command("delete")
+@click.argument("name")
+def delete(name: str) -> None:
+    """Search for the benchmark NAME no more; what is entered stays, and a new version brings it back."""
+    from spark_jobs.filters.contamination.decontaminated import retire as enter
+
+    entry = enter(lake_catalogue(), name)
+    click.echo(f"{entry.label}: from its next run on no corpus searches for {name}")
+
+
+@evals.command("show")
+@click.argument("corpus", required=False, shell_complete=complete_names)
+@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="write the ids of packed documents here")
+@JSON
+def show(corpus: str | None, to: Path | None, as_json: bool) -> None:
+    """List the benchmarks of the registry; say which documents, windows and blends of CORPUS hold their items.
+
+    --to goes with a CORPUS.
+    """
+    if lists_all(corpus) or corpus is None:
+        _list_benchmarks(as_json)
+    else:
+        _show_findings(corpus, to, as_json)
+
+
+def _list_benchmarks(as_json: bool) -> None:
+    """Print the benchmarks of the registry."""
     from spark_jobs.filters.contamination.decontaminated import present_evals
     from spark_jobs.filters.contamination.eval_set import decode
     from spark_jobs.lake.run.registry import entries
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     present = present_evals(catalogue)
     rows = [
         {
             "eval set": one.label,
             "items": len(decode(one.content)),
             "hash": one.content_hash[:16],
-            "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
+            "by": one.by,
         }
         for one in entries(catalogue, "eval_set")
     ]
@@ -74,30 +95,15 @@ def list_evals(as_json: bool) -> None:
         click.echo(f"Packed tables that were searched for the newest of each say headrace.evals {present.digest}")
 
 
-@evals.command("delete")
-@click.argument("name")
-def delete(name: str) -> None:
-    """Search for the benchmark NAME no more; what is entered stays, and a new version brings it back."""
-    from spark_jobs.filters.contamination.decontaminated import retire as enter
-
-    entry = enter(open_catalogue(load_settings()), name)
-    click.echo(f"{entry.label}: from its next run on no corpus searches for {name}")
-
-
-@evals.command("show")
-@click.argument("corpus")
-@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="write the ids of packed documents here")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show(corpus: str, to: Path | None, as_json: bool) -> None:
-    """Say which documents of CORPUS hold items of benchmarks, and which windows and blends hold them."""
+def _show_findings(corpus: str, to: Path | None, as_json: bool) -> None:
+    """Print which documents of a corpus hold items of benchmarks, and which windows and blends hold them."""
     from dagster_project.inspect.corpora.contamination import contamination_report
 
-    found = contamination_report(open_catalogue(load_settings()), corpus)
+    found = contamination_report(lake_catalogue(), corpus)
     if to is not None:
         to.write_text("".join(f"{one.doc_id}\n" for one in found.packed))
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
-        return
+        return print_json(found)
     rows = [
         {
             "document": one.doc_id,

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import click
 
 from dagster_project.cli.declared import complete_names
-from dagster_project.cli.output import print_rows, print_table
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.cli.quality.tagger import train
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 _SHOWN_LABELS = 12
 
 
 @click.group()
 def model() -> None:
-    """Add, train, list and show the models that score texts or find names; fit the weights of `quality`."""
+    """Add, train and show the models that score texts or find names; fit the weights of `quality`."""
 
 
 model.add_command(train)
@@ -52,69 +50,63 @@ def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
         raise CommandError(f"--encoder: {file} is no folder; give the one with tokenizer.json and the weights")
     pack = pack_encoder if encoder else pack_folder
     data = pack(file, f"model {name}") if file.is_dir() else file.read_bytes()
-    entry = add_model(open_catalogue(load_settings()), name, data, version)
+    entry = add_model(lake_catalogue(), name, data, version)
     facts = ModelFacts.of(entry)
     click.echo(f"{entry.label}: {facts.format}, {len(facts.labels)} labels, {facts.byte_count / 1e6:.1f} MB")
     click.echo(_next(entry.label, facts.labels))
 
 
-@model.command("list")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def list_models(as_json: bool) -> None:
-    """List the models of the registry: those that score texts, then those that find names and the like."""
+@model.command("show")
+@click.argument("reference", metavar="[NAME]", required=False)
+@JSON
+def show(reference: str | None, as_json: bool) -> None:
+    """List the models that score texts, then those that find names; of NAME show labels, and how well it did.
+
+    NAME is the newest of a name, or NAME@VERSION.
+    """
+    if reference is None:
+        _list_models(as_json)
+    else:
+        _show_model(reference, as_json)
+
+
+def _list_models(as_json: bool) -> None:
+    """Print the models of the registry: those that score texts, then those that find names and the like."""
     from spark_jobs.filters.personal_data.tagger import load
-    from spark_jobs.lake.run.registry import entries
+    from spark_jobs.lake.run.registry import Entry, entries
     from spark_jobs.models.registered import ModelFacts
 
-    catalogue, rows = open_catalogue(load_settings()), []
+    catalogue = lake_catalogue()
+    found: list[tuple[Entry, str, int, int, str]] = []
     for one in entries(catalogue, "model"):
         facts = ModelFacts.of(one)
-        rows.append(
-            {
-                "model": one.label,
-                "format": facts.format,
-                "labels": len(facts.labels),
-                "bytes": facts.byte_count,
-                "hash": facts.sha256[:12],
-                "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
-            }
-        )
+        found.append((one, facts.format, len(facts.labels), facts.byte_count, facts.sha256))
     for one in entries(catalogue, "tagger"):
-        rows.append(
-            {
-                "model": one.label,
-                "format": "tagger",
-                "labels": len(load(one.content).kinds),
-                "bytes": len(one.content),
-                "hash": one.content_hash[:12],
-                "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
-            }
-        )
+        found.append((one, "tagger", len(load(one.content).kinds), len(one.content), one.content_hash))
+    rows = [
+        {"model": one.label, "format": kind, "labels": labels, "bytes": size, "hash": digest[:12], "by": one.by}
+        for one, kind, labels, size, digest in found
+    ]
     nothing = "the registry has no model; headrace model add NAME --from FILE, or headrace model train NAME --from FILE"
     print_rows(rows, as_json, nothing)
 
 
-@model.command("show")
-@click.argument("reference")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show(reference: str, as_json: bool) -> None:
-    """Show a model, given as NAME (then the newest) or NAME@VERSION: its labels, and how well it was seen to do."""
+def _show_model(reference: str, as_json: bool) -> None:
+    """Print the labels of a model, and how well it was seen to do."""
     from spark_jobs.exceptions import nearest
     from spark_jobs.lake.run.registry import entries
     from spark_jobs.models.registered import ModelFacts
 
-    there = entries(open_catalogue(load_settings()), "model")
+    there = entries(lake_catalogue(), "model")
     found = [one for one in there if reference in (one.name, one.label)]
     if not found:
         known = dict.fromkeys(label for one in there for label in (one.name, one.label))
-        raise CommandError(f"model {reference} is not in the registry{nearest(reference, known)}; headrace model list")
+        raise CommandError(f"model {reference} is not in the registry{nearest(reference, known)}; headrace model show")
     entry = found[-1]
     facts = ModelFacts.of(entry)
-    by = f"{entry.recorded_by}, {entry.recorded_at:%Y-%m-%d}"
     if as_json:
-        click.echo(json.dumps({"model": entry.label, "by": by, **facts.model_dump(mode="json")}, indent=2))
-        return
-    click.echo(f"{entry.label}: {facts.format}, {facts.byte_count / 1e6:.1f} MB, hash {facts.sha256}, by {by}")
+        return print_json({"model": entry.label, "by": entry.by, **facts.model_dump(mode="json")})
+    click.echo(f"{entry.label}: {facts.format}, {facts.byte_count / 1e6:.1f} MB, hash {facts.sha256}, by {entry.by}")
     more = f" and {len(facts.labels) - _SHOWN_LABELS} more" if len(facts.labels) > _SHOWN_LABELS else ""
     click.echo(f"{len(facts.labels)} labels: {', '.join(facts.labels[:_SHOWN_LABELS])}{more}")
     if facts.evaluation:
@@ -164,7 +156,7 @@ def weigh(dataset: str, label: str, signals: tuple[str, ...]) -> None:
     name, equals, good = label.partition("=")
     if not equals or name.partition(".")[0] not in ("metadata", "documents"):
         raise CommandError(f"--label {label}: write metadata.KEY=GOOD or documents.COLUMN=GOOD")
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     note_read(catalogue, [dataset])
     found = fit_weights(catalogue, dataset, name, good, signals)
     click.echo(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,9 @@ import click
 
 from dagster_project.cli.declared import complete_names, dataset_file
 from dagster_project.cli.diagnosis import read_yaml
-from dagster_project.cli.output import print_rows, print_table
-from dagster_project.cli.project import load_definitions
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.project import lake_catalogue, load_definitions
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -28,12 +25,11 @@ _DECLARED = "."
 _SET = click.option(
     "--set", "changed", multiple=True, metavar="RULE=VALUE", help="another threshold, or off; KIND.RULE for one kind"
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
 @click.group()
 def policy() -> None:
-    """Add, list, show and preview policies: the rules that documents are judged by."""
+    """Add, show and preview policies: the rules that documents are judged by."""
 
 
 @policy.command("add")
@@ -46,7 +42,7 @@ def add(file: Path) -> None:
     from spark_jobs.filters.policy_resolution import resolve
     from spark_jobs.registry import find_scorer, scorer_names
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     found = _resolved(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
     if found.name in shipped() and resolve(found.name).content != found.content:
         raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
@@ -63,35 +59,40 @@ def add(file: Path) -> None:
     click.echo(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
 
 
-@policy.command("list")
-@_JSON
-def list_policies(as_json: bool) -> None:
-    """List the policies that headrace brings, and those of the registry."""
+@policy.command("show")
+@click.argument("reference", metavar="[NAME]", required=False)
+@JSON
+def show(reference: str | None, as_json: bool) -> None:
+    """List the policies that headrace brings and those of the registry; of NAME show the rules, with their thresholds.
+
+    NAME may be NAME@VERSION, a hash or a YAML file; what it extends and the source of each threshold are shown too.
+    """
+    if reference is None:
+        _list_policies(as_json)
+    else:
+        _show_rules(reference, as_json)
+
+
+def _list_policies(as_json: bool) -> None:
+    """Print the policies that headrace brings, and those of the registry."""
     from spark_jobs.filters.policy_files import shipped
     from spark_jobs.filters.policy_resolution import resolve
     from spark_jobs.lake.run.registry import entries
 
+    brought = [(one.label, len(one.rules), one.content_hash, "headrace") for one in map(resolve, shipped())]
+    entered = [
+        (one.label, len(json.loads(one.content)["rules"]), one.content_hash, one.by)
+        for one in entries(lake_catalogue(), "policy")
+    ]
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for name in shipped():
-        found = resolve(name)
-        rows[found.label, found.content_hash] = _row(found.label, len(found.rules), found.content_hash, "headrace")
-    for one in entries(open_catalogue(load_settings()), "policy"):
-        count = len(json.loads(one.content)["rules"])
-        by = f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}"
-        rows.setdefault((one.label, one.content_hash), _row(one.label, count, one.content_hash, by))
+    for label, count, digest, by in (*brought, *entered):
+        rows.setdefault((label, digest), {"policy": label, "rules": count, "hash": digest[:16], "by": by})
     print_rows(list(rows.values()), as_json, "")
 
 
-def _row(label: str, rules: int, content_hash: str, by: str) -> dict[str, Any]:
-    return {"policy": label, "rules": rules, "hash": content_hash[:16], "by": by}
-
-
-@policy.command("show")
-@click.argument("reference")
-@_JSON
-def show(reference: str, as_json: bool) -> None:
-    """Show the rules of a policy, with what it extends, and where each threshold comes from."""
-    found = _resolved(open_catalogue(load_settings()), reference)
+def _show_rules(reference: str, as_json: bool) -> None:
+    """Print the rules of a policy."""
+    found = _resolved(lake_catalogue(), reference)
     if as_json:
         click.echo(found.content.decode())
         return
@@ -108,7 +109,7 @@ def show(reference: str, as_json: bool) -> None:
 @click.argument("other", required=False)
 @_SET
 @click.option("--rule", "shown", metavar="RULE", help="also show ten documents on each side of its threshold")
-@_JSON
+@JSON
 def preview(
     dataset: str, reference: str, other: str | None, changed: tuple[str, ...], shown: str | None, as_json: bool
 ) -> None:
@@ -122,7 +123,7 @@ def preview(
     from dagster_project.restrictions import note_read
     from spark_jobs.exceptions import did_you_mean
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     chosen = usable_policy(catalogue, reference, dataset, changed)
     second = None if other is None else usable_policy(catalogue, other, dataset)
     note_read(catalogue, [dataset])
@@ -134,8 +135,7 @@ def preview(
     parts = read_documents(catalogue, dataset, [chosen], lambda: declared_columns(dataset))
     found = policy_preview.preview(parts, chosen)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
-        return
+        return print_json(found)
     named = [rule for rule in found.rules if rule.rule == shown]
     if shown and not named:
         known = dict.fromkeys(rule.rule for rule in found.rules)
@@ -153,8 +153,7 @@ def _compare(catalogue: Catalog, dataset: str, policies: Sequence[Policy], as_js
     parts = read_documents(catalogue, dataset, policies, lambda: declared_columns(dataset))
     found = policy_preview.compare(parts, *policies)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
-        return
+        return print_json(found)
     names = {"first": f"{found.first.policy} alone", "second": f"{found.second.policy} alone"}
     print_table([_sized(names.get(part, part), size) for part, size in found.kept_by.items()], "kept by")
     for kept, dropped, rules in (("first", "second", found.lost), ("second", "first", found.gained)):

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.output import print_table
-from dagster_project.cli.project import dagster_home
+from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.project import dagster_home, lake_catalogue
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings, user_name
+from spark_jobs.lake.session.settings import user_name
 
 if TYPE_CHECKING:
     from dagster_project.inspect.corpora.reviews import Precision
@@ -42,7 +41,7 @@ def sample(
     from dagster_project.inspect.corpora import reviews
     from dagster_project.restrictions import note_read
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     verdicts = f"{dataset}.verdicts_{variant}" if variant else f"{dataset}.verdicts"
     chosen = reviews.sample(catalogue, verdicts, rule, count, near_threshold, seed)
     note_read(catalogue, [verdicts])
@@ -68,7 +67,7 @@ def record(dataset: str, file: Path, person: str | None) -> None:
         raise CommandError(f"{file}: no JSON: {error}") from error
     if not isinstance(given, dict):
         raise CommandError(f"{file}: no object; give the JSON of headrace review sample")
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     count = reviews.record(catalogue, dataset, given, person or user_name())
     _show_in_ui(given["verdicts"], reviews.precisions(catalogue, dataset, given["verdicts"]))
     click.echo(
@@ -89,12 +88,12 @@ def _show_in_ui(verdicts: str, found: Sequence[Precision]) -> None:
 
 @review.command()
 @click.argument("dataset")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def show(dataset: str, as_json: bool) -> None:
     """Show how often people found each rule of DATASET right, with the 95% interval."""
     from dagster_project.inspect.corpora import reviews
 
-    found = reviews.precisions(open_catalogue(load_settings()), dataset)
+    found = reviews.precisions(lake_catalogue(), dataset)
     if not found:
         raise CommandError(
             f"{dataset}: nothing was reviewed; begin with: headrace explore, page /datasets/{dataset}/review"
@@ -112,6 +111,6 @@ def show(dataset: str, as_json: bool) -> None:
         for one in found
     ]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     else:
         print_table(rows)

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from dagster_project.cli.output import print_table
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from dagster_project.cli.project import lake_catalogue
 
 
 @click.command()
@@ -35,7 +34,7 @@ def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str
 
     table = read_labelled(file)
     model, measured = train_measured(table, seed, dict(map(read_list, lists)))
-    entry = record(open_catalogue(load_settings()), "tagger", name, version, model)
+    entry = record(lake_catalogue(), "tagger", name, version, model)
     click.echo(
         f"{entry.label}: {len(model) / 1000:,.0f} kB of {len(table):,} texts. On the fifth that it was not shown:"
     )

@@ -99,7 +99,7 @@ def _runs(request: Request) -> Report:
     rows = list({(row["key"], row["variant"], row["seed"]): row for row in _rows(request, name)}.values())
     if not rows:
         near = nearest(name, sorted({row["experiment"] for row in _rows(request)}))
-        raise CommandError(f"experiment {name} has no run here{near}; run: headrace experiment run {name}")
+        raise CommandError(f"experiment {name} has no run here{near}; run: headrace run {name}")
     return Report(name, rows, len(rows), None, ())
 
 

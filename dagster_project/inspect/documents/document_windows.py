@@ -106,7 +106,7 @@ def decoded_window(catalogue: Catalog, identifier: str, ordinal: int) -> list[Wi
 
     table = load_table(catalogue, identifier)
     if table is None:
-        raise InputError(f"table {identifier} is not in the lake; `headrace table list` shows those there")
+        raise InputError(f"table {identifier} is not in the lake; `headrace table show` shows those there")
     dataset = packed_facts(identifier, table).dataset
     rows = read_rows(catalogue, identifier, ("input_ids", "segments"), EqualTo("ordinal", ordinal))
     if not rows:

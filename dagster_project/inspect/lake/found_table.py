@@ -20,5 +20,5 @@ def require_table(catalogue: Catalog, identifier: str) -> IcebergTable:
     found = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
     if found is None:
         near = nearest(identifier, metadata_locations(catalogue))
-        raise CommandError(f"table {identifier} is not in the lake{near}; `headrace table list` shows those that are")
+        raise CommandError(f"table {identifier} is not in the lake{near}; `headrace table show` shows those that are")
     return found

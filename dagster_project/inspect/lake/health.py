@@ -235,9 +235,7 @@ def _lake(settings: LakeSettings) -> tuple[str, str]:
             with open_input(one, settings.properties) as stream:
                 pq.read_metadata(stream)
     except FileNotFoundError as error:
-        restore = (
-            "restore the files of its warehouse; a lake that was moved is relocated: headrace lake relocate --help"
-        )
+        restore = "restore the files of its warehouse; a lake that was moved is relocated: headrace relocate --help"
         return "fault", f"{name} cannot be opened: {' '.join(str(error).split())}; {restore}"
     return "ok", f"{len(tables)} tables in {settings.warehouse}, {name} opens"
 

@@ -324,7 +324,7 @@ def _waiting_alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime)
     if one.waiting_since is not None:
         hours = (now - one.waiting_since).total_seconds() / 3600
         if hours > thresholds.waiting_hours:
-            text = f"documents wait for {hours:,.0f} h in quarantine: headrace quarantine list {one.name}"
+            text = f"documents wait for {hours:,.0f} h in quarantine: headrace quarantine show {one.name}"
             yield Alert(one.name, "waiting", text, hours, thresholds.waiting_hours)
     if one.overdue_since is not None and one.retention_days is not None:
         days, first = (now - one.overdue_since).total_seconds() / 86_400, one.overdue[0]

@@ -66,6 +66,11 @@ class Entry:
         """`name@version`."""
         return f"{self.name}@{self.version}"
 
+    @property
+    def by(self) -> str:
+        """The user that entered it and the day: `ann, 2026-11-20`."""
+        return f"{self.recorded_by}, {self.recorded_at:%Y-%m-%d}"
+
 
 def entries(catalogue: Catalog, kind: Kind, name: str | None = None) -> list[Entry]:
     """The entries of a kind, the oldest first."""

@@ -236,7 +236,7 @@ def _is_noted(catalogue: Catalog, warehouse: str) -> bool:
 
 def relocation(former: str, now: str) -> str:
     """The command that relocates a lake."""
-    return f"headrace lake relocate --from {former} --to {now}"
+    return f"headrace relocate --from {former} --to {now}"
 
 
 def _elsewhere(former: str, now: str) -> str:

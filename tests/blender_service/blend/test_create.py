@@ -258,5 +258,5 @@ def test_a_demand_for_searched_benchmarks_is_kept(lake: Catalog, code: PackedFix
     with pytest.raises(InvalidBlendError, match=f"was searched for {digest}, demanded is {other}"):
         blender.update(UpdateSpec(made.blend_id, (Stage(4),), evals=other))
     assert refused(lake, replace(spec, evals="gsm8k")) == {
-        "evals": "is 'gsm8k'; give the 64 hex digits that `headrace evals list` prints"
+        "evals": "is 'gsm8k'; give the 64 hex digits that `headrace evals show` prints"
     }

@@ -30,7 +30,7 @@ from blender_service.server.interceptor import MOST_LASTING_CALLS
 from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
-from dagster_project.cli.runs import runs
+from dagster_project.cli.run.runs import runs
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import WINDOW_TOKENS, PackedFixture
 from tests.waiting import until

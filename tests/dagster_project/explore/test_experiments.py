@@ -1,4 +1,4 @@
-"""An experiment's page shows its rows, their means, and what `headrace experiment compare` says."""
+"""An experiment's page shows its rows, their means, and what `headrace experiment show` says."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
-from dagster_project.cli.status import GAUGES, METRIC_PREFIX
+from dagster_project.cli.run.status import GAUGES, METRIC_PREFIX
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.costs import costs
 from dagster_project.inspect.lake.lake_status import NamespaceStatus, lake_status

@@ -32,7 +32,7 @@ def test_a_registered_benchmark_is_found(benchmark: Path) -> None:
     runner = CliRunner()
     added = runner.invoke(evals, ["add", "birds", "--from", str(benchmark), "--columns", "question,answer"])
     assert added.exit_code == 0 and "birds: 1 items of 1 rows; 1 empty texts" in added.output, added.output
-    listed = json.loads(runner.invoke(evals, ["list", "--json"]).output)
+    listed = json.loads(runner.invoke(evals, ["show", "--json"]).output)
     assert [(one["eval set"], one["items"]) for one in listed] == [("birds@1", 1)]
 
     text = "é " + ITEM.upper().replace(" ", "\n", 3)

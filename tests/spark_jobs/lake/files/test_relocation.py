@@ -200,7 +200,7 @@ def test_a_catalogue_takes_the_place_of_one_that_is_gone(lake: Path, tmp_path: P
     settings = type(settings_at(lake))(
         {**settings_at(lake).properties, "uri": f"sqlite:///{moved}/catalog.db"}, embedded=False
     )
-    with pytest.raises(WrongLakeError, match=f"take its place: headrace lake relocate --from {lake} --to {lake}"):
+    with pytest.raises(WrongLakeError, match=f"take its place: headrace relocate --from {lake} --to {lake}"):
         open_catalogue(settings)
     assert "with 0 tables led there" in list(relocate(connect(settings), str(lake), str(lake)))[-1]
     assert open_catalogue(settings).load_table(TABLE).scan().to_arrow().num_rows == 10

@@ -81,7 +81,7 @@ def test_a_copied_or_moved_folder_is_not_opened(tmp_path: Path) -> None:
     made(tmp_path / "lake")
     shutil.copytree(tmp_path / "lake", tmp_path / "copy")
     before = bytes_of(tmp_path / "lake")
-    mend = f"headrace lake relocate --from {tmp_path}/lake --to {tmp_path}/copy"
+    mend = f"headrace relocate --from {tmp_path}/lake --to {tmp_path}/copy"
     with pytest.raises(WrongLakeError, match=rf"made in {tmp_path}/lake .*{mend}"):
         open_catalogue(settings_at(tmp_path / "copy"))
     with pytest.raises(CatalogueError, match=f"a lake in {tmp_path}/lake, {tmp_path}/copy is open"):
@@ -142,7 +142,7 @@ def test_a_lake_of_an_earlier_version_is_adopted_where_its_tables_lie(tmp_path: 
     catalogue.update_namespace_properties("system", removals={PROPERTY})
     (tmp_path / "lake" / OBJECT).unlink()
     shutil.copytree(tmp_path / "lake", tmp_path / "copy")
-    mend = f"headrace lake relocate --from {tmp_path}/lake --to {tmp_path}/copy"
+    mend = f"headrace relocate --from {tmp_path}/lake --to {tmp_path}/copy"
     with pytest.raises(WrongLakeError, match=mend):
         open_catalogue(settings_at(tmp_path / "copy"))
     assert not (tmp_path / "copy" / OBJECT).exists()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.cli.output import original_streams
 from dagster_project.cli.project import dagster_home, load_definitions, project_folder, select
-from dagster_project.cli.step_lines import StepLine, Watch
+from dagster_project.cli.run.step_lines import StepLine, Watch
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.engine.choice import choose, require_settings

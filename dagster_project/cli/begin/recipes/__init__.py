@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_project.cli.recipes.crawl import write_crawl
-from dagster_project.cli.recipes.library import write_library
-from dagster_project.cli.recipes.repositories import write_repositories
+from dagster_project.cli.begin.recipes.crawl import write_crawl
+from dagster_project.cli.begin.recipes.library import write_library
+from dagster_project.cli.begin.recipes.repositories import write_repositories
 
 RECIPE_FOLDER = Path(__file__).parent
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import subprocess
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from dagster_project.cli.declared import complete_names
-from dagster_project.cli.output import print_styled
-from dagster_project.cli.project import load_definitions
+from dagster_project.cli.output import print_json, print_styled
+from dagster_project.cli.project import lake_catalogue, load_definitions
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -63,7 +60,7 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, stopping.set)
-        await work_for(open_catalogue(load_settings()), chosen, stopping, executor=program_executor)
+        await work_for(lake_catalogue(), chosen, stopping, executor=program_executor)
 
     asyncio.run(work())
 
@@ -114,7 +111,7 @@ def _check(as_json: bool) -> None:
             line = f"{'NOT HELD' if finding.harm else 'held':<9} a program that {finding.what}{mend}"
             print_styled(line, "red" if finding.harm else "green")
     if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json(findings)
     if faults := [finding for finding in findings if finding.harm]:
         raise CommandError(f"code of datasets is not executed here: {len(faults)} of {len(findings)} are not held")
     if not as_json:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from dagster_project.cli.recipes.sample_texts import Article, read_articles
+from dagster_project.cli.begin.recipes.sample_texts import Article, read_articles
 
 _MENU = "Home|News|Shop|Newsletter|About us|Contact|Help|Log in"
 _FOOTER = "We use cookies. Accept all|Privacy|Terms of use|Imprint|Follow us"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import print_styled
-from dagster_project.cli.project import dagster_home, load_definitions, select
+from dagster_project.cli.project import dagster_home, lake_catalogue, load_definitions, select
+from dagster_project.cli.train.experiment import experiments_among, print_variants
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.engine.choice import choice, require_settings
-from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -40,11 +40,14 @@ def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markd
     """Say what `headrace run SELECTION` would compute, and why; nothing is computed or written.
 
     Rows and seconds are estimates from what the ledger has of earlier increments. The exit status is 2 where a step
-    will fail.
+    will fail. Of experiments alone it also says what their variants consist of, and which runs are to be done.
     """
     steps = [step for run in planned(selection, partition) for step in run.steps]
     show_plan(steps, as_json, markdown)
     if not as_json:
+        if len(experiments := experiments_among(selection)) == len(selection):  # others first make what they read
+            for name in experiments:
+                print_variants(name)
         _tell_what_stays_out({step.tables[0].partition(".")[0] for step in steps})
 
 
@@ -62,7 +65,7 @@ def _tell_what_stays_out(namespaces: Collection[str]) -> None:
     from dagster_project.inspect.lake.run_notices import left_and_returned
     from spark_jobs.lake.ledger.ledger import Ledger
 
-    for line in left_and_returned(Ledger.fresh(open_catalogue(load_settings())), namespaces):
+    for line in left_and_returned(Ledger.fresh(lake_catalogue()), namespaces):
         click.echo(line)
 
 
@@ -76,7 +79,7 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
         SetupError: a setting of the engines says nothing that is known.
     """
     require_settings()
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     dagster_home()
     import dagster as dg
 

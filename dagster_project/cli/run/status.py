@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.declared import declared_budgets, declared_keeping
-from dagster_project.cli.output import print_rows, print_styled
-from dagster_project.cli.project import dagster_home, load_definitions, project_folder
+from dagster_project.cli.output import JSON, print_json, print_rows, print_styled
+from dagster_project.cli.project import dagster_home, lake_catalogue, load_definitions, project_folder
 from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -36,7 +33,7 @@ _CACHE_SECONDS = 30.0
 
 @click.command()
 @click.argument("namespaces", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 @click.option("--check", is_flag=True, help="end with status 3 where a threshold is exceeded")
 @click.option("--prometheus", is_flag=True, help="print Prometheus's text format")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="serve Prometheus's metrics until stopped")
@@ -73,7 +70,7 @@ def status(
 
         runs = run_state()
         said = {"namespaces": [plain(one) for one in found], "failed_runs": runs.failed, "runs": asdict(runs)}
-        click.echo(json.dumps(said, indent=2))
+        print_json(said)
     else:
         _print(found, run_state())
     alerts = [alert for one in found for alert in one.alerts]
@@ -88,7 +85,7 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     from dagster_project.inspect.lake.alert_thresholds import read_thresholds
     from dagster_project.inspect.lake.lake_status import lake_status
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     from spark_jobs.sources.generated.attempts import datasets_with_answers
 
     there = {space[0] for space in catalogue.list_namespaces()} | set(datasets_with_answers(catalogue))
@@ -155,7 +152,7 @@ def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
 
 @dataclass(frozen=True)
 class _Gauge:
-    """One metric of the lake: its name, what it is, its labels, and its values by label."""
+    """One metric of the lake: its name, what it counts, its labels, and its values by label."""
 
     name: str
     text: str
@@ -163,87 +160,56 @@ class _Gauge:
     values: Callable[[NamespaceStatus, datetime], Iterable[tuple[tuple[str, ...], float | None]]]
 
 
-def _single(value: Callable[[NamespaceStatus, datetime], float | None]) -> Any:
-    return lambda one, now: [((one.name,), value(one, now))]
+def _one(name: str, text: str, value: Callable[[NamespaceStatus, datetime], float | None]) -> _Gauge:
+    """A metric that has one value for each namespace."""
+    return _Gauge(name, text, ("namespace",), lambda s, now: [((s.name,), value(s, now))])
+
+
+def _each(label: str, name: str, text: str, values: Callable[[NamespaceStatus], Mapping[str, float]]) -> _Gauge:
+    """A metric that has a value for each namespace and each rule, corpus or whatever `label` names."""
+    return _Gauge(
+        name, text, ("namespace", label), lambda s, _: [((s.name, key), value) for key, value in values(s).items()]
+    )
 
 
 def _age(moment: datetime | None, now: datetime) -> float | None:
     return None if moment is None else (now - moment).total_seconds()
 
 
-def _asked(fact: str) -> Any:
-    return _single(lambda one, now: None if one.asked is None else getattr(one.asked, fact))
+def _asked(fact: str) -> Callable[[NamespaceStatus, datetime], float | None]:
+    """A number about the requests of a dataset that a model writes; None of other datasets."""
+    return lambda s, _: None if s.asked is None else getattr(s.asked, fact)
 
 
-_BY_NAMESPACE = ("namespace",)
 GAUGES = (
-    _Gauge("documents", "documents, or members of a corpus", _BY_NAMESPACE, _single(lambda s, _: s.documents)),
-    _Gauge("increments", "increments", _BY_NAMESPACE, _single(lambda s, _: s.increments)),
-    _Gauge("age_seconds", "age of the newest increment", _BY_NAMESPACE, _single(lambda s, now: _age(s.newest, now))),
-    _Gauge("documents_per_second", "of step time, newest increment", _BY_NAMESPACE, _single(lambda s, _: s.rate)),
-    _Gauge("unchanged_steps", "tables that the last run left", _BY_NAMESPACE, _single(lambda s, _: s.unchanged_steps)),
-    _Gauge("error_share", "faulty, of the newest arrivals", _BY_NAMESPACE, _single(lambda s, _: s.error_share)),
-    _Gauge("duplicate_share", "removed of the newest members", _BY_NAMESPACE, _single(lambda s, _: s.duplicates)),
-    _Gauge(
-        "rejected_share",
-        "documents of the newest increment that a rule rejects",
-        ("namespace", "rule"),
-        lambda s, _: [((s.name, rule), share) for rule, share in s.rejected.items()],
-    ),
-    _Gauge(
-        "backlog_documents",
-        "documents that arrived and are not packed",
-        ("namespace", "corpus"),
-        lambda s, _: [((s.name, corpus), count) for corpus, count in s.backlog.items()],
-    ),
-    _Gauge(
-        "backlog_age_seconds",
-        "age of the oldest of them",
-        _BY_NAMESPACE,
-        _single(lambda s, now: _age(s.backlog_since, now)),
-    ),
-    _Gauge(
-        "quarantine_documents",
-        "documents in quarantine without a decision",
-        _BY_NAMESPACE,
-        _single(lambda s, _: None if s.waiting is None else s.waiting[0]),
-    ),
-    _Gauge(
-        "quarantine_bytes",
-        "size of these",
-        _BY_NAMESPACE,
-        _single(lambda s, _: None if s.waiting is None else s.waiting_bytes),
-    ),
-    _Gauge(
-        "quarantine_age_seconds",
-        "age of the oldest of them",
-        _BY_NAMESPACE,
-        _single(lambda s, now: _age(s.waiting_since, now)),
-    ),
-    _Gauge(
+    _one("documents", "documents, or members of a corpus", lambda s, _: s.documents),
+    _one("increments", "increments", lambda s, _: s.increments),
+    _one("age_seconds", "age of the newest increment", lambda s, now: _age(s.newest, now)),
+    _one("documents_per_second", "of step time, newest increment", lambda s, _: s.rate),
+    _one("unchanged_steps", "tables that the last run left", lambda s, _: s.unchanged_steps),
+    _one("error_share", "faulty, of the newest arrivals", lambda s, _: s.error_share),
+    _one("duplicate_share", "removed of the newest members", lambda s, _: s.duplicates),
+    _each("rule", "rejected_share", "documents of the newest increment that a rule rejects", lambda s: s.rejected),
+    _each("corpus", "backlog_documents", "documents that arrived and are not packed", lambda s: s.backlog),
+    _one("backlog_age_seconds", "age of the oldest of them", lambda s, now: _age(s.backlog_since, now)),
+    _one("quarantine_documents", "documents in quarantine without a decision", lambda s, _: s.waiting and s.waiting[0]),
+    _one("quarantine_bytes", "size of these", lambda s, _: s.waiting and s.waiting_bytes),
+    _one("quarantine_age_seconds", "age of the oldest of them", lambda s, now: _age(s.waiting_since, now)),
+    _one(
         "overdue_increments",
         "increments older than the retention that is declared",
-        _BY_NAMESPACE,
-        _single(lambda s, _: None if s.retention_days is None else len(s.overdue)),
+        lambda s, _: None if s.retention_days is None else len(s.overdue),
     ),
-    _Gauge(
-        "step_seconds_p99",
-        "99th percentile of the seconds of a step",
-        ("namespace", "step"),
-        lambda s, _: [((s.name, step), seconds) for step, seconds in s.slow_steps.items()],
+    _each("step", "step_seconds_p99", "99th percentile of the seconds of a step", lambda s: s.slow_steps),
+    _one("answers_accepted", "answers of a model that are documents", _asked("accepted")),
+    _each(
+        "reason", "answers_refused", "answers of a model that are none", lambda s: s.asked.refused if s.asked else {}
     ),
-    _Gauge("answers_accepted", "answers of a model that are documents", _BY_NAMESPACE, _asked("accepted")),
-    _Gauge(
-        "answers_refused",
-        "answers of a model that are none",
-        ("namespace", "reason"),
-        lambda s, _: [((s.name, reason), count) for reason, count in (s.asked.refused if s.asked else {}).items()],
-    ),
-    _Gauge("requests_waiting", "requests that wait or are in flight", _BY_NAMESPACE, _asked("waiting")),
-    _Gauge("workers", "processes that have requests", _BY_NAMESPACE, _asked("workers")),
-    _Gauge("prompt_tokens", "tokens of prompts in all runs", _BY_NAMESPACE, _asked("tokens_in")),
-    _Gauge("answer_tokens", "tokens of answers in all runs", _BY_NAMESPACE, _asked("tokens_out")),
-    _Gauge("alerts", "thresholds exceeded", _BY_NAMESPACE, _single(lambda s, _: len(s.alerts))),
+    _one("requests_waiting", "requests that wait or are in flight", _asked("waiting")),
+    _one("workers", "processes that have requests", _asked("workers")),
+    _one("prompt_tokens", "tokens of prompts in all runs", _asked("tokens_in")),
+    _one("answer_tokens", "tokens of answers in all runs", _asked("tokens_out")),
+    _one("alerts", "thresholds exceeded", lambda s, _: len(s.alerts)),
 )
 
 
@@ -315,7 +281,7 @@ def _print_costs(by: str, since: datetime | None, as_json: bool) -> None:
             "computing": one.seconds / 3600 * an_hour + one.core_seconds / 3600 * a_core_hour,
             "storage a month": one.byte_count / 1e9 * a_month,
         }
-        for one in costs(open_catalogue(load_settings()), by, teams, since.replace(tzinfo=UTC) if since else None)
+        for one in costs(lake_catalogue(), by, teams, since.replace(tzinfo=UTC) if since else None)
     ]
     print_rows(rows, as_json, "Nothing was computed yet. Fill the lake: headrace run")
 

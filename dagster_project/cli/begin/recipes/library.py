@@ -6,7 +6,7 @@ import json
 import textwrap
 from pathlib import Path
 
-from dagster_project.cli.recipes.sample_texts import Article, read_articles
+from dagster_project.cli.begin.recipes.sample_texts import Article, read_articles
 
 _BOOKS = {"at_home": range(0, 36, 3), "out_of_doors": range(1, 37, 3), "by_hand": range(2, 38, 3)}
 _PAGES = (38, 39)

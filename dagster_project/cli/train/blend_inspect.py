@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from dagster_project.cli.output import print_table
+from dagster_project.cli.output import print_json, print_table
 
 
 def print_rows_from(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:
@@ -21,8 +19,7 @@ def print_rows_from(reference: str, offset: int, rows: int, characters: int, as_
     found = inspect_rows(catalogue, blender, blender.resolve(reference), offset, rows)
     note_read(catalogue, [row.table for row in found])
     if as_json:
-        click.echo(json.dumps([row.facts() for row in found]))
-        return
+        return print_json([row.facts() for row in found])
     for row in found:
         origin = f"{row.table} ordinal {row.ordinal}, epoch {row.epoch}"
         click.echo(f"row {row.offset}: {row.source}, {origin}, {row.token_count} tokens before padding")

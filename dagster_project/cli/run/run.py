@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.execution import execute, require_done
 from dagster_project.cli.output import print_plain
-from dagster_project.cli.plan import show_plan
-from dagster_project.cli.step_lines import StepLine, print_left, print_line
+from dagster_project.cli.project import lake_catalogue
+from dagster_project.cli.run.execution import execute, require_done
+from dagster_project.cli.run.plan import show_plan
+from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
+from dagster_project.cli.train.experiment import declared_report, experiments_among
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.run.rollout import Rollout
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings, user_name
+from spark_jobs.lake.session.settings import user_name
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -55,7 +56,7 @@ _ALWAYS = ("computed", "unchanged")
 def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **given: Any) -> None:
     """Bring tables up to date: all of them, or those of SELECTION.
 
-    SELECTION is a dataset, a corpus, a table (main.tokens), or Dagster's own syntax (key:"main/tokens"+).
+    SELECTION is a dataset, corpus or experiment, a table (main.tokens), or Dagster's own syntax (key:"main/tokens"+).
     With --rollout each step of documents is computed for some of the shards and compared with what is published, before
     all of it is computed; where a column's mean moved too far, the step fails and its table stays as it was.
 
@@ -67,17 +68,17 @@ def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **gi
     if last:
         if words or rest or follow or once:
             raise CommandError("run: --last takes --json and nothing else")
-        from dagster_project.cli.runs import print_last
+        from dagster_project.cli.run.runs import print_last
 
         print_last(as_json)
     elif follow or once:
         if not follow or len(words) != 1 or rest or as_json:
             raise CommandError("run: --follow takes the name of one dataset, and --once, and nothing else")
-        from dagster_project.cli.data.landing import follow_dataset
+        from dagster_project.cli.run.follow import follow_dataset
 
         follow_dataset(words[0], once)
     elif dry_run:
-        from dagster_project.cli.plan import planned
+        from dagster_project.cli.run.plan import planned
 
         show_plan([step for run in planned(words, given["partition"]) for step in run.steps], as_json)
     else:
@@ -106,6 +107,8 @@ def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: 
         run_ids: list[str] = []
         lines = execute(words, partition, show, tell, tags, run_ids)
         _tell_the_end(lines, run_ids)
+        for name in experiments_among(words) if all(line.status != "failed" for line in lines) else ():
+            click.echo(declared_report(name).text())
     again = ["headrace", "run", *words, *(["--partition", partition] if partition else [])]
     again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
     require_done(lines, shlex.join(again))
@@ -119,7 +122,7 @@ def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
     idle = Counter(line.table.partition(".")[0] for line in lines if line.status == "unchanged")
     if idle:
         click.echo(f"unchanged tables: {', '.join(f'{name} {count}' for name, count in idle.items())}")
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     if all(line.status != "failed" for line in lines):
         _tell_what_waits(catalogue, {line.table.partition(".")[0] for line in lines})
     for text in changes(catalogue, run_ids):

@@ -1,4 +1,4 @@
-"""`headrace lake`: what concerns a lake as a whole: where its files are."""
+"""`headrace relocate`: have a lake that was copied, moved or restored name its files where they are."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ import click
 from spark_jobs.lake.session.settings import load_settings
 
 
-@click.group()
-def lake() -> None:
-    """Relocate a lake that was copied, moved or restored."""
-
-
-@lake.command()
+@click.command()
 @click.option("--from", "former", required=True, help="the warehouse in which the lake was made; it need not exist")
 @click.option("--to", "now", required=True, help="the warehouse with the files now: that of the settings")
 @click.option("--dry-run", is_flag=True, help="say what would be done, and whether all files are there")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from dagster_project.cli.recipes import RECIPE_FOLDER, RECIPES
+from dagster_project.cli.begin.recipes import RECIPE_FOLDER, RECIPES
 from dagster_project.exceptions import CommandError
 
 _TEMPLATES = Path(__file__).with_name("new_project")

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from dagster_project.cli.recipes.sample_texts import read_files
+from dagster_project.cli.begin.recipes.sample_texts import read_files
 from dagster_project.exceptions import CommandError
 
 _FORKS = {"ledger-euro": "ledger"}

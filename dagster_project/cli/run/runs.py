@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_rows, print_table
-from dagster_project.cli.status import instance_with_runs
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.project import lake_catalogue
+from dagster_project.cli.run.status import instance_with_runs
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from dagster_project.inspect.lake.run_history import PastRun
@@ -32,7 +30,7 @@ _SHOWN_FAILURES = 3
     help="with --training RUN: take over its losses from this file, lines of JSON with `loss` and `offset` or `step`",
 )
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="most runs shown")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def runs(run: str, training: bool, log: Path | None, limit: int, as_json: bool) -> None:
     """Show what ran in this lake, the newest first: when, by whom, which tables were computed, and what failed.
 
@@ -77,10 +75,9 @@ def print_last(as_json: bool) -> None:
         click.echo("[]" if as_json else "Nothing ran yet. Fill the lake: headrace run")
         return
     (last,) = found
-    said = changes(open_catalogue(load_settings()), [last.run_id])
+    said = changes(lake_catalogue(), [last.run_id])
     if as_json:
-        click.echo(json.dumps({**asdict(last), "changes": said}, indent=2, default=str))
-        return
+        return print_json({**asdict(last), "changes": said})
     who = f" by {last.by}" if last.by else ""
     ago = (datetime.now(UTC) - last.began.astimezone(UTC)).total_seconds() / 60
     click.echo(f"{last.what}{who}, {ago:,.0f} minutes ago, {last.seconds:,.1f} s: {last.status}, run {last.run_id}")
@@ -97,13 +94,13 @@ def _past(limit: int) -> list[PastRun]:
     from dagster_project.inspect.lake.run_history import past_runs
 
     with instance_with_runs() as instance:
-        return past_runs(open_catalogue(load_settings()), instance, limit)
+        return past_runs(lake_catalogue(), instance, limit)
 
 
 def _take_losses(run: str, log: Path) -> None:
     from dagster_project.inspect.lake.training_runs import take_losses
 
-    count, new, left_out = take_losses(open_catalogue(load_settings()), run, log)
+    count, new, left_out = take_losses(lake_catalogue(), run, log)
     without = f"; {left_out:,} lines without a finite loss were left out" if left_out else ""
     click.echo(f"{run}: {count:,} losses in {log}, {new:,} of them new{without}. Look: headrace explore")
 

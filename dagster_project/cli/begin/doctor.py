@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import click
 
-from dagster_project.cli.output import print_styled
-from dagster_project.cli.project import load_definitions, project_folder, select
-from dagster_project.cli.status import run_state
+from dagster_project.cli.output import JSON, print_json, print_styled
+from dagster_project.cli.project import lake_catalogue, load_definitions, project_folder, select
+from dagster_project.cli.run.status import run_state
 from dagster_project.exceptions import CommandError, DagsterProjectError
 from dagster_project.inspect.lake.health import Finding, examine
 from spark_jobs.exceptions import CatalogueError
-from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 _STYLES = {"ok": "green", "warning": "yellow", "fault": "red"}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@JSON
 def doctor(as_json: bool) -> None:
     """Check Java, jars, memory, disk, Spark, catalogue, store, lake, ports, runs, declarations; exit 2 at a fault."""
     found = []
@@ -31,7 +28,7 @@ def doctor(as_json: bool) -> None:
         if not as_json:
             print_styled(f"{finding.state:<8} {finding.subject:<13} {finding.text}", _STYLES[finding.state])
     if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in found], indent=2))
+        print_json(found)
     faults = [finding for finding in found if finding.state == "fault"]
     if faults:
         raise CommandError(f"{len(faults)} of {len(found)} are at fault; first {faults[0].subject}: {faults[0].text}")
@@ -47,7 +44,7 @@ def _declarations() -> Finding:
         definitions = load_definitions()
         keys = select(definitions, ())
         with contextlib.suppress(CatalogueError):  # of which another finding says what is wrong
-            catalogue = open_catalogue(load_settings())
+            catalogue = lake_catalogue()
             graph = definitions.resolve_asset_graph()
             refuse_mistakes(graph, keys, Ledger.fresh(catalogue), recorded_visibility(catalogue))
         return Finding("declarations", "ok", f"{len(keys)} tables in {project_folder().defs}")

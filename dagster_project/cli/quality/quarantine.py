@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_rows, print_table
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.decisions import REFUSE, RELEASE, decide, increments_of, quarantined_datasets
-from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
     from spark_jobs.lake.run.decisions import Waiting
 
 _SHOWN_DOCUMENTS = 10
@@ -23,16 +23,26 @@ _SHOWN_DOCUMENTS = 10
 
 @click.group()
 def quarantine() -> None:
-    """List what waits, show what scans found in it, release or refuse it."""
+    """Show what waits and what scans found in it; release or refuse it."""
 
 
-@quarantine.command("list")
+@quarantine.command("show")
 @click.argument("names", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def list_increments(names: tuple[str, ...], as_json: bool) -> None:
-    """List the increments of quarantined datasets (or of NAMES alone), with what was decided about each."""
-    ledger = Ledger.fresh(open_catalogue(load_settings()))
-    known = quarantined_datasets(ledger)
+@click.option("--increment", type=click.IntRange(min=0), help="of one NAME: what scans found in this increment")
+@JSON
+def show(names: tuple[str, ...], increment: int | None, as_json: bool) -> None:
+    """List the increments of quarantined datasets (or of NAMES alone), with what was decided about each.
+
+    With --increment say what scans found in it: how often, in how many documents, and in which most. No text is shown;
+    to read some: headrace table show NAME_quarantine.documents --rows 5 --quarantined
+    """
+    catalogue = lake_catalogue()
+    ledger = Ledger.fresh(catalogue)
+    if increment is not None:
+        if len(names) != 1:
+            raise CommandError("quarantine show --increment: name the one dataset that it is of")
+        _show_findings(catalogue, names[0], _increment(ledger, names[0], increment), as_json)
+        return
     rows = [
         {
             "dataset": name,
@@ -44,37 +54,32 @@ def list_increments(names: tuple[str, ...], as_json: bool) -> None:
             "when": f"{one.at:%Y-%m-%d %H:%M}" if one.at is not None else "",
             "why": one.why,
         }
-        for name in names or known
+        for name in names or quarantined_datasets(ledger)
         for one in increments_of(ledger, name)
     ]
     print_rows(rows, as_json, "Nothing is in quarantine. A dataset waits there with `trust: quarantine`")
 
 
-@quarantine.command("show")
-@click.argument("name")
-@click.option("--increment", required=True, type=click.IntRange(min=0), help="the increment")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show(name: str, increment: int, as_json: bool) -> None:
-    """Say what scans found in an increment: how often, in how many documents, and in which most.
+def _increment(ledger: Ledger, name: str, number: int) -> Waiting:
+    """An increment of a quarantined dataset.
 
-    No text is shown. To read some: headrace table show NAME_quarantine.documents --rows 5 --quarantined
+    Raises:
+        CommandError: it has none of this number.
     """
+    for one in increments_of(ledger, name):
+        if one.increment == number:
+            return one
+    raise CommandError(f"quarantine show: {name} has no increment {number}; see headrace quarantine show {name}")
+
+
+def _show_findings(catalogue: Catalog, name: str, found: Waiting, as_json: bool) -> None:
+    """Print what scans found in an increment."""
     from pyiceberg.expressions import EqualTo
 
     from spark_jobs.lake.declare.quarantined import quarantine_of
     from spark_jobs.lake.files.lookups import read_rows
 
-    catalogue = open_catalogue(load_settings())
-    found = next(
-        (
-            one
-            for one in increments_of(Ledger.fresh(open_catalogue(load_settings())), name)
-            if one.increment == increment
-        ),
-        None,
-    )
-    if found is None:
-        raise CommandError(f"quarantine show: {name} has no increment {increment}; see headrace quarantine list {name}")
+    increment = found.increment
     columns = ("doc_id", "findings", "licence", "licence_allowed")
     rows = read_rows(catalogue, f"{quarantine_of(name)}.scans", columns, EqualTo("increment", increment))
     for row in rows:
@@ -95,8 +100,7 @@ def show(name: str, increment: int, as_json: bool) -> None:
         "worst": [{"doc_id": row["doc_id"], "findings": row["findings"]} for row in worst if row["findings"]],
     }
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
-        return
+        return print_json(facts)
     click.echo(f"{name}, increment {increment}: {found.documents:,} documents, {len(rows):,} scanned; {_state(found)}")
     if documents:
         print_table([{"finding": rule, **counts} for rule, counts in facts["findings"].items()])
@@ -119,7 +123,7 @@ def _decision(act: str, text: str) -> click.Command:
     )
     @click.option("--reason", required=True, help="why; it is kept in system.audit")
     def command(name: str, increments: tuple[int, ...], reason: str) -> None:
-        before = decide(open_catalogue(load_settings()), name, increments, act, reason)
+        before = decide(lake_catalogue(), name, increments, act, reason)
         for one in before:
             same = ", as before" if one.state == act else ""
             click.echo(f"{name}, increment {one.increment}: {'released' if act == RELEASE else 'refused'}{same}")

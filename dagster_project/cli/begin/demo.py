@@ -21,14 +21,15 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.execution import execute, require_done
-from dagster_project.cli.step_lines import StepLine, print_left, print_line
+from dagster_project.cli.project import lake_catalogue
+from dagster_project.cli.run.execution import execute, require_done
+from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
 from dagster_project.exceptions import CommandError, RunFailedError
 from spark_jobs.lake.session.settings import load_settings
 
 _SELECTION = ("python_code", "python_docs", "main")
 _SOURCES = {"main.packed_python_code_512": "3", "main.packed_python_docs_512": "1"}
-_EXAMPLE = Path(__file__).parents[2] / "examples" / "train_tiny.py"
+_EXAMPLE = Path(__file__).parents[3] / "examples" / "train_tiny.py"
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,9 @@ def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
 
 def _utilisation() -> dict[str, float]:
     """Share of the positions of each packed table that hold a token, not padding."""
-    from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.packing.utilisation import utilisation
 
-    catalogue = open_catalogue(load_settings())
+    catalogue = lake_catalogue()
     found = {}
     for _, name in sorted(catalogue.list_tables("main")):
         if name.startswith("packed_"):

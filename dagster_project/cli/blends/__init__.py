@@ -1,1 +1,0 @@
-"""`headrace blend` and the syntax of its arguments."""

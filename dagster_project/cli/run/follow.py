@@ -1,0 +1,51 @@
+"""`headrace run NAME --follow`: read a stream, and run the dataset's steps for each increment that is sealed."""
+
+from __future__ import annotations
+
+import click
+
+from dagster_project.cli.declared import dataset_file
+from dagster_project.cli.project import load_definitions
+from dagster_project.cli.run.execution import execute, require_done
+from dagster_project.cli.run.step_lines import print_left, print_line
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.declare.quarantined import quarantine_of
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+
+def follow_dataset(name: str, once: bool) -> None:
+    """Follow a dataset whose source is a stream: keep what comes, and seal it by size or age, until Ctrl-C.
+
+    Each sealed increment runs the dataset's steps, as `headrace run NAME` does. What was kept and not sealed is sealed
+    by the next run or the next follow.
+    """
+    from dagster_project.lake_asset import declared_source
+    from spark_jobs.lake.run.decisions import refuse_around_quarantine
+    from spark_jobs.lake.session.session import start_session
+    from spark_jobs.sources.api.streams import follow, follower_state, session_settings
+    from spark_jobs.sources.config.source_config import DocumentsConfig
+    from spark_jobs.sources.config.stream_config import StreamSource
+
+    dataset_file(name)
+    graph = load_definitions().resolve_asset_graph()
+    sources = (declared_source(graph, f"{space}.documents") for space in (quarantine_of(name), name))
+    binding = next(filter(None, sources), None)
+    config = binding.config if binding is not None else None
+    if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
+        raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    refuse_around_quarantine(Ledger.fresh(catalogue), binding)
+    spark = start_session(settings, extra=session_settings(config.source, settings))
+
+    def seal() -> None:
+        lines = execute((name,), None, print_line)
+        print_left(lines)
+        require_done(lines, f"headrace run {name} --follow")
+
+    objects = ObjectFolder.of(catalogue, binding.namespace)
+    count = follow(name, config.source, catalogue, objects, spark, seal, follower_state(name), once)
+    click.echo(f"{count} records kept and sealed. Look: headrace dataset show")

@@ -1,0 +1,1 @@
+"""Commands about what models are trained on: blends, the server of their rows, experiments."""

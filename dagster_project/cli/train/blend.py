@@ -1,0 +1,327 @@
+"""`headrace blend`: create, update, show, prewarm and delete blends of the lake's packed tables.
+
+The commands work on the warehouse itself, without a server. Slow imports are inside the commands, so that
+`headrace --help` is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.output import JSON, lists_all, print_json, print_table, progress_shown
+from dagster_project.cli.train.blend_inspect import print_rows_from
+from dagster_project.cli.train.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
+from dagster_project.exceptions import CommandError
+
+if TYPE_CHECKING:
+    from blender_service.blend.config import BlendConfig
+    from blender_service.blend.requests import BlendSpec, UpdateSpec
+    from blender_service.order.resolved_blend import Head
+    from blender_service.server.blender import Blender
+
+_THEN = click.option(
+    "--then",
+    "stages",
+    multiple=True,
+    metavar="'OFFSET: CHANGE ..'",
+    help="further update from an offset on, such as '1000000: code=1 prose=3 -old'; may be repeated",
+)
+_EVALS = click.option(
+    "--evals", default="", metavar="DIGEST", help="demand that sources were searched for these (headrace evals show)"
+)
+_REPEAT = click.option("--allow-repeat", is_flag=True, help="allow one table as two sources, so that its rows repeat")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="show what it would read; nothing is pinned or stored")
+_ROWS = click.option("--rows", type=click.IntRange(0), help="of a plan: its rows; default: to the end, or one cycle")
+_TOKENS = click.option(
+    "--tokens", type=click.IntRange(0), help="of a plan: tokens, padding included, in place of --rows"
+)
+
+
+@click.group()
+def blend() -> None:
+    """Define weighted blends of packed tables for training."""
+
+
+@blend.command()
+@click.argument("name", default="")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    required=True,
+    metavar="TABLE[=WEIGHT][,..]",
+    help="packed table and its weight, a decimal or a fraction (default 1), then settings: name=, snapshot=, "
+    "max_epochs=, on_exhausted=, live; may be repeated",
+)
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="seed of every shuffle")
+@click.option("--max-epochs", type=click.IntRange(0), help="passes over a source without max_epochs; default 1")
+@click.option(
+    "--on-exhausted",
+    type=click.Choice(["END", "CONTINUE"], case_sensitive=False),
+    help="END the blend where a source runs out (the default), or CONTINUE without it",
+)
+@_THEN
+@_REPEAT
+@_EVALS
+@click.option(
+    "--texts",
+    metavar="TOKENIZER[,..]",
+    help="sources are tables of text, tokenized when read: table of the tokenizer, then window_tokens=2048, "
+    "group_documents=1, whole, text=content, doc_id=doc_id, trainable=COLUMN, template=COLUMN",
+)
+@_DRY_RUN
+@_ROWS
+@_TOKENS
+@JSON
+def create(
+    name: str, sources: Sequence[str], seed: int, max_epochs: int | None, on_exhausted: str | None,
+    stages: Sequence[str], allow_repeat: bool, evals: str, texts: str | None, **shown: Any,
+) -> None:  # fmt: skip
+    """Create a blend, and bind NAME to it.
+
+    The current snapshot of each table is pinned; the same request again gives the same blend.
+    """
+    from blender_service.blend.requests import BlendSpec
+
+    spec = BlendSpec(
+        tuple(parse_source(text, max_epochs, on_exhausted.upper() if on_exhausted else None) for text in sources),
+        seed=seed,
+        name=name,
+        schedule=tuple(parse_stage(text) for text in stages),
+        allow_repeat=allow_repeat,
+        evals=evals,
+        texts=parse_texts(texts) if texts else None,
+    )
+    _make(spec, **shown)
+
+
+@blend.command()
+@click.argument("parent")
+@click.argument("name", default="")
+@click.option("--at", type=click.IntRange(0), metavar="OFFSET", help="first row that the changes apply to")
+@click.option(
+    "--change",
+    "changes",
+    multiple=True,
+    metavar="NAME[=WEIGHT][,..]",
+    help="source and its changes: weight, snapshot=main (newest rows), max_epochs=, on_exhausted=, live, "
+    "pinned, table= for a new source; may be repeated; give the weights of all sources or of none",
+)
+@click.option("--remove", "removed", multiple=True, metavar="NAME", help="source to leave out; may be repeated")
+@click.option("--align", is_flag=True, help="round --at up to the next end of a cycle, where the mix is exact")
+@_THEN
+@_REPEAT
+@_EVALS
+@_DRY_RUN
+@_ROWS
+@_TOKENS
+@JSON
+def update(
+    parent: str, name: str, at: int | None, changes: Sequence[str], removed: Sequence[str], align: bool,
+    stages: Sequence[str], allow_repeat: bool, evals: str, **shown: Any,
+) -> None:  # fmt: skip
+    """Create a blend that equals PARENT up to an offset and changes from there, and bind NAME to it.
+
+    Every source continues after its last row. A training run changes over by loading its state with the new blend.
+    """
+    from blender_service.blend.requests import SourceChange, Stage, UpdateSpec
+
+    schedule = [parse_stage(text) for text in stages]
+    if at is not None:
+        wanted = [*(parse_change(text) for text in changes), *(SourceChange(source, remove=True) for source in removed)]
+        schedule.insert(0, Stage(at, tuple(wanted), align))
+    elif changes or removed or align or not stages:
+        raise CommandError("blend update: say from which row on with --at OFFSET")
+    _make(UpdateSpec(parent, tuple(schedule), name, allow_repeat, evals=evals), **shown)
+
+
+def _make(spec: BlendSpec | UpdateSpec, dry_run: bool, rows: int | None, tokens: int | None, as_json: bool) -> None:
+    """Create or update a blend and print it, and what to do next; or print what it would read."""
+    from blender_service.blend.requests import BlendSpec
+
+    blender = _open_blender()
+    if dry_run:
+        config, head, _ = blender.draft(spec)
+        return _print_plan(config, head, rows, tokens, as_json)
+    if rows is not None or tokens is not None:
+        raise CommandError("blend: --rows and --tokens are of a plan; give --dry-run too")
+    config = blender.create(spec) if isinstance(spec, BlendSpec) else blender.update(spec)
+    described = _describe(blender, config.blend_id)
+    if as_json:
+        return print_json(described)
+    _print_blend(described)
+    click.echo(
+        f"next: headrace serve, then read blend {spec.name or config.blend_id[:12]} (README, reading from a training "
+        "job)"
+    )
+
+
+@blend.command()
+@click.argument("reference", metavar="[BLEND]", required=False)
+@click.argument("offset", type=click.IntRange(0), required=False)
+@click.option("--rows", type=click.IntRange(0), help="rows from OFFSET on, by default 1; of --plan all, or one cycle")
+@click.option("--characters", type=click.IntRange(0), default=60, show_default=True, help="of each text; 0 for all")
+@click.option("--plan", is_flag=True, help="show instead how much of each source it reads, and when they run out")
+@_TOKENS
+@JSON
+def show(
+    reference: str | None, offset: int | None, rows: int | None, characters: int, plan: bool, tokens: int | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List the blends; show BLEND, given as its id, the first digits of it, or a name; or its rows from OFFSET on.
+
+    Rows show documents, sources, licences and texts, e.g. to explain a loss spike: for a training step of B rows that
+    began at OFFSET, give --rows B. No server is needed. Only --json goes without a BLEND.
+    """
+    if lists_all(reference) or reference is None:
+        return _list_blends(as_json)
+    plan = plan or tokens is not None
+    if not plan and (offset is not None or rows is not None):
+        return print_rows_from(reference, offset or 0, rows or 1, characters, as_json)
+    blender = _open_blender()
+    blend_id = blender.resolve(reference)
+    if plan:
+        return _print_plan(blender.config(blend_id), blender.head(blend_id), rows, tokens, as_json)
+    described = _describe(blender, blend_id)
+    if as_json:
+        return print_json(described)
+    _print_blend(described)
+
+
+def _list_blends(as_json: bool) -> None:
+    """Print all blends of the lake."""
+    blender = _open_blender()
+    blends = [_describe(blender, blend_id) for blend_id in blender.list_ids()]
+    if as_json:
+        return print_json(blends)
+    if not blends:
+        click.echo("no blend yet: headrace blend create NAME --source TABLE=WEIGHT ...")
+    for described in blends:
+        tables = ", ".join(f"{source['table']}={source['weight']}" for source in described["sources"])
+        follows = f"  from {described['parent'][:12]} at {described['from_offset']}" if described["parent"] else ""
+        known = ",".join(described["names"]) or "-"
+        click.echo(f"{described['id'][:12]}  {known:20}  {_length(described['rows'])}  {tables}{follows}")
+
+
+@blend.command()
+@click.argument("reference", metavar="BLEND")
+@click.option("--server", "servers", multiple=True, metavar="HOST:PORT", help="each replica; default 127.0.0.1:7170")
+@click.option(
+    "--offset", type=click.IntRange(0), default=0, show_default=True, help="first row: of the training's state"
+)
+@click.option("--rows", type=click.IntRange(1), default=1 << 20, show_default=True, help="how many at most")
+@click.option("--column", "columns", multiple=True, help="column per token that the training reads, such as trainable")
+def prewarm(reference: str, servers: tuple[str, ...], offset: int, rows: int, columns: tuple[str, ...]) -> None:
+    """Read rows of a blend into the caches of servers before a training begins, as far as they have room."""
+    from dagster_project.assets.prewarming import prewarm_server
+
+    with progress_shown(True):
+        for server in servers or ("127.0.0.1:7170",):
+            click.echo(prewarm_server(server, reference, offset, rows, columns))
+
+
+@blend.command()
+@click.argument("reference", metavar="ID")
+def delete(reference: str) -> None:
+    """Delete one blend and its names, for whoever may write the lake: no call to a server does it.
+
+    Snapshots that no other blend pins lose their tags, so that `headrace maintain` may expire them. Streams of it end
+    when they connect again.
+    """
+    blender = _open_blender()
+    blend_id = blender.resolve(reference)
+    called = ", ".join(blender.names_of(blend_id))
+    freed = blender.delete(blend_id)
+    click.echo(f"deleted blend {blend_id[:12]}{f' ({called})' if called else ''}")
+    for tag in freed:
+        click.echo(f"  freed: {tag}")
+
+
+def _open_blender() -> Blender:
+    """Open the lake of this directory or of PyIceberg's settings."""
+    from blender_service.catalogue import open_catalogue
+    from blender_service.server.blender import Blender
+
+    return Blender(open_catalogue())
+
+
+def _describe(blender: Blender, blend_id: str) -> dict[str, Any]:
+    """Give the facts of a blend, ready for JSON."""
+    return {
+        "id": blend_id,
+        "names": blender.names_of(blend_id),
+        "rows": blender.head(blend_id).end,
+        "updates": [update._asdict() for update in blender.head(blend_id).lineage],
+        **blender.config(blend_id).model_dump(mode="json"),
+    }
+
+
+def _length(rows: int | None) -> str:
+    return "without end" if rows is None else f"{rows} rows"
+
+
+def _print_blend(described: dict[str, Any]) -> None:
+    """Print a blend for people."""
+    window = described["window"]
+    click.echo(f"blend {described['id']}")
+    if described["names"]:
+        click.echo(f"  names      {', '.join(described['names'])}")
+    click.echo(
+        f"  length     {_length(described['rows'])} of {window['window_tokens']} tokens, seed {described['seed']}"
+    )
+    click.echo(f"  tokenizer  {window['tokenizer_sha256']}, {window['vocabulary_size']} tokens")
+    if described["evals"]:
+        click.echo(f"  evals      searched for {described['evals']}")
+    for update in described["updates"][:-1] if described["parent"] else ():
+        click.echo(f"  follows    {update['blend_id']} from {update['from_offset']}")
+    if described["parent"]:
+        click.echo(f"  itself     from {described['from_offset']} on:")
+    for source in described["sources"]:
+        if source["live"]:
+            click.echo(f"  source     {source['name']}: weight {source['weight']}, {source['table']} as it grows")
+            continue
+        epochs = "no end" if source["max_epochs"] == 0 else f"{source['max_epochs']} epochs"
+        click.echo(
+            f"  source     {source['name']}: weight {source['weight']}, {source['rows']} rows of {source['table']} at "
+            f"snapshot {source['snapshot_id']}, {epochs}, then {source['on_exhausted']}"
+        )
+
+
+def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int | None, as_json: bool) -> None:
+    """Print what a blend reads in its first rows or tokens: to its end or one cycle, where neither is given."""
+    from blender_service.blend.describe import describe
+
+    if tokens is not None:
+        rows = -(-tokens // config.window.window_tokens)
+    if rows is not None and head.end is not None and rows > head.end:
+        click.echo(f"the blend ends at {head.end} rows, {rows} were asked for: shown is all of it", err=True)
+        rows = head.end
+    description = describe(config, head, rows)
+    if as_json:
+        sources = [vars(source).copy() for source in description.sources]
+        for source in sources:
+            del source["excised_documents"], source["evals"]  # a plan does not read the tables that say so
+        planned = {"rows": description.offset, "tokens": description.tokens, "end": head.end, "sources": sources}
+        return print_json({"id": config.blend_id, **planned, "segments": len(description.segments)})
+    read = f"{description.offset:,} rows, {description.tokens:,} tokens"
+    click.echo(f"blend {config.blend_id[:12]}, {_length(head.end)}: the first {read}")
+    print_table(
+        [
+            {
+                "source": source.name,
+                "rows": source.rows,
+                "tokens": source.tokens,
+                "% of rows": 100 * source.share,
+                "% by weight": 100 * source.expected_share,
+                "epochs": "live" if source.epochs is None else f"{source.epochs:.2f}",
+                "runs out at": "never" if source.runs_out_at is None else f"row {source.runs_out_at:,}",
+            }
+            for source in description.sources
+        ]
+    )
+    if len(description.segments) > 1:
+        starts = ", ".join(f"{segment.start:,}" for segment in description.segments[1:9])
+        click.echo(f"the mix changes at row {starts}{' ..' if len(description.segments) > 9 else ''}")

@@ -6,6 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from dagster_project.exceptions import CommandError
+from dagster_project.project.declared import CORPUS, DATASET, declarations
 
 _VARIABLE = "_HEADRACE_COMPLETE"  # what click looks at when the command headrace starts
 
@@ -20,3 +21,12 @@ def completion(shell: str) -> None:
     if kind is None:
         raise CommandError(f"{shell}: click has no completion for it; choose bash, zsh or fish")
     click.echo(kind(headrace, {}, "headrace", _VARIABLE).source())
+
+
+def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of datasets and corpora for the tab key; none where a declaration cannot be read."""
+    try:
+        found = [str(declared["name"]) for kind in (DATASET, CORPUS) for _, declared in declarations(kind)]
+    except CommandError:
+        return []
+    return sorted(name for name in found if name.startswith(incomplete))

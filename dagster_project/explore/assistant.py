@@ -97,9 +97,10 @@ class Assistant:
 
         `policy` is a name, NAME@VERSION, or `.` for what the dataset declares; `changes` are RULE=VALUE.
         """
-        from dagster_project.cli.quality.policy import declared_columns, usable_policy
         from dagster_project.inspect.corpora.policy_preview import preview
         from dagster_project.inspect.corpora.rule_inputs import read_documents
+        from dagster_project.project.declared import declared_columns
+        from dagster_project.project.policies import usable_policy
 
         self._explorer.reads(self._principal, dataset)
         if "/" in policy or policy.endswith((".yaml", ".yml")):

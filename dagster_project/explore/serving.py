@@ -15,10 +15,10 @@ import click
 import uvicorn
 
 from dagster_project.addresses import EXPLORER, announced
-from dagster_project.cli.declared import texts_are_shown
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.app import make_app, other_pages
 from dagster_project.explore.guard import LOCAL_HOSTS, one_token
+from dagster_project.project.declared import texts_are_shown
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _open(opened: Future[Any], rules: Path | None, server: uvicorn.Server) -> No
 def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Access]:
     """The lake of this project, with who may read what of it."""
     from blender_service.auth.access import Access
-    from dagster_project.cli.train.experiment import declared_report
     from dagster_project.explore.explorer import Explorer
+    from dagster_project.project.experiments import declared_report
     from spark_jobs.lake.session.catalogue import open_catalogue
 
     loaded = load_settings()

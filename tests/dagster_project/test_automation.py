@@ -18,9 +18,9 @@ import pytest
 from dagster_project import automation
 from dagster_project.asset_options import AUTOMATION
 from dagster_project.cli import run_command
-from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.deletion.retention import TASKS
 from dagster_project.exceptions import SourceError
+from dagster_project.project.loading import dagster_home, load_definitions, select
 from dagster_project.resources import LakeResource
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.maintenance import Done

@@ -16,8 +16,8 @@ from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.assets.prewarming import PREWARMED, prewarmed_asset
 from dagster_project.automation import APART
 from dagster_project.cli import run_command
-from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
+from dagster_project.project.loading import load_definitions
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.blender_service.packed_tables import PackedFixture, create_packed

@@ -145,8 +145,8 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
         "corpus small: declared/defs/small/defs.yaml names notes",
         "Next: headrace run notes small",
     ]
-    from dagster_project.cli.declared import declarations
-    from dagster_project.cli.project import load_definitions
+    from dagster_project.project.declared import declarations
+    from dagster_project.project.loading import load_definitions
 
     ((_, attributes),) = declarations("headrace.Dataset")
     assert attributes == {
@@ -170,7 +170,7 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
 
 def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_env: Path, capfd: Said) -> None:
     """Any field by --set, checked as the project checks it; no server is asked, and plan says what it does not know."""
-    from dagster_project.cli.declared import declarations
+    from dagster_project.project.declared import declarations
 
     api = ["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:9/v1/items", "--text-column", "body"]
     assert "source.id_column is missing" in (line := refused(api, capfd)) and "docs/ingest_api.md" in line
@@ -194,7 +194,7 @@ def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_e
 
 def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
     """Columns by fact, or a file, whose path is made absolute as that of the source is."""
-    from dagster_project.cli.declared import declarations
+    from dagster_project.project.declared import declarations
 
     (notes / "more.jsonl.gz").unlink()
     (notes / "more.jsonl").write_text('{"body": "a record", "repo": "r", "parent": "q", "stargazers": 3}')

@@ -13,9 +13,9 @@ from dagster_project import components
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
 from dagster_project.cli import run_command
-from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
 from dagster_project.lake_asset import older_input
+from dagster_project.project.loading import load_definitions
 from dagster_project.resources import LakeResource
 from dagster_project.run_config import bind_config
 from spark_jobs.exceptions import StepRunError

@@ -15,7 +15,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dagster_project.cli.project import dagster_home
+from dagster_project.project.loading import dagster_home
 from dagster_project.run_process import run_processes
 from tests.dagster_project.conftest import PACKAGE
 from tests.main_path.services import free_port

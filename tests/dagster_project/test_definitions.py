@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dagster_project.cli.project import load_definitions
+from dagster_project.project.loading import load_definitions
 from tests.dagster_project.project import key
 
 DATASET_TABLES = (
@@ -95,7 +95,7 @@ def test_the_job_everything_holds_every_asset(loaded: dg.Definitions) -> None:
 def test_loading_needs_neither_torch_nor_a_jvm() -> None:
     """Definitions load in seconds: no torch, no session, no step's heavy library."""
     code = (
-        "import sys, json; from dagster_project.cli.project import load_definitions; load_definitions();"
+        "import sys, json; from dagster_project.project.loading import load_definitions; load_definitions();"
         "from pyspark import SparkContext;"
         "print(json.dumps([sorted({'torch','numba','matplotlib'} & set(sys.modules)),"
         " SparkContext._active_spark_context is None]))"

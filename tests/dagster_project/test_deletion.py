@@ -13,9 +13,9 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from blender_service.auth.visibility import recorded_visibility
 from dagster_project.cli import run_command
-from dagster_project.cli.project import load_definitions
 from dagster_project.deletion import datasets as deletion
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import load_definitions
 from dagster_project.restrictions import record_visibility
 from spark_jobs.lake.run.decisions import RELEASE, decide
 from spark_jobs.lake.run.materialize import Lake

@@ -93,7 +93,7 @@ def test_what_is_there_stays_as_it_is(project: Path, capfd: Said, arguments: lis
 def test_outside_of_a_project_headrace_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said) -> None:
     """Where headrace is installed as a package, there is no checkout to fall back to."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dagster_project.cli.project._SHIPPED", tmp_path / "site-packages" / "dagster_project")
+    monkeypatch.setattr("dagster_project.project.loading._SHIPPED", tmp_path / "site-packages" / "dagster_project")
     assert run_command(["dataset", "show"]) == 2
     assert "no project is here; make one with `headrace init NAME`, or set HEADRACE_PROJECT" in capfd.readouterr().err
     monkeypatch.setenv("HEADRACE_PROJECT", str(tmp_path))

@@ -14,9 +14,9 @@ import pytest
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.cli import run_command
-from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.inspect.corpora.fitted_weights import fit_weights
+from dagster_project.project.loading import load_definitions
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.model_scores import ModelScoresConfig, located, with_columns
 from spark_jobs.filters.scorer import check_scorer

@@ -19,11 +19,11 @@ from blender_service.tables.packed_table import load_table as load_packed
 from dagster_project.assets import quarantine
 from dagster_project.assets.quarantine import apply_rules, passing
 from dagster_project.cli import run_command
-from dagster_project.cli.project import load_definitions, select
 from dagster_project.cli.run.execution import _fetch
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.lake_status import lake_status
+from dagster_project.project.loading import load_definitions, select
 from dagster_project.restrictions import note_read, record_visibility, refuse_forbidden_reads
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.exceptions import InputError, LeaseError

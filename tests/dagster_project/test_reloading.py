@@ -14,9 +14,9 @@ from typing import Any
 
 import dagster_project
 import spark_jobs
-from dagster_project.cli.project import load_definitions
 from dagster_project.deletion.retention import DECLARED_TASKS
 from dagster_project.lake_asset import assets_of, declared_asset, keeping_by_dataset
+from dagster_project.project.loading import load_definitions
 from tests.dagster_project.conftest import WriteDefs
 from tests.tiers import is_nightly
 

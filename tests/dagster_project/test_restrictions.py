@@ -10,8 +10,8 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.auth.visibility import Visibility, recorded_visibility
 from dagster_project.cli import run_command
-from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
+from dagster_project.project.loading import load_definitions
 from dagster_project.restrictions import (
     note_read,
     parse_visibility,

@@ -21,10 +21,10 @@ from dagster._core.launcher import WorkerStatus
 from prometheus_client import CollectorRegistry
 
 from dagster_project import executor, run_process
-from dagster_project.cli.project import _INSTANCE, dagster_home
 from dagster_project.exceptions import CommandError
 from dagster_project.executor import run_here, side_by_side
 from dagster_project.inspect.lake.run_health import RUNS_METRIC, RunHealth, run_collector, run_finding, run_health
+from dagster_project.project.loading import _INSTANCE, dagster_home
 from dagster_project.run_process import WatchedRunLauncher, end_dead_runs, run_processes, signs_of_life
 from spark_jobs.lake.ledger.process import Process, _start_of, this_process
 from tests.waiting import until

@@ -172,7 +172,7 @@ def test_compose_has_no_password_of_its_own(repository: Path, compose: dict[str,
 
 def test_dagster_of_compose_has_the_settings_of_the_project(repository: Path) -> None:
     """Its own dagster.yaml hides that of the project, so it repeats it; what it adds is Postgres."""
-    from dagster_project.cli.project import _INSTANCE
+    from dagster_project.project.loading import _INSTANCE
 
     yaml = YAML(typ="safe")
     own = yaml.load((repository / "setup/compose/dagster.yaml").read_text("utf-8"))

@@ -21,10 +21,10 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
 from dagster_project.exceptions import CommandError, RunFailedError
+from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 _SELECTION = ("python_code", "python_docs", "main")

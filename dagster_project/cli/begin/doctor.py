@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import click
 
 from dagster_project.cli.output import JSON, print_json, print_styled
-from dagster_project.cli.project import lake_catalogue, load_definitions, project_folder, select
 from dagster_project.cli.run.status import run_state
 from dagster_project.exceptions import CommandError, DagsterProjectError
 from dagster_project.inspect.lake.health import Finding, examine
+from dagster_project.project.loading import lake_catalogue, load_definitions, project_folder, select
 from spark_jobs.exceptions import CatalogueError
 from spark_jobs.lake.session.settings import load_settings
 

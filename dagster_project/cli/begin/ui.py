@@ -17,8 +17,8 @@ from types import FrameType
 import click
 
 from dagster_project.addresses import DAGSTER, EXPLORER_PORT, EXPLORER_VARIABLE, announced
-from dagster_project.cli.project import dagster_home, project_folder
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import dagster_home, project_folder
 
 
 @click.command()

@@ -6,9 +6,10 @@ import time
 
 import click
 
-from dagster_project.cli.declared import complete_names, dataset_file
-from dagster_project.cli.project import lake_catalogue, load_definitions
+from dagster_project.cli.completion import complete_names
 from dagster_project.exceptions import CommandError
+from dagster_project.project.declared import dataset_file
+from dagster_project.project.loading import lake_catalogue, load_definitions
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 

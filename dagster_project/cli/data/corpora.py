@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from dagster_project.cli.completion import complete_names
 from dagster_project.cli.data.evaluation import evaluate, print_thresholds
 from dagster_project.cli.data.versions import card_options, write_card
-from dagster_project.cli.declared import CORPUS, complete_names, declaration, declarations
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows
-from dagster_project.cli.project import lake_catalogue, open_lake
+from dagster_project.project.declared import CORPUS, declaration, declarations
+from dagster_project.project.loading import lake_catalogue, open_lake
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import tables_in
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import click
 
+from dagster_project.cli.completion import complete_names
 from dagster_project.cli.data.archive import archive
 from dagster_project.cli.data.declare import add_dataset, remove_declaration
 from dagster_project.cli.data.versions import card_options, write_card
-from dagster_project.cli.declared import (
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
+from dagster_project.exceptions import CheckFailedError, CommandError
+from dagster_project.project.declared import (
     DATASET,
-    complete_names,
     dataset_file,
     declaration,
     declarations,
     refuse_in_corpora,
     texts_are_shown,
 )
-from dagster_project.cli.diagnosis import short_path
-from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
-from dagster_project.cli.project import lake_catalogue, open_lake, run_id_of
-from dagster_project.exceptions import CheckFailedError, CommandError
+from dagster_project.project.diagnosis import short_path
+from dagster_project.project.loading import lake_catalogue, open_lake, run_id_of
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue, tables_in

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.declared import CORPUS, DATASET, dataset_file, declarations, refuse_in_corpora
-from dagster_project.cli.diagnosis import read_yaml, short_path
-from dagster_project.cli.project import lake_catalogue, project_folder
 from dagster_project.exceptions import CommandError, DefinitionError
+from dagster_project.project.declared import CORPUS, DATASET, dataset_file, declarations, refuse_in_corpora
+from dagster_project.project.diagnosis import read_yaml, short_path
+from dagster_project.project.loading import lake_catalogue, project_folder
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.lake.session.catalogue import tables_in
 

@@ -11,8 +11,8 @@ import click
 from dagster_project.addresses import document_page
 from dagster_project.cli.data.windows import excise, trace
 from dagster_project.cli.output import JSON, print_json, print_table
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import lake_catalogue
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -91,10 +91,10 @@ def show(given: str, raw: bool, duplicates: bool, source: bool, windows: bool, a
 
 def _show_text(given: str, raw: bool, as_json: bool) -> None:
     """Print the text of a document below its head; of a long one its beginning."""
-    from dagster_project.cli.declared import texts_are_shown
     from dagster_project.inspect.documents.shown_text import shown_text
     from dagster_project.inspect.documents.side_by_side import printable
     from dagster_project.inspect.opened_lake import OpenedLake
+    from dagster_project.project.declared import texts_are_shown
 
     catalogue = lake_catalogue()
     story = OpenedLake(catalogue).why(given)

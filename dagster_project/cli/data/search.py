@@ -7,10 +7,11 @@ import time
 import click
 
 from dagster_project.addresses import document_page
-from dagster_project.cli.declared import complete_names, texts_are_shown
+from dagster_project.cli.completion import complete_names
 from dagster_project.cli.output import JSON, print_json
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
+from dagster_project.project.declared import texts_are_shown
+from dagster_project.project.loading import lake_catalogue
 from spark_jobs.exceptions import nearest
 
 

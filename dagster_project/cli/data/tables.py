@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.declared import hidden_columns
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.conditions import parse_condition
 from dagster_project.inspect.lake.found_table import require_table
+from dagster_project.project.declared import hidden_columns
+from dagster_project.project.loading import lake_catalogue
 from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dagster_project.cli.output import JSON, print_json, print_rows, print_table
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import JSON, print_json, print_table
-from dagster_project.cli.project import lake_catalogue, open_lake, run_id_of
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import lake_catalogue, open_lake, run_id_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from dagster_project.cli.declared import complete_names
+from dagster_project.cli.completion import complete_names
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.declare.quarantined import SUFFIX
 
 _SHOWN = 20

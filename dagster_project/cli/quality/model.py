@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from dagster_project.cli.declared import complete_names
+from dagster_project.cli.completion import complete_names
 from dagster_project.cli.output import JSON, print_json, print_rows, print_table
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.cli.quality.tagger import train
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import lake_catalogue
 
 _SHOWN_LABELS = 12
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.declared import complete_names, dataset_file
-from dagster_project.cli.diagnosis import read_yaml
+from dagster_project.cli.completion import complete_names
 from dagster_project.cli.output import JSON, print_json, print_rows, print_table
-from dagster_project.cli.project import lake_catalogue, load_definitions
 from dagster_project.exceptions import CommandError
+from dagster_project.project.declared import declared_columns
+from dagster_project.project.loading import lake_catalogue
+from dagster_project.project.policies import find_policy, usable_policy
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount, Size
-    from spark_jobs.filters.policy import Columns, Policy
+    from spark_jobs.filters.policy import Policy
 
-_DECLARED = "."
 _SET = click.option(
     "--set", "changed", multiple=True, metavar="RULE=VALUE", help="another threshold, or off; KIND.RULE for one kind"
 )
@@ -43,7 +43,7 @@ def add(file: Path) -> None:
     from spark_jobs.registry import find_scorer, scorer_names
 
     catalogue = lake_catalogue()
-    found = _resolved(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
+    found = find_policy(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
     if found.name in shipped() and resolve(found.name).content != found.content:
         raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
     # The columns of a scorer like `model_scores` are known in a dataset alone, which checks rules on them.
@@ -92,7 +92,7 @@ def _list_policies(as_json: bool) -> None:
 
 def _show_rules(reference: str, as_json: bool) -> None:
     """Print the rules of a policy."""
-    found = _resolved(lake_catalogue(), reference)
+    found = find_policy(lake_catalogue(), reference)
     if as_json:
         click.echo(found.content.decode())
         return
@@ -162,57 +162,6 @@ def _compare(catalogue: Catalog, dataset: str, policies: Sequence[Policy], as_js
             click.echo(f"{names[kept]}: {count:,} fail {rule} of {other}")
         if some := found.examples[kept]:
             click.echo(f"{names[kept]}, e.g. {', '.join(one[:12] for one in some)}")
-
-
-def declared_columns(dataset: str) -> Columns:
-    """Types of the columns that the project declares for a dataset, by table."""
-    from dagster_project.lake_asset import assets_of
-
-    assets = assets_of(load_definitions())
-    tables = [table for one in assets if one.namespace == dataset for table in one.step.tables]
-    return {table.name: {column.name: column.type for column in table.columns} for table in tables}
-
-
-def usable_policy(catalogue: Catalog, reference: str, dataset: str, changed: tuple[str, ...] = ()) -> Policy:
-    """The policy of a reference with changes, refused where a run would refuse to judge by it.
-
-    Raises:
-        CommandError: a setting is no RULE=VALUE.
-        ConfigError: the policy cannot be used.
-        InputError: its name and version stand for other rules.
-    """
-    from spark_jobs.filters.policy_registry import refuse_other_policy
-
-    found = _resolved(catalogue, reference, dataset, changed)
-    refuse_other_policy(catalogue, found)
-    return found
-
-
-def _resolved(catalogue: Catalog, reference: str, dataset: str = "", changed: tuple[str, ...] = ()) -> Policy:
-    """The policy behind a reference of the command line.
-
-    Raises:
-        CommandError: a setting is no RULE=VALUE.
-        ConfigError: the policy cannot be used.
-    """
-    from spark_jobs.filters.policy_files import located
-    from spark_jobs.filters.policy_registry import policy_finder
-    from spark_jobs.filters.policy_resolution import DEFAULT, resolve
-
-    values: dict[str, Any] = {}
-    for setting in changed:
-        rule, equals, value = setting.partition("=")
-        if not equals:
-            raise CommandError(f"--set {setting}: write RULE=VALUE, or RULE=off")
-        try:
-            values[rule] = float(value)
-        except ValueError:
-            values[rule] = {"true": True, "false": False}.get(value, value)
-    given: Any = reference
-    if reference == _DECLARED and dataset:
-        file = dataset_file(dataset)
-        given = located(read_yaml(file)["attributes"].get("policy", DEFAULT), file.parent)
-    return resolve(given, policy_finder(lambda: catalogue), values, default_name=dataset or "inline")
 
 
 def _print(found: Preview) -> None:

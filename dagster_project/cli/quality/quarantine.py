@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import JSON, print_json, print_rows, print_table
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.decisions import REFUSE, RELEASE, decide, increments_of, quarantined_datasets
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dagster_project.cli.output import JSON, print_json, print_table
-from dagster_project.cli.project import dagster_home, lake_catalogue
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import dagster_home, lake_catalogue
 from spark_jobs.lake.session.settings import user_name
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dagster_project.cli.output import print_table
-from dagster_project.cli.project import lake_catalogue
+from dagster_project.project.loading import lake_catalogue
 
 
 @click.command()

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.cli.output import original_streams
-from dagster_project.cli.project import dagster_home, load_definitions, project_folder, select
 from dagster_project.cli.run.step_lines import StepLine, Watch
 from dagster_project.exceptions import CheckFailedError, RunFailedError
+from dagster_project.project.loading import dagster_home, load_definitions, project_folder, select
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.engine.choice import choose, require_settings
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable

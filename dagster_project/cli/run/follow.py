@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from dagster_project.cli.declared import dataset_file
-from dagster_project.cli.project import load_definitions
 from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.step_lines import print_left, print_line
 from dagster_project.exceptions import CommandError
+from dagster_project.project.declared import dataset_file
+from dagster_project.project.loading import load_definitions
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger

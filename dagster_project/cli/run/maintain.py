@@ -8,10 +8,10 @@ from functools import partial
 import click
 
 from dagster_project.cli.output import print_styled
-from dagster_project.cli.project import load_definitions, open_lake, project_folder
 from dagster_project.deletion.retention import DECLARED_TASKS, TASKS, task_of
 from dagster_project.exceptions import CommandError, DefinitionError, RunFailedError
 from dagster_project.inspect.lake.found_table import require_table
+from dagster_project.project.loading import load_definitions, open_lake, project_folder
 from spark_jobs.lake.run.maintenance import TASKS as OF_TABLES
 from spark_jobs.lake.run.maintenance import Done, Task, run_task
 from spark_jobs.lake.run.materialize import Lake

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import print_styled
-from dagster_project.cli.project import dagster_home, lake_catalogue, load_definitions, select
-from dagster_project.cli.train.experiment import experiments_among, print_variants
+from dagster_project.cli.train.experiment import print_variants
 from dagster_project.exceptions import CommandError
+from dagster_project.project.experiments import experiments_among
+from dagster_project.project.loading import dagster_home, lake_catalogue, load_definitions, select
 from spark_jobs.lake.engine.choice import choice, require_settings
 from spark_jobs.lake.session.settings import load_settings
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import print_plain
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.plan import show_plan
 from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
-from dagster_project.cli.train.experiment import declared_report, experiments_among
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
+from dagster_project.project.experiments import declared_report, experiments_among
+from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.settings import user_name

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import JSON, print_json, print_rows, print_table
-from dagster_project.cli.project import lake_catalogue
 from dagster_project.cli.run.status import instance_with_runs
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import lake_catalogue
 
 if TYPE_CHECKING:
     from dagster_project.inspect.lake.run_history import PastRun

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.declared import declared_budgets, declared_keeping
 from dagster_project.cli.output import JSON, print_json, print_rows, print_styled
-from dagster_project.cli.project import dagster_home, lake_catalogue, load_definitions, project_folder
 from dagster_project.exceptions import CheckFailedError, CommandError
+from dagster_project.project.declared import declared_budgets, declared_keeping
+from dagster_project.project.loading import dagster_home, lake_catalogue, load_definitions, project_folder
 from spark_jobs.exceptions import nearest
 
 if TYPE_CHECKING:

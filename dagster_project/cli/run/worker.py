@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.declared import complete_names
+from dagster_project.cli.completion import complete_names
 from dagster_project.cli.output import print_json, print_styled
-from dagster_project.cli.project import lake_catalogue, load_definitions
 from dagster_project.exceptions import CommandError
+from dagster_project.project.loading import lake_catalogue, load_definitions
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.session.settings import load_settings
 

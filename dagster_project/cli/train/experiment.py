@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.declared import EXPERIMENT, declaration, declarations
 from dagster_project.cli.output import print_table
-from dagster_project.cli.project import lake_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from dagster_project.project.experiments import declared_report, open_experiment
+from dagster_project.project.loading import lake_catalogue
 
 if TYPE_CHECKING:
-    from dagster_project.experiments.declaration import ExperimentDeclaration
-    from dagster_project.experiments.experiment import Experiment
-    from dagster_project.experiments.report import Report
+    pass
 
 
 @click.group()
@@ -61,51 +57,16 @@ def _list_runs() -> None:
     )
 
 
-def experiments_among(names: Collection[str]) -> list[str]:
-    """Those of some names that are experiments with variants; the variants of a mix are known when it runs."""
-    return [one["name"] for _, one in declarations(EXPERIMENT) if one["name"] in names and one.get("mixes") is None]
-
-
 def print_variants(name: str) -> None:
     """Print what the variants of an experiment consist of, and how many of its runs are to be done.
 
     Raises:
         CommandError: variants differ in what has to be equal, or a table of them is not there.
     """
-    opened = _opened(name)
+    opened = open_experiment(name)
     opened.check()
     for variant, line in opened.facts().items():
         click.echo(f"{variant}: {line}")
     missing, total = opened.missing(), list(opened.runs())
     tokens = sum(run.tokens for run in missing)
     click.echo(f"{name}: {len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all")
-
-
-def declared_report(name: str) -> Report:
-    """The results of an experiment that the project declares.
-
-    Raises:
-        CommandError: none is declared so, or none of its runs was done.
-    """
-    from dagster_project.experiments.report import report_of
-
-    return report_of(_opened(name))
-
-
-def _opened(name: str) -> Experiment:
-    """An experiment on the lake."""
-    from dagster_project.experiments.experiment import Experiment
-
-    return Experiment(_declared(name), lake_catalogue(), load_settings())
-
-
-def _declared(name: str) -> ExperimentDeclaration:
-    """The declaration of an experiment.
-
-    Raises:
-        CommandError: none is declared so.
-    """
-    from dagster_project.experiments.declaration import declare_experiment
-
-    file, attributes = declaration(EXPERIMENT, name)
-    return declare_experiment({key: value for key, value in attributes.items() if key != "owners"}, file.parent)

@@ -11,7 +11,6 @@ from pyiceberg.catalog import Catalog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagster_project.cli.declared import dataset_file
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import answer, explorer_of, principal_of
 from dagster_project.explore.explorer import Explorer, Snapshots
@@ -23,6 +22,7 @@ from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.inspect.corpora.snapshot_diff import Diff, LakeState, find_state, state_diff
 from dagster_project.inspect.documents.document_lookup import other_revisions, read_text
 from dagster_project.inspect.documents.side_by_side import compare as side_by_side
+from dagster_project.project.declared import dataset_file
 from spark_jobs.filters.policy import Policy
 from spark_jobs.filters.policy_files import is_file, shipped
 from spark_jobs.filters.policy_registry import policy_finder

@@ -14,7 +14,6 @@ from pyiceberg.catalog import Catalog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from dagster_project.cli.declared import dataset_file
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, on_form, principal_of
 from dagster_project.explore.charts import histogram
@@ -24,6 +23,7 @@ from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount
 from dagster_project.inspect.corpora.rule_curve import RuleCurve, find_rule, judged_policy, reference_of, rule_curve
 from dagster_project.inspect.corpora.rule_inputs import read_documents
+from dagster_project.project.declared import dataset_file
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.filters.judge import judged
 from spark_jobs.filters.policy import Policy, Rule

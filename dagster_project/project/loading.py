@@ -195,7 +195,7 @@ def load_definitions() -> dg.Definitions:
     Raises:
         DefinitionError: YAML or code below `defs` cannot be loaded; the message names the file.
     """
-    from dagster_project.cli.diagnosis import explain, repeated
+    from dagster_project.project.diagnosis import explain, repeated
 
     folder = project_folder()
     if said := repeated(folder.defs):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from dagster_project.cli.diagnosis import COMPONENTS, component_type, read_yaml, short_path
-from dagster_project.cli.project import load_definitions, project_folder
 from dagster_project.exceptions import CommandError
+from dagster_project.project.diagnosis import COMPONENTS, component_type, read_yaml, short_path
+from dagster_project.project.loading import load_definitions, project_folder
 from spark_jobs.exceptions import nearest
 
 if TYPE_CHECKING:
     from dagster_project.keeping import Keeping
+    from spark_jobs.filters.policy import Columns
     from spark_jobs.sources.config.generated_config import Budget
 
 DATASET, CORPUS = COMPONENTS[:2]
@@ -138,10 +137,10 @@ def hidden_columns(identifier: str) -> list[str]:
     return list(asset.declared(identifier).sampled) if samples is Samples.IDS else []
 
 
-def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of datasets and corpora for the tab key; none where a declaration cannot be read."""
-    try:
-        found = [str(declared["name"]) for kind in (DATASET, CORPUS) for _, declared in declarations(kind)]
-    except CommandError:
-        return []
-    return sorted(name for name in found if name.startswith(incomplete))
+def declared_columns(dataset: str) -> Columns:
+    """Types of the columns that the project declares for a dataset, by table."""
+    from dagster_project.lake_asset import assets_of
+
+    assets = assets_of(load_definitions())
+    tables = [table for one in assets if one.namespace == dataset for table in one.step.tables]
+    return {table.name: {column.name: column.type for column in table.columns} for table in tables}

@@ -90,13 +90,13 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
 
 
 def _tell_failure(line: StepLine) -> None:
-    """Print why a step failed, and nothing of other steps."""
+    """Print the error of a step that failed; print nothing for other steps."""
     if line.status == "failed":
         click.echo(f"{line.label}: {line.detail}", err=True)
 
 
 def _trained(result: Path) -> Training | None:
-    """The results of an earlier training, None where there is none that can be read."""
+    """The results of an earlier training; None where the file is missing or broken."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         return Training(**json.loads(result.read_text()))
     return None

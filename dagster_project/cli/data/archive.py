@@ -18,10 +18,10 @@ _DAY_SECONDS = 86_400
 @click.command("archive")
 @click.argument("name", shell_complete=complete_names)
 @click.option("--to", "cold", help="folder, or a URI such as s3://bucket/cold; by default that of freeze_after")
-@click.option("--days", type=click.FloatRange(min=0), help="age from which kept bytes move; by default of freeze_after")
+@click.option("--days", type=click.FloatRange(min=0), help="least age of what moves; by default that of freeze_after")
 @click.option("--thaw", is_flag=True, help="move all cold bytes back instead")
 def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None:
-    """Move the kept bytes of NAME that landed so many days ago to a cold folder; they are read from there as before.
+    """Move bytes of NAME that landed at least --days ago to a cold folder, and read them there.
 
     For datasets with `landing: copy`. Each copy is compared with its hash before the first one is removed. What
     `freeze_after` declares is done by headrace maintain, too.
@@ -29,8 +29,8 @@ def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None
     dataset_file(name)
     from dagster_project.lake_asset import assets_of, keeping_by_dataset
 
-    keeping = keeping_by_dataset(assets_of(load_definitions()))  # they resolve what YAML says: {{ project_root }}
-    declared = keeping[name].freezing
+    # Loaded, since a path in YAML may be {{ project_root }}/cold.
+    declared = keeping_by_dataset(assets_of(load_definitions()))[name].freezing
     if declared is not None:
         cold, days = cold or declared.to, declared.days if days is None else days
     catalogue = lake_catalogue()

@@ -38,19 +38,19 @@ def dataset() -> None:
 @click.argument("name", shell_complete=complete_names)
 @click.option("--increment", type=click.IntRange(min=0), help="this increment alone; the dataset stays")
 @click.option("--with-duplicates", is_flag=True, help="of an increment: excise duplicates of its documents, too")
-@click.option("--plan", "only_plan", is_flag=True, help="say what would go and what depends on it; nothing is done")
+@click.option("--plan", "only_plan", is_flag=True, help="only say what would be deleted and what depends on it")
 @click.option("--reason", help="why; it is kept in system.audit")
-@click.option("--declaration", is_flag=True, help="its declaration instead; what the lake holds of it stays")
+@click.option("--declaration", is_flag=True, help="delete its declaration instead; its tables stay")
 @click.option("--tables", is_flag=True, help="with --declaration: also drop its tables; their files stay")
 @click.option("--yes", is_flag=True, help="do it; without it only the plan is shown")
 def delete_command(
     name: str, increment: int | None, with_duplicates: bool, only_plan: bool, reason: str | None, declaration: bool,
     tables: bool, yes: bool,
 ) -> None:  # fmt: skip
-    """Delete all that the lake holds of a dataset, for good: rows, files, kept bytes, and its part of packed tables.
+    """Delete a dataset from the lake for good: rows, files, kept bytes, and its documents in packed tables.
 
-    What was killed in the middle is finished by the same command. The declaration stays until --declaration.
-    With --increment that increment alone goes, and its files do not land again unless their bytes change.
+    If it was interrupted, the same command finishes it. The declaration stays; --declaration deletes that.
+    With --increment this increment alone is deleted; its files land again only if their bytes change.
     """
     if declaration or tables:
         if not declaration or increment is not None or with_duplicates or only_plan or reason:
@@ -89,7 +89,7 @@ def delete_command(
 
 
 def _require_reason(name: str, yes: bool, reason: str | None) -> None:
-    """Refuse to delete what nobody confirmed, or without a reason."""
+    """Refuse a deletion without --yes or without a reason."""
     if not yes or not (reason or "").strip():
         raise CommandError(f'dataset delete {name}: it cannot be undone; to do it, give --yes --reason "WHY"')
 
@@ -145,7 +145,7 @@ dataset.add_command(archive)
 def show_dataset(name: str | None, count: int, card: bool, as_json: bool, **of_card: Any) -> None:
     """List the declared datasets; of NAME show source, increments, refusals, and the first words of N (5) documents.
 
-    Only --json goes without a NAME.
+    Without a NAME, --json alone may be given.
     """
     if lists_all(name) or name is None:
         _list_datasets(as_json)

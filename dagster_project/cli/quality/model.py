@@ -34,7 +34,7 @@ model.add_command(train)
     help="fastText (.bin, .ftz), ARPA, or a folder of a causal model",
 )
 @click.option("--encoder", is_flag=True, help="the folder is a sentence encoder: static vectors, or a transformer")
-@click.option("--version", help="a name and version never mean another model; by default 12 digits of its hash")
+@click.option("--version", help="a name and version always mean the same model; by default 12 digits of its hash")
 def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
     """Enter a model into the registry as NAME: fastText (supervised), ARPA (n-grams), headrace's own, or a folder.
 
@@ -92,7 +92,7 @@ def _list_models(as_json: bool) -> None:
 
 
 def _show_model(reference: str, as_json: bool) -> None:
-    """Print the labels of a model, and how well it was seen to do."""
+    """Print labels, size and measured accuracy of a model."""
     from spark_jobs.exceptions import nearest
     from spark_jobs.lake.run.registry import entries
     from spark_jobs.models.registered import ModelFacts
@@ -145,7 +145,7 @@ def _next(label: str, labels: tuple[str, ...]) -> str:
 @model.command("weigh")
 @click.argument("dataset", shell_complete=complete_names)
 @click.option("--label", required=True, metavar="metadata.KEY=GOOD", help="which documents should score high")
-@click.option("--signal", "signals", multiple=True, required=True, help="as rules name it; to be repeated")
+@click.option("--signal", "signals", multiple=True, required=True, help="a signal, named as in rules; may be repeated")
 def weigh(dataset: str, label: str, signals: tuple[str, ...]) -> None:
     """Fit the weights of `quality` on labelled documents of DATASET, whose signals have been computed; nothing runs."""
     from ruamel.yaml import YAML

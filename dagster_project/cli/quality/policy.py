@@ -46,7 +46,7 @@ def add(file: Path) -> None:
     found = _resolved(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
     if found.name in shipped() and resolve(found.name).content != found.content:
         raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
-    # The columns of a scorer like `model_scores` are known in a dataset alone, which checks rules on them.
+    # Columns of a scorer like `model_scores` depend on the dataset, which checks the rules that read them.
     scorers = [one for name in scorer_names() if (one := find_scorer(name)).of_config is None]
     known = signal_columns({one.name: {column.name: column.type for column in one.table.columns} for one in scorers})
     own = tuple(rule for rule in found.rules if rule.source[0] in (*known, "metadata"))
@@ -115,8 +115,8 @@ def preview(
 ) -> None:
     """Say what a policy would keep of a dataset: documents, bytes, tokens, and what each rule drops; nothing runs.
 
-    REFERENCE is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares. With OTHER, which is
-    one as well, the two are compared; --set changes the first.
+    REFERENCE is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares. With OTHER, given
+    likewise, the two are compared; --set changes the first.
     """
     from dagster_project.inspect.corpora import policy_preview
     from dagster_project.inspect.corpora.rule_inputs import read_documents
@@ -174,12 +174,12 @@ def declared_columns(dataset: str) -> Columns:
 
 
 def usable_policy(catalogue: Catalog, reference: str, dataset: str, changed: tuple[str, ...] = ()) -> Policy:
-    """The policy of a reference with changes, refused where a run would refuse to judge by it.
+    """Find a policy and change thresholds of it; refuse it where a run would.
 
     Raises:
         CommandError: a setting is no RULE=VALUE.
         ConfigError: the policy cannot be used.
-        InputError: its name and version stand for other rules.
+        InputError: the registry has other rules under its name and version.
     """
     from spark_jobs.filters.policy_registry import refuse_other_policy
 

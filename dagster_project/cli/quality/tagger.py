@@ -23,7 +23,7 @@ from dagster_project.cli.project import lake_catalogue
     "--list", "lists", multiple=True, metavar="NAME=FILE", help="words that are a hint, such as cities, one a line"
 )
 @click.option("--seed", default=7, show_default=True, help="of the order in which texts are learnt")
-@click.option("--version", default="1", show_default=True, help="a name and version never mean another model")
+@click.option("--version", default="1", show_default=True, help="a name and version always mean the same model")
 def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str) -> None:
     """Train a tagger, which finds names and the like: learn the kinds labelled in a file, and enter it as NAME.
 

@@ -174,7 +174,7 @@ def show(
     """List the blends; show BLEND, given as its id, the first digits of it, or a name; or its rows from OFFSET on.
 
     Rows show documents, sources, licences and texts, e.g. to explain a loss spike: for a training step of B rows that
-    began at OFFSET, give --rows B. No server is needed. Only --json goes without a BLEND.
+    began at OFFSET, give --rows B. No server is needed. Without a BLEND, --json alone may be given.
     """
     if lists_all(reference) or reference is None:
         return _list_blends(as_json)
@@ -226,10 +226,10 @@ def prewarm(reference: str, servers: tuple[str, ...], offset: int, rows: int, co
 @blend.command()
 @click.argument("reference", metavar="ID")
 def delete(reference: str) -> None:
-    """Delete one blend and its names, for whoever may write the lake: no call to a server does it.
+    """Delete a blend and its names, if you may write the lake; servers have no call for it.
 
     Snapshots that no other blend pins lose their tags, so that `headrace maintain` may expire them. Streams of it end
-    when they connect again.
+    when they reconnect.
     """
     blender = _open_blender()
     blend_id = blender.resolve(reference)
@@ -241,7 +241,7 @@ def delete(reference: str) -> None:
 
 
 def _open_blender() -> Blender:
-    """Open the lake of this directory or of PyIceberg's settings."""
+    """Blender on the lake of PyIceberg's settings, by default the one of this directory."""
     from blender_service.catalogue import open_catalogue
     from blender_service.server.blender import Blender
 
@@ -303,7 +303,7 @@ def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int |
     if as_json:
         sources = [vars(source).copy() for source in description.sources]
         for source in sources:
-            del source["excised_documents"], source["evals"]  # a plan does not read the tables that say so
+            del source["excised_documents"], source["evals"]  # a plan does not look these up
         planned = {"rows": description.offset, "tokens": description.tokens, "end": head.end, "sources": sources}
         return print_json({"id": config.blend_id, **planned, "segments": len(description.segments)})
     read = f"{description.offset:,} rows, {description.tokens:,} tokens"

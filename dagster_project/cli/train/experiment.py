@@ -62,7 +62,7 @@ def _list_runs() -> None:
 
 
 def experiments_among(names: Collection[str]) -> list[str]:
-    """Those of some names that are experiments with variants; the variants of a mix are known when it runs."""
+    """Experiments with variants among some names; of a mix, the variants are only known when it runs."""
     return [one["name"] for _, one in declarations(EXPERIMENT) if one["name"] in names and one.get("mixes") is None]
 
 

@@ -185,7 +185,7 @@ def _component_file(chain: list[BaseException], defs: Path) -> Path | None:
 
 
 def _python_line(chain: list[BaseException], defs: Path) -> str | None:
-    """The innermost line of the user's own code."""
+    """Where in the user's code an error arose, as `FILE, line 3`; None where it arose elsewhere."""
     for error in reversed(chain):
         if isinstance(error, SyntaxError) and error.filename:
             return f"{short_path(Path(error.filename))}, line {error.lineno}"

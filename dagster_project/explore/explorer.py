@@ -271,7 +271,7 @@ class Explorer:
         return self._blender
 
     def report(self, name: str, digest: str) -> Report:
-        """The results of an experiment, kept for each state of its rows, since they take a look at the data.
+        """The results of an experiment, made once for each `digest` of its rows, since making them reads its data.
 
         Raises:
             CommandError: the project does not declare it, or none of its runs is of the present declaration.

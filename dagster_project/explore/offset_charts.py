@@ -87,7 +87,7 @@ def columns(
     names: Sequence[str],
     link: Callable[[float], str],
 ) -> Markup:
-    """Shares of some sources between offsets, one below the other, with dashed lines where they should end.
+    """Stacked columns: the shares of sources between two offsets, with dashed lines at the expected shares.
 
     Args:
         edges: (B + 1) offsets.

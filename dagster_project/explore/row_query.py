@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a dataset's index: names are looked up here before they stand in SQL.
+    """The columns of a dataset's index; checks the names that come from an address before they are put into SQL.
 
     Attributes:
         dataset: name of the dataset, for errors.

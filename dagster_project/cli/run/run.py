@@ -133,7 +133,7 @@ def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
 
 
 def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
-    """Print a line for each dataset or corpus of a run that keeps few documents, and each increment in quarantine."""
+    """Print warnings about datasets and corpora of a run, and increments in quarantine that wait for a decision."""
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
     from spark_jobs.lake.ledger.ledger import Ledger

@@ -26,7 +26,7 @@ _WAIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class _Queue:
-    """A list of documents that failed a rule."""
+    """The documents that failed a rule, in the order of a list, to be judged by one person."""
 
     explorer: Explorer
     person: str

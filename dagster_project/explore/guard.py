@@ -39,7 +39,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 class Guard:
-    """Refuses requests of others, and puts the principal of a request into its scope."""
+    """ASGI middleware: refuses requests of other sites or without a token, and puts the principal into the scope."""
 
     def __init__(
         self,

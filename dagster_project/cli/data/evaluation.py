@@ -129,9 +129,7 @@ def print_thresholds(name: str, as_json: bool) -> None:
         click.echo(
             f"\nless than a tenth is kept at J = {lost}: look at some of the pairs (headrace doc show DOC --duplicates)"
         )
-    click.echo(
-        "\nwhole documents are compared: passages that two kept documents share stay, 20% of tokens in versioned docs"
-    )
+    click.echo("\nwhole documents are compared; passages that two kept documents share stay (docs/passages.md)")
 
 
 def _set_aside(found: Evaluation) -> str:

@@ -36,7 +36,7 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     catalogue = lake_catalogue()
     if held := quarantine_of_file(catalogue, file):
         raise CommandError(
-            f"evals add {name}: {file} is of {held}, and everybody may read the registry; release it first: "
+            f"evals add {name}: {file} belongs to {held}, and everybody may read the registry; release it first: "
             f"headrace quarantine show {held.removesuffix(SUFFIX)}"
         )
     found = read_eval_set(name, file, [one.strip() for one in columns.split(",") if one.strip()])
@@ -91,7 +91,7 @@ def _list_benchmarks(as_json: bool) -> None:
     ]
     print_rows(rows, as_json, "the registry has no benchmark; headrace evals add NAME --from FILE --columns a,b")
     if rows and not as_json:
-        click.echo(f"Packed tables that were searched for the newest of each say headrace.evals {present.digest}")
+        click.echo(f"Packed tables searched for the newest of each have the property headrace.evals={present.digest}")
 
 
 def _show_findings(corpus: str, to: Path | None, as_json: bool) -> None:

@@ -55,7 +55,7 @@ def add(file: Path) -> None:
     click.echo(f"{found.label}: {len(found.rules)} rules, hash {entry.content_hash[:16]}")
     foreign = sorted({rule.source[0] for rule in found.rules} - {*known, "metadata"})
     if foreign:
-        click.echo(f"It reads {', '.join(foreign)}, whose columns a dataset decides; checked where one names it.")
+        click.echo(f"It reads {', '.join(foreign)}: a dataset that names it checks the rules on these.")
     click.echo(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
 
 
@@ -234,13 +234,13 @@ def _print(found: Preview) -> None:
     ]
     print_table(rows)
     if reviewed:
-        click.echo("found right: by people, of the documents that it drops and that they reviewed, with 95% interval")
+        click.echo("found right: share of the reviewed documents that it drops rightly, with its 95% interval")
     click.echo("alone: documents that no other rule drops. --rule RULE shows documents on both sides of its threshold")
 
 
 def _print_sides(rule: RuleCount) -> None:
     for side, documents in (("fail", rule.failing), ("pass", rule.passing)):
-        click.echo(f"\n{side} {rule.rule} ({', '.join(rule.kinds) or 'all'}) by the least:")
+        click.echo(f"\n{side} {rule.rule} ({', '.join(rule.kinds) or 'all'}), the nearest to its threshold:")
         for doc_id, value in documents:
             click.echo(f"  {doc_id}  {'' if value is None else f'{value:g}'}".rstrip())
 

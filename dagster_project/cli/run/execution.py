@@ -273,4 +273,4 @@ def _require_only_failed_steps(result: dg.ExecuteInProcessResult) -> None:
         raise KeyboardInterrupt
     if ends[-1].failure_reason is not RunFailureReason.STEP_FAILURE:
         why = ends[-1].error.message if ends[-1].error is not None else "it does not say why"
-        raise RunFailedError(f"the run ended before its steps: {' '.join(why.split())}; run the same again")
+        raise RunFailedError(f"the run ended before its steps: {' '.join(why.split())}; run it again")

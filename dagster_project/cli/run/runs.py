@@ -39,7 +39,7 @@ def runs(run: str, training: bool, log: Path | None, limit: int, as_json: bool) 
     """
     if log is not None:
         if not (training and run):
-            raise CommandError("runs --losses: say whose they are: --training RUN")
+            raise CommandError("runs --losses: name the run that they are of: --training RUN")
         _take_losses(run, log)
         return
     if training:

@@ -44,7 +44,7 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
     sources = _declared()
     for name in names:
         if name not in sources:
-            raise CommandError(f"worker {name}: no generated dataset or judge is declared so{nearest(name, sources)}")
+            raise CommandError(f"worker {name}: no generated dataset or judge has this name{nearest(name, sources)}")
     if not sources:
         raise CommandError(
             "worker: no dataset is declared with `source: {kind: generated}` or `judged`; none to work for"

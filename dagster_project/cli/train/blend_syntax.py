@@ -36,7 +36,9 @@ def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | N
         text, "TABLE[=WEIGHT][,name=..][,snapshot=..][,max_epochs=..][,on_exhausted=..][,live]"
     )
     if "table" in settings or settings.get("live") is False:
-        raise CommandError(f"source {text!r}: the table comes first, and is pinned unless live follows; leave that out")
+        raise CommandError(
+            f"source {text!r}: the table comes first, and is pinned where `live` is not given; leave table= and pinned out"
+        )
     if not settings.get("live"):
         settings.setdefault("max_epochs", max_epochs)
         settings.setdefault("on_exhausted", on_exhausted)

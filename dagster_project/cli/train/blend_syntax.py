@@ -37,7 +37,7 @@ def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | N
     )
     if "table" in settings or settings.get("live") is False:
         raise CommandError(
-            f"source {text!r}: the table comes first, and is pinned where `live` is not given; leave table= and pinned out"
+            f"source {text!r}: the table comes first, and is pinned unless `live` follows; leave table= and pinned out"
         )
     if not settings.get("live"):
         settings.setdefault("max_epochs", max_epochs)

@@ -44,7 +44,7 @@ _GROUPS = {
         "dataset": (".data.datasets", "Declare, show, verify, archive and delete datasets."),
         "corpus": (".data.corpora", "Show what each step of a corpus keeps; start a new generation."),
         "table": (".data.tables", "Show tables and some of their rows; delete them."),
-        "doc": (".data.doc", "One document: its text, why it was removed, its way; take it out."),
+        "doc": (".data.doc", "One document: its text, why it was removed, its source; take it out."),
         "search": (".data.search", "Find documents whose text has some words."),
         "diff": (".data.versions", "Compare two states of a dataset or corpus."),
         "release": (".data.versions", "Name the state of a corpus, so that maintenance keeps it."),

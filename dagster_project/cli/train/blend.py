@@ -29,14 +29,15 @@ _THEN = click.option(
     help="further update from an offset on, such as '1000000: code=1 prose=3 -old'; may be repeated",
 )
 _EVALS = click.option(
-    "--evals", default="", metavar="DIGEST", help="demand that sources were searched for these (headrace evals show)"
+    "--evals",
+    default="",
+    metavar="DIGEST",
+    help="benchmarks that sources must have been searched for (headrace evals show)",
 )
 _REPEAT = click.option("--allow-repeat", is_flag=True, help="allow one table as two sources, so that its rows repeat")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="show what it would read; nothing is pinned or stored")
-_ROWS = click.option("--rows", type=click.IntRange(0), help="of a plan: its rows; default: to the end, or one cycle")
-_TOKENS = click.option(
-    "--tokens", type=click.IntRange(0), help="of a plan: tokens, padding included, in place of --rows"
-)
+_ROWS = click.option("--rows", type=click.IntRange(0), help="with --dry-run: first rows; default: all, or one cycle")
+_TOKENS = click.option("--tokens", type=click.IntRange(0), help="tokens in place of --rows, padding included")
 
 
 @click.group()
@@ -163,7 +164,7 @@ def _make(spec: BlendSpec | UpdateSpec, dry_run: bool, rows: int | None, tokens:
 @click.argument("offset", type=click.IntRange(0), required=False)
 @click.option("--rows", type=click.IntRange(0), help="rows from OFFSET on, by default 1; of --plan all, or one cycle")
 @click.option("--characters", type=click.IntRange(0), default=60, show_default=True, help="of each text; 0 for all")
-@click.option("--plan", is_flag=True, help="show instead how much of each source it reads, and when they run out")
+@click.option("--plan", is_flag=True, help="show how much of each source it reads, and when they run out")
 @_TOKENS
 @JSON
 def show(

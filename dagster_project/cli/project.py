@@ -90,7 +90,7 @@ class ProjectFolder:
 
     @property
     def location(self) -> str:
-        """Name of Dagster's code location, as in workspace.yaml: schedules, sensors and runs are kept by it."""
+        """Name of Dagster's code location, as in workspace.yaml: Dagster keeps schedules, sensors and runs under it."""
         return "headrace" if self.module == "dagster_project" else self.module
 
     @property

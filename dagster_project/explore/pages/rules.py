@@ -237,7 +237,7 @@ def _threshold(given: str, rule: Rule) -> float:
 
 
 def _saved(dataset: str, name: str) -> dict[str, str] | None:
-    """The file of a policy that was written, and the command that uses it."""
+    """The file of a policy that was written, and the declaration to name it in; None where there is no such file."""
     if not name or Path(name).name != name or not name.endswith(".yaml"):
         return None
     declared = dataset_file(dataset)
@@ -246,7 +246,7 @@ def _saved(dataset: str, name: str) -> dict[str, str] | None:
 
 
 def _suggested(catalogue: Catalog, dataset: str, policy: Policy) -> tuple[str, str]:
-    """A name and a version that nothing has yet."""
+    """A name for a changed policy, and its first free version; both empty where nothing declares the dataset."""
     name = dataset if policy.name in shipped() else policy.name
     taken = {one.version for one in entries(catalogue, "policy", name)} | {policy.version}
     try:

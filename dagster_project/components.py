@@ -80,13 +80,14 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     allow_empty: bool = Field(False, description="whether no files means that all were deleted, not an error")
     landing: Literal["reference", "copy"] = Field("reference", description="copy keeps the bytes of every file")
     provenance: dict[str, str] = Field(
-        default_factory=dict, description="licence, licence_evidence, collected_by: what its table of that name says"
+        default_factory=dict, description="licence, licence_evidence and collected_by, for its table provenance"
     )
     scorers: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict, description="further measures: config by name or package.module:function; {} for none"
     )
     quality: dict[str, Any] = Field(
-        default_factory=dict, description="{weights: {SIGNAL: .., ..}, ranges: {SIGNAL: [.., ..]}}: a weighted sum"
+        default_factory=dict,
+        description="{weights: {SIGNAL: .., ..}, ranges: {SIGNAL: [.., ..]}}: a weighted sum of signals",
     )
     judged: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
@@ -103,7 +104,9 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     redact: dict[str, str] = Field(
         default_factory=dict, description="keep, replace or drop (the document), by kind of personal data"
     )
-    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
+    steps: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="settings of other steps, by step, such as texts"
+    )
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
     visibility: Any = Field(
@@ -112,16 +115,22 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     environment: Literal["production", "test"] = Field(
         "production", description="test: no corpus of production reads it"
     )
-    trust: Literal["trusted", "quarantine"] = Field("trusted", description="quarantine: it waits until it is released")
-    release: dict[str, Any] = Field(default_factory=dict, description="{policy: {malware: 0, ..}}: rules that release")
+    trust: Literal["trusted", "quarantine"] = Field(
+        "trusted", description="quarantine: increments wait until they are released"
+    )
+    release: dict[str, Any] = Field(
+        default_factory=dict, description="{policy: {malware: 0, ..}}: rules that release by themselves"
+    )
     scans: dict[str, Any] = Field(default_factory=dict, description="{yara_rules: .., licences_allowed: [..], ..}")
 
-    freeze_after: dict[str, Any] = Field(default_factory=dict, description="{days: 90, to: s3://..}: bytes turn cold")
+    freeze_after: dict[str, Any] = Field(
+        default_factory=dict, description="{days: 90, to: s3://..}: older kept bytes move there"
+    )
     retention: dict[str, Any] = Field(default_factory=dict, description="{days: 365, then: report | delete}")
     seconds_between_runs: int = Field(
         PACE_SECONDS,
         ge=0,
-        description="least time between two runs that its sensor asks for; what came lands together",
+        description="least time between two runs by its sensor; files of that time land together",
     )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -144,7 +153,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     """A corpus: datasets that are deduplicated, tokenized and packed together."""
 
     name: str = Field(pattern=_NAME, description="its namespace in the lake")
-    datasets: list[str] = Field(description="its datasets; of duplicates, that of the first one listed is kept")
+    datasets: list[str] = Field(
+        description="its datasets; of duplicates in two of them, the one in the first listed is kept"
+    )
     revisions: dict[str, Literal["latest", "all"]] = Field(
         default_factory=dict,
         description="by dataset: latest (the default), or all to keep older revisions too",
@@ -152,8 +163,12 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     variants: dict[str, str] = Field(
         default_factory=dict, description="by dataset, the variant whose verdicts count; else those of its policy"
     )
-    superseded: Literal["keep", "excise"] = Field("excise", description="packed documents with a newer revision")
-    on_delete: Literal["keep", "excise"] = Field("excise", description="packed documents whose file is gone")
+    superseded: Literal["keep", "excise"] = Field(
+        "excise", description="excise or keep packed documents that have a newer revision"
+    )
+    on_delete: Literal["keep", "excise"] = Field(
+        "excise", description="excise or keep packed documents whose file is gone"
+    )
     tokenizer: dict[str, Any] = Field(
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )
@@ -171,7 +186,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     )
     cluster_losses: dict[str, Any] | None = Field(
         None,
-        description="{} measures what a small model of the corpus's own learns of each cluster; none: not measured",
+        description="{} trains a small model on the corpus and measures its loss on each cluster; none: not measured",
     )
     shape: dict[str, Any] | None = Field(
         None, description="which survivors go on: {drop: [..], downsample: {..}, losses: .., topics: .., lengths: ..}"
@@ -181,7 +196,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         description="{} finds spans of 50 words that documents share; {cut: true, min_words: 50, min_left: 200} cuts "
         "the later ones; none: not looked for",
     )
-    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of other steps, by step")
+    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="settings of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
     visibility: Any = Field(
@@ -235,7 +250,7 @@ def _switch(given: bool | str | dict[str, Any]) -> str | dict[str, Any]:
 class Blend(dg.Component, dg.Model, dg.Resolvable):
     """A weighted blend of packed tables, created when its asset is materialized; see `blends`."""
 
-    name: str = Field(pattern=_NAME, description="the blends made are called name.1, name.2, ..")
+    name: str = Field(pattern=_NAME, description="name; the blends that it makes are NAME.1, NAME.2, ..")
     sources: list[dict[str, Any]] = Field(
         default_factory=list,
         description="[{table: .., weight: .., name: .., snapshot: .., max_epochs: .., on_exhausted: .., live: ..}, ..]",
@@ -272,7 +287,7 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
 class Experiment(dg.Component, dg.Model, dg.Resolvable):
     """Variants of the data that small models are trained on, measured and compared."""
 
-    name: str = Field(pattern=_NAME, description="its assets are NAME/VARIANT and NAME/comparison")
+    name: str = Field(pattern=_NAME, description="its assets are NAME/trained, NAME/evaluated and NAME/compared")
     variants: dict[str, Any] = Field(
         default_factory=dict,
         description="by name: {blend: NAME} or {sources: {TABLE: WEIGHT, ..}}; others are compared to the first",
@@ -282,8 +297,10 @@ class Experiment(dg.Component, dg.Model, dg.Resolvable):
     )
     budget_tokens: int | None = Field(None, description="tokens of a run, padding left out")
     budget_bytes: int | None = Field(None, description="instead, bytes of text; needed where tokenizers differ")
-    seeds: int = Field(5, description="runs of each variant and rate: of weights, order and sample")
-    learning_rates: list[float] = Field(default_factory=lambda: [3e-3, 3e-4], description="two, one of them small")
+    seeds: int = Field(5, description="runs of each variant and rate, each with its own weights, order and sample")
+    learning_rates: list[float] = Field(
+        default_factory=lambda: [3e-3, 3e-4], description="peak learning rates: two, one of them small"
+    )
     model_size: Literal["proxy_1m", "proxy_15m", "proxy_125m"] = Field("proxy_1m", description="size of the model")
     command: list[str] = Field(
         default_factory=list, description="instead of model_size: a program of one's own and its arguments"
@@ -297,7 +314,9 @@ class Experiment(dg.Component, dg.Model, dg.Resolvable):
     harness: dict[str, Any] | None = Field(
         None, description="{tasks: [NAME, ..], folder: PATH, limit: ..}: tasks of lm-evaluation-harness"
     )
-    near_share: float = Field(0.5, description="of a held-out text that a document holds for being left out")
+    near_share: float = Field(
+        0.5, description="share of a held-out text in a document, from which the document is left out"
+    )
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -28,7 +28,7 @@ class Freezing(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    days: float = Field(ge=0, description="age from which kept bytes move")
+    days: float = Field(ge=0, description="least age of kept bytes that move")
     to: str = Field(min_length=1, description="folder, or a URI such as s3://bucket/cold; best on a cheap store")
 
 
@@ -38,7 +38,9 @@ class Retention(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     days: float = Field(gt=0, le=36_525, description="age from which an increment is not to be kept any more")
-    then: Literal["report", "delete"] = Field("report", description="whether maintenance deletes it, or people do")
+    then: Literal["report", "delete"] = Field(
+        "report", description="whether maintenance deletes it, or status reports it"
+    )
 
 
 @dataclass(frozen=True)

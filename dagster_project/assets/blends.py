@@ -60,7 +60,7 @@ class ChangeDeclaration(_Declared):
     table: str = Field("", pattern=r"^(\w+\.\w+)?$", description="packed table, for a new source")
     weight: Weight | None = Field(None, description="new weight; give those of all sources, or none")
     snapshot: str = Field("", description="id, tag or branch to pin; main is the newest")
-    max_epochs: int | None = Field(None, ge=0, description="passes; 0 goes round without end")
+    max_epochs: int | None = Field(None, ge=0, description="passes over its rows; 0 for no limit")
     on_exhausted: str | None = Field(None, pattern="^(END|CONTINUE)$", description="what happens when it runs out")
     live: bool | None = Field(None, description="true follows the table, false pins it")
 
@@ -68,9 +68,9 @@ class ChangeDeclaration(_Declared):
 class StageDeclaration(_Declared):
     """Changes from an offset on."""
 
-    from_offset: int = Field(ge=0, description="first row that they decide")
+    from_offset: int = Field(ge=0, description="first row that the changes apply to")
     weights: dict[str, Weight] = Field(default_factory=dict, description="new weights by source, short for changes")
-    changes: tuple[ChangeDeclaration, ...] = Field((), description="at most one a source")
+    changes: tuple[ChangeDeclaration, ...] = Field((), description="changes of sources, at most one for each")
     align: bool = Field(False, description="round from_offset up to the next end of a cycle")
 
 
@@ -106,7 +106,9 @@ class TextsDeclaration(_Declared):
 class BlendDeclaration(_Declared):
     """A blend as a user declares it: sources, or a parent; then a schedule of updates."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="the blends made are called name.1, name.2, ..")
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9_]{0,40}$", description="name; the blends that it makes are NAME.1, NAME.2, .."
+    )
     sources: tuple[SourceDeclaration, ...] = Field((), description="sources of a new blend")
     parent: str = Field("", description="blend that this one updates, in place of sources: its id or name")
     schedule: tuple[StageDeclaration, ...] = Field((), description="updates, ascending by offset")

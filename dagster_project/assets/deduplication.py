@@ -53,9 +53,9 @@ class Semantic(BaseModel):
 
     vectors: str = Field(pattern="^[a-z][a-z0-9_]*$", description="NAME of the encoder: DATASET.vectors_NAME are read")
     datasets: tuple[str, ...] = Field(min_length=1, description="datasets of the corpus that are compared")
-    threshold: float = Field(gt=0, le=1, description="least cosine of two documents of which one goes")
+    threshold: float = Field(gt=0, le=1, description="least cosine at which one of two documents is removed")
     families: bool = Field(
-        False, description="whether what a model wrote is compared with what it was written from, and with its siblings"
+        False, description="whether documents that a model wrote are compared with their parents and siblings"
     )
 
 
@@ -77,12 +77,16 @@ class Deduplication(BaseModel):
         KindThreshold(),
         description="the threshold at which documents are removed, one of the list: for all, or by kind",
     )
-    recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the lowest threshold found")
+    recall: float = Field(
+        0.9999, gt=0, lt=1, description="least share of the pairs at the lowest threshold that is to be found"
+    )
     features: Features = Field(
         Features(),
         description="words, word_pairs, word_runs or (code) words_and_structure: one for all, or by kind of document",
     )
-    keep_first: tuple[Criterion, ...] | None = Field(None, description="which duplicate is kept; see config of members")
+    keep_first: tuple[Criterion, ...] | None = Field(
+        None, description="order in which duplicates are kept; see the step members"
+    )
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
     min_stars: int | None = Field(
         100, ge=0, description="repositories with so many stars are kept before others; none: not used"
@@ -91,10 +95,10 @@ class Deduplication(BaseModel):
         0.7,
         gt=0,
         le=1,
-        description="least similarity of repositories that are removed",
+        description="least similarity at which one of two repositories is removed",
     )
     containment_threshold: float = Field(
-        0.7, gt=0, le=1, description="least share inside a larger repository that is reported"
+        0.7, gt=0, le=1, description="least share of a repository inside a larger one that is reported"
     )
 
     @model_validator(mode="after")

@@ -44,7 +44,7 @@ _GROUPS = {
         "dataset": (".data.datasets", "Declare, show, verify, archive and delete datasets."),
         "corpus": (".data.corpora", "Show what each step of a corpus keeps; start a new generation."),
         "table": (".data.tables", "Show tables and some of their rows; delete them."),
-        "doc": (".data.doc", "One document: its text, why it was removed, its way; take it out."),
+        "doc": (".data.doc", "One document: its text, why it was removed, its source; take it out."),
         "search": (".data.search", "Find documents whose text has some words."),
         "diff": (".data.versions", "Compare two states of a dataset or corpus."),
         "release": (".data.versions", "Name the state of a corpus, so that maintenance keeps it."),
@@ -66,7 +66,7 @@ _GROUPS = {
 _HIDDEN = {"completion": (".completion", "Print a script that completes commands by Tab.")}
 _COMMANDS = {name: where for group in _GROUPS.values() for name, where in group.items()}
 _INTERRUPTED = 130
-_LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they can say anything
+_LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they print a line
 _LOUD_SECONDS = 1.0
 
 
@@ -74,7 +74,7 @@ class _LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order in which a new user needs them, those of installed packages last."""
+        """Names in the order of the help; those of installed packages last."""
         return [*_COMMANDS, *_of_packages()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
@@ -91,14 +91,14 @@ class _LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names and options that begin so, without importing the commands."""
+        """Names and options that begin with `incomplete`, without importing the commands."""
         found = [CompletionItem(name, help=text) for name, (_, text) in _COMMANDS.items()]
         return [one for one in found if one.value.startswith(incomplete)] + click.Command.shell_complete(
             self, ctx, incomplete
         )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them, by what one wants."""
+        """Write the commands into the help, group by group, without importing them."""
         for title, commands in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<10}", text) for name, (_, text) in commands.items()])
@@ -108,7 +108,7 @@ class _LazyGroup(click.Group):
 
 
 def _of_packages() -> dict[str, str]:
-    """Commands that installed packages bring, by name, with where they are; none may take the name of one above."""
+    """Commands of installed packages, with the object that defines each; names of built-in commands are left out."""
     from spark_jobs.plugins import declared
 
     return {name: where for name, where in declared("commands").items() if name not in {**_COMMANDS, **_HIDDEN}}

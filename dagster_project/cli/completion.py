@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 from dagster_project.exceptions import CommandError
 from dagster_project.project.declared import CORPUS, DATASET, declarations
 
-_VARIABLE = "_HEADRACE_COMPLETE"  # what click looks at when the command headrace starts
+_VARIABLE = "_HEADRACE_COMPLETE"  # click reads it when `headrace` starts
 
 
 @click.command()

@@ -65,7 +65,7 @@ class _ProgressHandler(logging.Handler):
 
 @contextmanager
 def progress_shown(shown: bool) -> Iterator[None]:
-    """Show what takes long (Spark that starts, jars that are fetched, steps that last) on standard error, or do not."""
+    """Print messages about slow work (Spark starting, jars being fetched, long steps) on standard error, if `shown`."""
     logger, handler = logging.getLogger(PROGRESS), _ProgressHandler()
     if shown:
         logger.addHandler(handler)

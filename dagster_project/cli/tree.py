@@ -1,8 +1,7 @@
-"""The tree of commands: an example of each, and the words that a command had in the release before.
+"""An example of each command, and commands that moved, whose old words are accepted for one release.
 
-An old command is the new one with other words in front, so whatever else was typed goes on as it was:
-`headrace trace main.packed_notes_2048 3 17` runs `headrace doc trace main.packed_notes_2048 3 17`. Where an option
-follows the old words in MOVED, they are that only where the option was typed.
+Options and arguments stay as they were typed: `headrace trace T 3 17` runs `headrace doc trace T 3 17`. An entry of
+MOVED with an option, such as `blend plan --source`, applies where that option was typed.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ MOVED = {
     "blend runs": "runs --training",
 }
 
-# What follows the words of each command in the line that its help shows.
+# Arguments of each command in the example at the end of its help.
 EXAMPLES = {
     "demo": "",
     "init": "my_project",
@@ -122,7 +121,7 @@ EXAMPLES = {
 
 
 def present_words(arguments: list[str]) -> list[str]:
-    """Arguments with the present words of a command in place of former ones; a line on standard error says so."""
+    """Replace the former words of a command by its present ones, and say so on standard error."""
     start = next((at for at, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
     options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
     for former, present in MOVED.items():
@@ -134,7 +133,7 @@ def present_words(arguments: list[str]) -> list[str]:
 
 
 def show_examples(command: click.Command, words: str) -> None:
-    """Let the help of a command, and of those below it, end with its example."""
+    """Add its example to the end of the help of a command and of all below it."""
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             show_examples(below, f"{words} {name}")

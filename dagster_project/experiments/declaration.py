@@ -31,7 +31,7 @@ class _Declared(BaseModel):
 class Variant(_Declared):
     """One composition of the data: a blend that is there, or packed tables with weights."""
 
-    blend: str | None = Field(None, description="name or id of a blend; its seed is then the sample of all seeds")
+    blend: str | None = Field(None, description="name or id of a blend, whose sample all runs then read")
     sources: dict[str, float | str] = Field(
         default_factory=dict, description="packed tables (namespace.table) with their weights; read round without end"
     )
@@ -73,7 +73,7 @@ class Harness(_Declared):
     """Tasks of lm-evaluation-harness (the extra `harness`), which answer by likelihood."""
 
     tasks: tuple[str, ...] = Field(min_length=1, description="names of tasks")
-    folder: Path | None = Field(None, description="of YAML files of one's own tasks, each named as its task")
+    folder: Path | None = Field(None, description="folder of YAML files of your own tasks, each named after its task")
     limit: int | None = Field(None, ge=1, description="most documents of a task; all by default")
 
 
@@ -88,15 +88,19 @@ class Mixes(_Declared):
 class ExperimentDeclaration(_Declared):
     """An experiment as a user declares it."""
 
-    name: str = Field(pattern=_NAME, description="assets are experiments/NAME/trained, .. and compared")
+    name: str = Field(pattern=_NAME, description="its assets are NAME/trained, NAME/evaluated and NAME/compared")
     variants: dict[str, Variant] = Field(default_factory=dict, description="by name; others are compared to the first")
     mixes: Mixes | None = Field(None, description="in place of variants: sources of which the best mix is looked for")
     budget_tokens: int | None = Field(None, ge=1000, description="tokens of a run, padding left out")
     budget_bytes: int | None = Field(
         None, ge=1000, description="instead, bytes of text: needed where tokenizers differ"
     )
-    seeds: int = Field(5, ge=1, le=100, description="runs of each variant and rate: of weights, order and sample")
-    learning_rates: tuple[float, ...] = Field((3e-3, 3e-4), min_length=1, description="two, one of them small")
+    seeds: int = Field(
+        5, ge=1, le=100, description="runs of each variant and rate, each with its own weights, order and sample"
+    )
+    learning_rates: tuple[float, ...] = Field(
+        (3e-3, 3e-4), min_length=1, description="peak learning rates: two, one of them small"
+    )
     model_size: Literal["proxy_1m", "proxy_15m", "proxy_125m"] = Field("proxy_1m", description="size of the model")
     command: tuple[str, ...] = Field(
         (),
@@ -107,7 +111,7 @@ class ExperimentDeclaration(_Declared):
     questions: dict[str, Questions] = Field(default_factory=dict, description="sets of questions by name")
     harness: Harness | None = Field(None, description="tasks of lm-evaluation-harness")
     near_share: float = Field(
-        0.5, gt=0, le=1, description="of a held-out text that a document holds for being left out as nearly it"
+        0.5, gt=0, le=1, description="share of a held-out text in a document, from which the document is left out"
     )
 
     @model_validator(mode="after")

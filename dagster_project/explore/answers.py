@@ -29,7 +29,7 @@ _MOST_FORM_BYTES: Final = 1 << 16
 
 
 def _environment() -> jinja2.Environment:
-    """Templates, all of them escaped, and a mistake in a name is an error."""
+    """Jinja templates: values are escaped, and an unknown name is an error."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
@@ -50,14 +50,14 @@ def _environment() -> jinja2.Environment:
 
 
 def explorer_of(request: Request) -> Explorer:
-    """What the pages of this server share, once its lake is open; from here on a page looks at one state of that."""
+    """The explorer of this server, once its lake is open; the rest of the request sees one state of the lake."""
     found: Explorer = request.app.state.opened.result()
     found.begin_page()
     return found
 
 
 def principal_of(request: Request) -> str:
-    """Who asks; nobody where a file of the page's style is not there, for these are open."""
+    """The principal of a request; empty for a missing static file, since static files need no token."""
     return str(request.scope.get("principal", ""))
 
 
@@ -74,7 +74,7 @@ def answer(request: Request, template: str, values: Mapping[str, Any], status: i
 
 
 def on_form(handler: Callable[[Request, Mapping[str, str]], Response]) -> Callable[[Request], Awaitable[Response]]:
-    """A handler of a form that was sent: it is called with the fields, in a thread as the others are."""
+    """Wrap the handler of a form: it is called with the request and the form's fields, in a thread."""
 
     async def handle(request: Request) -> Response:
         body = bytearray()
@@ -89,7 +89,7 @@ def on_form(handler: Callable[[Request, Mapping[str, str]], Response]) -> Callab
 
 
 def as_json(values: Any) -> str:
-    """JSON of values of pages; a number that JSON has no sign for, such as infinity, becomes its name."""
+    """Values of a page as JSON; a number that JSON lacks, such as infinity, becomes text."""
     try:
         return json.dumps(values, default=_plain, ensure_ascii=True, allow_nan=False)
     except ValueError:
@@ -98,14 +98,14 @@ def as_json(values: Any) -> str:
 
 
 def address(path: str, query: Mapping[str, Any] | None = None, **changed: Any) -> str:
-    """A path with a query; None takes a field out."""
+    """A path with a query; fields whose value is None are left out."""
     pairs = {**(query or {}), **changed}
     given = [(name, str(value)) for name, value in pairs.items() if value is not None and value != ""]
     return path + (f"?{urlencode(given)}" if given else "")
 
 
 def quoted(part: Any) -> str:
-    """A part of a path, such as the name of a document."""
+    """Escape one part of an address, such as a document's path."""
     return quote(str(part), safe="")
 
 
@@ -126,7 +126,7 @@ def count(value: float | None) -> str:
 
 
 def number(value: Any) -> str:
-    """A measured value, four digits of it, or all before the point."""
+    """A number with four significant digits, or with all digits before the point."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     return f"{value:,.0f}" if isinstance(value, int) or 1e4 <= abs(value) < 1e15 else f"{value:,.4g}"

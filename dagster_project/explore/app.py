@@ -32,7 +32,7 @@ PAGES: Final = (
 
 
 def make_app(explorer: Explorer | Future[Explorer], hosts: frozenset[str], holder: Callable[[str], str]) -> Guard:
-    """Make the application of a lake, which may still be being opened; see `Guard` for who may open it."""
+    """Make the web application of a lake, which may still be opening; `Guard` decides who may use it."""
     opened: Future[Any] = Future()
     if isinstance(explorer, Future):
         opened = explorer
@@ -46,13 +46,13 @@ def make_app(explorer: Explorer | Future[Explorer], hosts: frozenset[str], holde
 
 
 async def _other_page(scope: Any, receive: Any, send: Any) -> None:
-    await run_in_threadpool(scope["app"].state.opened.result)  # whose libraries other pages need too
+    await run_in_threadpool(scope["app"].state.opened.result)  # imports what other pages need too
     await (await run_in_threadpool(other_pages))(scope, receive, send)
 
 
 @functools.cache
 def other_pages() -> Router:
-    """All pages but the first, which does not wait for what they import."""
+    """Routes of all pages but the first, which is there before what these import."""
     return Router([route for name in PAGES.split() for route in _routes(name)])
 
 
@@ -69,7 +69,7 @@ def _routes(name: str) -> list[BaseRoute]:
 
 
 def _told(request: Request, error: Exception) -> Response:
-    """An error of the reader: what is wrong, in one line."""
+    """Answer a mistake of the reader by one line that says what is wrong."""
     return answer(request, "error.html", {"error": str(error)}, 404)
 
 

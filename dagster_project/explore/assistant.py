@@ -155,7 +155,7 @@ def make_server(explorer: Explorer, principal: str) -> MCPServer:
 
 
 def _told(tool: Callable[..., str]) -> Callable[..., str]:
-    """A tool whose errors are answers of one line."""
+    """Wrap a tool so that its errors become answers of one line."""
 
     @functools.wraps(tool)
     def answer(*arguments: Any, **named: Any) -> str:

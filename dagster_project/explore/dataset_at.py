@@ -27,14 +27,14 @@ class Version(NamedTuple):
 
     @classmethod
     def newest(cls, catalogue: Catalog, dataset: str) -> Version:
-        """As they are now."""
+        """The present snapshots of a dataset's tables."""
         tables = (load_table(catalogue, f"{dataset}.{name}") for name in TABLES)
         heads = (table.current_snapshot() if table is not None else None for table in tables)
         return cls(*(head.snapshot_id if head is not None else 0 for head in heads))
 
     @classmethod
     def parse(cls, given: str) -> Version:
-        """From an address.
+        """Read what `str` of a version wrote into an address: four numbers in base 36, such as `1a-2b-0-3c`.
 
         Raises:
             CommandError: it is of another form.
@@ -92,7 +92,7 @@ class DatasetAt:
         return int(snapshot.summary[field] or 0) if snapshot is not None and snapshot.summary is not None else 0
 
     def parts(self) -> Iterator[BooleanExpression]:
-        """Conditions that cut its documents into parts that fit into memory, and all tables alike."""
+        """Conditions that divide the documents into parts that fit into memory, the same for all its tables."""
         return parts(self._catalogue, f"{self.name}.documents", snapshot_id=self.version.documents or None)
 
     def read(self, name: str, columns: Collection[str], condition: BooleanExpression) -> pa.Table | None:

@@ -50,7 +50,7 @@ Answer = TypeVar("Answer")
 
 
 class Explorer:
-    """A lake that is read; safe for many threads.
+    """A lake as readers of pages may see it; safe for many threads.
 
     Attributes:
         catalogue: of the lake.
@@ -100,7 +100,7 @@ class Explorer:
         return not is_quarantine(namespace) and (test is None or test(f"{namespace}.documents"))
 
     def reads_all(self, principal: str) -> bool:
-        """Whether no rule keeps tables from somebody."""
+        """Whether a principal may read every table."""
         return self._reader(principal) is None
 
     def datasets(self, principal: str) -> list[str]:
@@ -112,12 +112,12 @@ class Explorer:
         return [one for one in corpora(self.catalogue) if self.may_read(principal, one.name)]
 
     def corpus_tables(self, principal: str) -> dict[str, list[str]]:
-        """The tables of each of them."""
+        """The tables of each corpus that somebody may read."""
         names = [name for name in namespaces_with(self.catalogue, "members") if self.may_read(principal, name)]
         return {name: [table for _, table in self.catalogue.list_tables(name)] for name in names}
 
     def corpus(self, principal: str, name: str) -> CorpusFacts:
-        """One of them.
+        """A corpus that somebody may read.
 
         Raises:
             CommandError: there is none of that name for this reader.
@@ -128,7 +128,7 @@ class Explorer:
         return there[name]
 
     def reads(self, principal: str, *names: str, sums_alone: bool = False) -> None:
-        """Let somebody read rows of datasets, corpora or tables; those that are not public leave a row of the audit.
+        """Refuse what a principal may not read; reading rows that are not public leaves a row of the audit.
 
         Sums and counts alone, without a text, path or id, leave none.
 
@@ -144,7 +144,7 @@ class Explorer:
             note_read(self.catalogue, names, who=principal)
 
     def reads_packed(self, principal: str, *tables: str) -> dict[str, str]:
-        """Let somebody read packed tables, and with them their datasets; why their texts are hidden, as `hides_text`.
+        """Refuse packed tables that a principal may not read; gives by table why its texts are hidden (`hides_text`).
 
         Raises:
             CommandError: a table's corpus or dataset is not there for this reader.
@@ -155,12 +155,12 @@ class Explorer:
         return {table: self.hides_text(dataset) for table, dataset in datasets.items()}
 
     def named(self, principal: str, given: str) -> list[FoundDocument]:
-        """The documents that somebody may read and may mean by a doc_id, the first digits of one, or a path."""
+        """Documents that a principal may read and that have a doc_id, its first digits, or a path."""
         found: list[FoundDocument] = []
         for dataset in self.datasets(principal):
             version = Version.newest(self.catalogue, dataset)
             where: BooleanExpression = EVERYTHING
-            if file_of(self._folder, dataset, version, "rows").exists():  # else all of the table is looked through
+            if file_of(self._folder, dataset, version, "rows").exists():  # else the whole table is searched
                 places = self.index(dataset).named(given)
                 if not places:
                     continue
@@ -170,7 +170,7 @@ class Explorer:
         return found
 
     def found(self, principal: str, doc_id: str) -> FoundDocument:
-        """One document, of a dataset whose rows somebody reads already.
+        """The document of a doc_id; call `reads` for its dataset before it is shown.
 
         Raises:
             CommandError: there is none for this reader.
@@ -181,7 +181,7 @@ class Explorer:
         return found[0]
 
     def document(self, principal: str, doc_id: str) -> FoundDocument:
-        """A document that is about to be shown, as `reads` has it.
+        """The document of a doc_id, to be shown: checked and audited by `reads`.
 
         Raises:
             CommandError: there is none for this reader.
@@ -200,7 +200,7 @@ class Explorer:
         return [one for one in held if self.may_read(principal, one.table.partition(".")[0])]
 
     def hides_text(self, dataset: str) -> str:
-        """Why the texts of a dataset are not shown, as its declaration said seconds ago; empty where they are."""
+        """Why texts of a dataset are hidden, by its declaration seconds ago at most; empty where they are not."""
         said, until = self._hidden.get(dataset, ("", 0.0))
         if time.monotonic() > until:
             try:
@@ -212,7 +212,7 @@ class Explorer:
         return said
 
     def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.7) -> Answer | None:
-        """An answer that takes longer than a page may, computed once in a thread and kept; None while it is computed.
+        """An answer that is too slow for a page: computed once in a thread and kept; None while it is computed.
 
         Args:
             compute: called with the catalogue and the key.
@@ -260,7 +260,7 @@ class Explorer:
         return self.computed(_count_kept, dataset, snapshot, wait_seconds=_COUNTING_SECONDS)
 
     def blender(self, principal: str) -> Blender:
-        """Blends of tables that somebody may read, of which the others do not exist."""
+        """A Blender for a principal, to whom blends of tables that they may not read do not exist."""
         return self._every_blend().within(lambda table: self.may_read(principal, table.partition(".")[0]))
 
     def _every_blend(self) -> Blender:
@@ -271,10 +271,10 @@ class Explorer:
         return self._blender
 
     def report(self, name: str, digest: str) -> Report:
-        """The results of an experiment, made once for each state of its rows, for it looks into the data.
+        """The results of an experiment, made once for each `digest` of its rows, since making them reads its data.
 
         Raises:
-            CommandError: nothing at hand declares it, or none of its runs is of the declaration of now.
+            CommandError: the project does not declare it, or none of its runs is of the present declaration.
         """
         if self._report is None:
             raise CommandError(f"experiment {name}: start headrace explore in the project that declares it")
@@ -299,7 +299,7 @@ class Explorer:
                 next(offsets_of(order, order.names[0], 0), None)
 
     def index(self, dataset: str, at: str | None = None) -> RowIndex:
-        """The index of a dataset's rows, of the version that an address names or of the newest; built where it is not.
+        """The index of a dataset's rows at the version that an address names, or the newest; built where it is missing.
 
         Raises:
             CommandError: the address is of no version, or of one that is not in the lake any more.

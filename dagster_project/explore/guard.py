@@ -39,7 +39,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 class Guard:
-    """Refuses requests of others, and puts the principal of a request into its scope."""
+    """ASGI middleware: refuses requests of other sites or without a token, and puts the principal into the scope."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Guard:
         """Guard an application.
 
         Args:
-            app: it.
+            app: the application to guard.
             hosts: values of `Host` that are ours, without a port.
             holder: gives the principal of a token, empty where nobody has it.
         """
@@ -116,7 +116,7 @@ class Guard:
 
 
 def one_token(principal: str) -> tuple[str, Callable[[str], str]]:
-    """Make a token for one principal, and the function that knows it."""
+    """A new token for a principal, and a function that gives the principal of a token, empty for any other token."""
     token = secrets.token_urlsafe(24)
     return token, lambda given: principal if hmac.compare_digest(given.encode(errors="replace"), token.encode()) else ""
 

@@ -1,7 +1,7 @@
-"""Write the two SQLite files of an index: documents with their verdicts and signals, and the places of their texts.
+"""Write the two SQLite files of an index: documents with their verdicts and signals, and where their texts lie.
 
-Each is written beside its place and moved there when it is whole, so one that can be opened is whole; what a killed
-build left is removed by the next.
+Each is written under another name and renamed when it is complete, so a file that can be opened is complete; what a
+killed build left is removed by the next.
 
     NAME.VERSION.rows    rows (n in the order of doc_id), failed (rules of a row), bounds (of histograms)
     NAME.VERSION.texts   texts (t in the order of the files, the row n, file and row there, first words), files,
@@ -34,7 +34,7 @@ WORDS_FROM_BYTES: Final = 1_000_000_000  # below, a scan of all texts takes a fe
 TOKENIZER: Final = "unicode61 remove_diacritics 0"
 _OWN: Final = ("n", "doc_id", *NARROW, "kept")
 _NUMBERS: Final = ("int", "long", "float", "double")
-_CHUNK: Final = 50_000  # rows that are Python's at a time
+_CHUNK: Final = 50_000  # rows that are Python objects at a time
 _TEXTS: Final = 2048  # texts likewise
 _FINITE: Final = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
 # Scripts without spaces between words: each character is a word of its own.
@@ -46,12 +46,12 @@ Progress = Callable[[float], None]
 
 
 def quoted(name: str) -> str:
-    """A name of a column in SQL, whatever it is made of."""
+    """Quote the name of a column for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def apart(text: str) -> str:
-    """A text for the index of words: characters of scripts without spaces stand alone."""
+    """Put spaces around characters of scripts that have none, so that each is a word of the index."""
     return text if text.isascii() else _APART.sub(r" \1 ", text)
 
 
@@ -72,7 +72,7 @@ def scores_of(dataset: DatasetAt) -> list[str]:
 
 
 def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
-    """Write the rows of a dataset; `progress` is told the share that was read."""
+    """Write the rows of a dataset; `progress` is called with the share that was read."""
     scores, total, done = scores_of(dataset), dataset.summed("documents"), 0
     names = ", ".join(map(quoted, _OWN[1:] + tuple(scores)))
     with written(file) as (made, unsorted):
@@ -99,7 +99,7 @@ def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
             "INSERT INTO failed SELECT r.n, f.rule, f.value, f.threshold, f.distance "
             "FROM unsorted.failed f JOIN rows r ON r.doc_id = f.id"
         )
-        for name in (*INDEXED, "byte_count", *scores):  # the row n is the end of each
+        for name in (*INDEXED, "byte_count", *scores):  # SQLite adds the row's n to each
             made.execute(f"CREATE INDEX {quoted(f'by_{name}')} ON rows ({quoted(name)})")
         made.execute("CREATE INDEX by_rule ON failed (rule, distance, n)")
         made.execute("CREATE INDEX failed_of ON failed (n)")
@@ -156,7 +156,7 @@ def _words(contents: pa.Array, first: int) -> Iterator[tuple[int, str]]:
 
 @contextlib.contextmanager
 def written(file: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
-    """A database that gets its name when the block ends without an error, and the name of one for the way there."""
+    """A database that is renamed to `file` when the block ends without an error, and a path for a temporary one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     for left in file.parent.glob("*.tmp"):
         if not Path(f"/proc/{left.name.split('.')[-3]}").exists():

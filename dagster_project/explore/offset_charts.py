@@ -1,4 +1,4 @@
-"""Charts as wide as the page, over offsets of a blend or sizes of clusters; what is at a place is a click away."""
+"""Charts as wide as the page, over offsets of a blend or sizes of clusters; each offset is a link."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Series:
     """A line of a plot.
 
     Attributes:
-        name: said of its points.
+        name: shown with its points.
         kind: class of the style sheet: c0, c1, ..
         x: (N) offsets, ascending.
         y: (N) values; those that are not finite are left out.
@@ -87,7 +87,7 @@ def columns(
     names: Sequence[str],
     link: Callable[[float], str],
 ) -> Markup:
-    """Shares of some sources between offsets, one below the other, with dashed lines where they should end.
+    """Stacked columns: the shares of sources between two offsets, with dashed lines at the expected shares.
 
     Args:
         edges: (B + 1) offsets.

@@ -1,7 +1,7 @@
-"""A page looks once at which tables a lake has and where the metadata of each is; what that says is kept between pages.
+"""Within a page, read once which tables a lake has and where their metadata is; parsed metadata is kept between pages.
 
 A page asks for some tables ten times over, each time a query and a file of metadata to parse: half of what it took.
-Beside pages, as in threads that build indexes, the catalogue answers as ever.
+Elsewhere, as in threads that build indexes, the catalogue answers as usual.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _LOOK: ContextVar[dict[str, str] | None] = ContextVar("look", default=None)  # b
 
 
 def begin_look() -> None:
-    """Have what follows in this context, the rest of a page, see one state of the lake, but for what it writes."""
+    """Let the rest of this page see one state of the lake, but for what it writes itself."""
     _LOOK.set({})
 
 
 def look_once(catalogue: Catalog) -> None:
-    """Have a catalogue answer from one look after `begin_look`; one that is no database answers as ever."""
+    """Let a catalogue answer from one state after `begin_look`; one that is no SQL database stays as it is."""
     if not isinstance(catalogue, SqlCatalog) or hasattr(catalogue, "looks_once"):
         return
     load, spaces, tables = catalogue.load_table, catalogue.list_namespaces, catalogue.list_tables
-    kept = RecentlyUsed[str, IcebergTable](_TABLES_AT_HAND)  # by the place of its metadata, which never changes
+    kept = RecentlyUsed[str, IcebergTable](_TABLES_AT_HAND)  # by the address of its metadata file
 
     def seen() -> dict[str, str]:
         look = _LOOK.get()

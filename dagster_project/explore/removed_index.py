@@ -40,7 +40,7 @@ def removed_index(catalogue: Catalog, name: str, at: object, folder: Path) -> Pa
 
 
 def _removed(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[pa.Table]:
-    """Exact duplicates that no survivor stands in for, then what goes at the threshold of its kind."""
+    """What a corpus removed: exact duplicates that did not survive, semantic ones, near ones at their threshold."""
     exact = read_columns(catalogue, corpus.own("exact_duplicates"), ("doc_id", "witness_doc_id"))
     survivors = read_columns(catalogue, corpus.own("survivors"), ("doc_id",))
     if exact is not None and survivors is not None:

@@ -32,10 +32,10 @@ PAGE: Final = 50
 _MOST_VALUES: Final = 20
 _MOST_DISTINCT: Final = 1001
 _FORMAT: Final = 3
-_KEPT_FILES: Final = 6  # of a dataset; those that were not opened for longest go
-_STEPS: Final = 20_000  # of SQLite's machine, after which the clock is looked at
+_KEPT_FILES: Final = 6  # indexes kept of a dataset; the least recently opened are deleted
+_STEPS: Final = 20_000  # instructions of SQLite's virtual machine between two looks at the clock
 _LAST: Final = (1 << 63) - 1
-_COMMON: Final = 20_000  # rows that are sorted in no time
+_COMMON: Final = 20_000  # from so many matches on, rows are read in the sorted order, else sorted
 
 
 class RowIndex:
@@ -140,7 +140,7 @@ class RowIndex:
         return found
 
     def named(self, given: str) -> list[tuple[int, int]]:
-        """The partitions, as (increment, shard), of documents of a doc_id, of its first digits, or of a path."""
+        """(increment, shard) of the documents that have a doc_id, its first digits, or a path."""
         query = "SELECT DISTINCT increment, shard FROM rows WHERE"
         found: list[dict[str, Any]] = []
         if is_prefix(given):
@@ -215,7 +215,7 @@ class RowIndex:
         return [{"n": 0, "kept": None, "sort_key": None, **row} for row in rows]
 
     def texts_of(self, places: Sequence[tuple[int, int, int]]) -> dict[int, str]:
-        """Texts by any number, of places as (number, file, row) of `texts`."""
+        """Texts by number, read at `places`: (number, file, row) as the database `texts` has them."""
         table = self._at.table("texts")
         assert table is not None
         paths = {row["file"]: row["path"] for row in self._ask("SELECT file, path FROM files", [], self._texts)}
@@ -301,7 +301,7 @@ class RowIndex:
         return (found[0]["low"], found[0]["high"]) if found else (0.0, 1.0)
 
     def _place(self, doc_id: bytes, descending: bool) -> int:
-        """The row of a doc_id, or of the next one before it; where one goes down, of the next one behind it."""
+        """The row of a doc_id; if that is gone, of the one before it, or after it in descending order."""
         sign, way, end = (">=", "", _LAST) if descending else ("<=", " DESC", 0)
         found = self._ask(f"SELECT n FROM rows WHERE doc_id {sign} ? ORDER BY doc_id{way} LIMIT 1", [doc_id])
         return int(found[0]["n"]) if found else end
@@ -317,9 +317,9 @@ class RowIndex:
 
         Args:
             query: in SQL.
-            values: of its marks.
-            file: another than that of rows, which then is `listed`.
-            gone: one more, as `gone`.
+            values: for its `?`.
+            file: the database asked; by default that of rows, which else is attached as `listed`.
+            gone: a further database, attached as `gone`.
 
         Raises:
             CommandError: it took longer.

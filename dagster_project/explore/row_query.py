@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a dataset's index: names are looked up here before they stand in SQL.
+    """The columns of a dataset's index; checks the names that come from an address before they are put into SQL.
 
     Attributes:
         dataset: name of the dataset, for errors.
@@ -59,7 +59,7 @@ class Columns:
     numeric: Sequence[str]
 
     def known(self, name: str, names: Sequence[str]) -> str:
-        """The name of a column, if it is one of some.
+        """Give a column's name, if it is among some names.
 
         Raises:
             CommandError: it is not.
@@ -69,7 +69,7 @@ class Columns:
         return name
 
     def conditions(self, wanted: Wanted) -> tuple[list[str], list[Any], str]:
-        """Conditions, the values of their marks, and the tables that they are of.
+        """SQL conditions, the values for their `?`, and the tables that they read.
 
         Raises:
             CommandError: a column is not known.
@@ -104,7 +104,7 @@ class Columns:
         return wheres, values, joins
 
     def key(self, wanted: Wanted) -> str:
-        """What rows are ordered by; rows of one value are in the order of `n`.
+        """The SQL expression that rows are ordered by; equal ones are in the order of `n`.
 
         Raises:
             CommandError: a column is not known, or a distance has no rule.
@@ -123,12 +123,15 @@ class Columns:
 def stretches(
     wanted: Wanted, key: str, place_of: Callable[[bytes, bool], int]
 ) -> list[tuple[list[str], list[Any], str]]:
-    """The parts of an order one behind the other: conditions, their values, the order in the part.
+    """Split a page's order into queries to run one after the other: conditions, their values, ORDER BY.
+
+    Documents without a value of the sorted column are the last query. A random sample goes from a row to the end, then
+    from the first row to that one.
 
     Args:
         wanted: the order.
         key: what rows are ordered by, of `Columns.key`.
-        place_of: the row of a doc_id; whether the order is descending says on which side of it, where it is gone.
+        place_of: the row of a doc_id, or of its neighbour if it is gone, called with doc_id and `descending`.
     """
     row = "f.n" if wanted.rule else "r.n"
     if wanted.seed:  # a doc_id is a hash, so documents from any point on are a random sample

@@ -38,7 +38,8 @@ def serve_pages(
 
     Raises:
         CommandError: the address is taken, or open to others without tokens.
-        CatalogueError: the lake cannot be opened; of one without tokens that is known after the first page is there.
+        CatalogueError: the lake cannot be opened; without a file of tokens this is raised after the first page is
+            there.
     """
     is_local = host in ("127.0.0.1", "localhost", "::1")
     if not is_local and tokens is None:

@@ -27,7 +27,7 @@ from dagster_project.inspect.documents.search import Scan, around, pattern_of
 
 SECONDS: Final = 1.0
 _WORD: Final = "[^\\W_]|[\u0300-\u036f\ue000-\uf8ff]"  # what is one word with a letter beside it, as for SQLite
-_CANDIDATES: Final = 64  # texts that are looked at before the clock is
+_CANDIDATES: Final = 64  # texts that are read between two looks at the clock
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def terms_of(words: str) -> list[str]:
 
 
 def whole_words(words: str) -> str:
-    """The expression of words that are no parts of longer ones; in scripts without spaces anything stands alone."""
+    """A regular expression of words that are not parts of longer ones; scripts without spaces have no longer ones."""
     before = "" if _is_open(words.strip()[0]) else f"(?<!{_WORD})"
     behind = "" if _is_open(words.strip()[-1]) else f"(?!{_WORD})"
     return before + pattern_of(words) + behind

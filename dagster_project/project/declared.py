@@ -25,7 +25,7 @@ _NEEDED: dict[str, dict[str, type]] = {
 
 
 def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
-    """Attributes of every declared component of a type, with its file, by name.
+    """File and attributes of every declaration of a component, such as headrace.Dataset, in the order of their names.
 
     Raises:
         CommandError: a file is not YAML.
@@ -75,13 +75,13 @@ def declared_keeping() -> dict[str, Keeping]:
     Raises:
         DefinitionError: a declaration says something that cannot be used.
     """
-    from dagster_project.keeping import keeping_of  # Dagster, which pages of the explorer have no need of
+    from dagster_project.keeping import keeping_of  # imports Dagster, so not at the top
 
     return {one["name"]: keeping_of(one["name"], one) for _, one in declarations(DATASET)}
 
 
 def declared_budgets() -> dict[str, Budget]:
-    """What each declared dataset that a model writes may cost, with its prices."""
+    """Budget and prices of each declared dataset that a model writes."""
     from spark_jobs.sources.config.generated_config import Budget
 
     sources = {str(one["name"]): one["source"] for _, one in declarations(DATASET)}
@@ -90,7 +90,7 @@ def declared_budgets() -> dict[str, Budget]:
 
 
 def refuse_in_corpora(name: str) -> None:
-    """Refuse what would take a dataset away while a corpus is declared that names it.
+    """Refuse to delete a dataset that a declared corpus names.
 
     Raises:
         CommandError: names the first such corpus, and its file.
@@ -102,9 +102,9 @@ def refuse_in_corpora(name: str) -> None:
 
 
 def texts_are_shown(dataset: str) -> bool:
-    """Whether texts of a dataset may be shown: its declaration says `samples: text`, others hide them.
+    """Whether texts of a dataset may be shown: its declaration says `samples: text`.
 
-    The project is loaded only where no file of YAML says it.
+    The project is loaded only for a dataset that no YAML declares.
 
     Raises:
         CommandError: no row may be shown, or nothing declares the dataset.
@@ -117,7 +117,7 @@ def texts_are_shown(dataset: str) -> bool:
 
 
 def hidden_columns(identifier: str) -> list[str]:
-    """Columns with texts of documents that the declaration of a table does not allow to show.
+    """Columns with texts of documents that may not be shown, by the declaration of a table.
 
     Raises:
         CommandError: no row may be shown, or the table is not declared any more.

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend", "Experiment"))
-_FORMER = "dagster_project.components."  # in place of `headrace.`, which is still read
-_FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a file, by Dagster
+_FORMER = "dagster_project.components."  # former prefix of component types, still accepted
+_FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a defs.yaml
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
 
 
@@ -46,14 +46,14 @@ def explain(error: Exception, defs: Path) -> str:
 def repeated(defs: Path) -> str | None:
     """The message for a key that a file has twice, or for two datasets, corpora or models of one name.
 
-    Of keys Dagster would take the last in silence; of names its own message leaves out the files.
+    Dagster would silently use the last of two equal keys, and its message about equal names does not name the files.
     """
     from ruamel.yaml.constructor import DuplicateKeyError
 
     for file in sorted(defs.glob("**/*.yaml")):
         try:
             read_yaml(file)
-        except CommandError as error:  # other faults are said where Dagster finds them, or a step that reads the file
+        except CommandError as error:  # Dagster or the step that reads the file reports other faults
             if isinstance(error.__cause__, DuplicateKeyError):
                 return str(error)
     first: dict[str, Path] = {}
@@ -64,7 +64,7 @@ def repeated(defs: Path) -> str | None:
 
 
 def _named(files: Iterable[Path], kinds: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """The name that each file declares, of those that can be read."""
+    """File and declared name of the components of some kinds; files that cannot be read are skipped."""
     for file in files:
         try:
             content = read_yaml(file)
@@ -82,7 +82,7 @@ def component_type(content: Any) -> str | None:
 
 
 def _unknown_dataset(cause: str, files: Sequence[Path]) -> str | None:
-    """The message for a corpus that names the missing dataset of an error."""
+    """The message for a corpus that names an undeclared dataset; None where the error has another cause."""
     known = [name for _, name in _named(files, COMPONENTS[:1])]
     for file, _ in _named(files, COMPONENTS[1:2]):
         named = read_yaml(file)["attributes"].get("datasets")
@@ -94,7 +94,7 @@ def _unknown_dataset(cause: str, files: Sequence[Path]) -> str | None:
 
 
 def component_fault(file: Path) -> str | None:
-    """The fault of a file that does not declare a component; None where it declares one."""
+    """Why a file declares no known component; None where it declares one."""
     kinds = " or ".join(COMPONENTS)
     try:
         content = read_yaml(file)
@@ -134,7 +134,7 @@ def read_yaml(file: Path, yaml: Any = None) -> Any:
 
 @functools.lru_cache(256)
 def _parsed(text: str) -> Any:
-    """The content of YAML; a server asks for the same files again and again, each some hundredths of a second."""
+    """Parse YAML; cached, since a server reads the same files often, each in some hundredths of a second."""
     from ruamel.yaml import YAML
 
     return YAML(typ="safe", pure=True).load(text)
@@ -185,7 +185,7 @@ def _component_file(chain: list[BaseException], defs: Path) -> Path | None:
 
 
 def _python_line(chain: list[BaseException], defs: Path) -> str | None:
-    """The innermost line of the user's own code."""
+    """Where in the user's code an error arose, as `FILE, line 3`; None where it arose elsewhere."""
     for error in reversed(chain):
         if isinstance(error, SyntaxError) and error.filename:
             return f"{short_path(Path(error.filename))}, line {error.lineno}"
@@ -199,7 +199,7 @@ def _component(symbol: str) -> Any:
     """The object of a dotted name; None where it cannot be imported.
 
     Raises:
-        CommandError: the module raises something of its own.
+        CommandError: importing the module raises another error.
     """
     module, _, name = symbol.rpartition(".")
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def experiments_among(names: Collection[str]) -> list[str]:
-    """Those of some names that are experiments with variants; the variants of a mix are known when it runs."""
+    """Experiments with variants among some names; of a mix, the variants are only known when it runs."""
     return [one["name"] for _, one in declarations(EXPERIMENT) if one["name"] in names and one.get("mixes") is None]
 
 

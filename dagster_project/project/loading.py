@@ -64,8 +64,8 @@ retention:
   sensor:
     purge_after_days: {skipped: 7, failure: 30}
 """
-_MISREAD = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # Dagster writes the path into the URL of a database as it is
-# What earlier versions wrote, by SHA-256: such a file is replaced, one that a person has changed is kept.
+_MISREAD = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # Dagster puts the path into the URL of a database unescaped
+# SHA-256 of dagster.yaml as earlier versions wrote it: such a file is replaced, one that a person changed is kept.
 _FORMER = {
     "38d984cc1111c4f994e4d758ae4e5f807d1ead15019735cc7a33c07c4f104ac1",
     "43d2f649ae8f5f476a1898374dd1e954752a0797c7d43782e58ead8a47e8cfe3",
@@ -75,7 +75,7 @@ _FORMER = {
 
 @dataclass(frozen=True)
 class ProjectFolder:
-    """Where a project lies.
+    """The folder of a project.
 
     Attributes:
         package: the folder of its Python package, which holds `definitions.py` and `defs`.
@@ -90,7 +90,7 @@ class ProjectFolder:
 
     @property
     def location(self) -> str:
-        """Name of Dagster's code location, as in workspace.yaml: schedules, sensors and runs are kept by it."""
+        """Name of Dagster's code location, as in workspace.yaml: Dagster keeps schedules, sensors and runs under it."""
         return "headrace" if self.module == "dagster_project" else self.module
 
     @property
@@ -141,7 +141,7 @@ def dagster_home() -> Path:
     """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; created where it is missing.
 
     Raises:
-        CommandError: the folder is not writable, or Dagster would look for its database elsewhere.
+        CommandError: the folder is not writable, or has a character in its path that Dagster misreads.
     """
     given = os.environ.get("DAGSTER_HOME")
     home = Path(given) if given else load_settings().home / "dagster"
@@ -171,7 +171,7 @@ def open_lake(run_id: str | None = None) -> Lake:
     """The lake of this user's settings, for one command; Spark starts when it is first needed.
 
     Args:
-        run_id: what the ledger says of who wrote; None for a new one.
+        run_id: noted in the ledger as the writer; None for a new id.
     """
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.materialize import Lake
@@ -185,7 +185,7 @@ def open_lake(run_id: str | None = None) -> Lake:
 
 
 def run_id_of(command: str) -> str:
-    """What the ledger says of a command that changes rows: which, by whom, and a part of its own."""
+    """An id for the ledger's rows of a command: `headrace COMMAND by USER, UNIQUE`."""
     return f"headrace {command} by {user_name()}, {uuid.uuid4().hex}"
 
 

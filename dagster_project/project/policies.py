@@ -17,12 +17,12 @@ DECLARED = "."
 
 
 def usable_policy(catalogue: Catalog, reference: str, dataset: str, changed: tuple[str, ...] = ()) -> Policy:
-    """The policy of a reference with changes, refused where a run would refuse to judge by it.
+    """Find a policy and change thresholds of it; refuse it where a run would.
 
     Raises:
         CommandError: a setting is no RULE=VALUE.
         ConfigError: the policy cannot be used.
-        InputError: its name and version stand for other rules.
+        InputError: the registry has other rules under its name and version.
     """
     from spark_jobs.filters.policy_registry import refuse_other_policy
 

@@ -19,15 +19,19 @@ class RolloutTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     table: str = Field(description="namespace.table; made by the server where it does not exist")
-    like: str | None = Field(None, description="packed table whose window length, tokenizer and special ids it has")
-    window: WindowFacts | None = Field(None, description="the same facts, where no packed table has them")
+    like: str | None = Field(
+        None, description="packed table from which it takes window length, tokenizer and special ids"
+    )
+    window: WindowFacts | None = Field(None, description="these facts themselves, where there is no such table")
     max_lag: int = Field(
         ge=0,
         description="optimizer steps that the oldest token of a rollout may be behind the announced version when it is "
         "admitted and when its group is published; and steps' worth of rows that may wait for the trainer",
     )
     rows_per_step: int = Field(ge=1, description="rows that the trainer reads in one optimizer step")
-    group_timeout_seconds: float = Field(600.0, gt=0, description="how long a group that says nothing else waits")
+    group_timeout_seconds: float = Field(
+        600.0, gt=0, description="how long a group waits for its other rollouts, unless they say it"
+    )
     commit_seconds: float = Field(1.0, ge=0, le=2, description="least time between two commits")
 
     @field_validator("table")

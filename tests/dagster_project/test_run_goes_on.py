@@ -140,7 +140,7 @@ def test_a_run_that_breaks_by_itself_is_no_interruption(project: None, monkeypat
         raise LeaseError("out of luck")
 
     monkeypatch.setattr("dagster_project.executor._chains", broken)
-    with pytest.raises(Exception, match=r"the run ended before its steps: .*out of luck; run the same again"):
+    with pytest.raises(Exception, match=r"the run ended before its steps: .*out of luck; run it again"):
         execute(("notes.good",), None, lambda line: None)
 
 

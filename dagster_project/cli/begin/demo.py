@@ -74,29 +74,20 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
     utilisation = _utilisation()
     seconds = time.monotonic() - started
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "steps": [vars(line) for line in lines],
-                    "blend": blend_id,
-                    "utilisation": utilisation,
-                    "training": vars(training),
-                    "seconds": round(seconds, 1),
-                }
-            )
-        )
+        facts = {"steps": [vars(line) for line in lines], "blend": blend_id, "utilisation": utilisation}
+        click.echo(json.dumps({**facts, "training": vars(training), "seconds": round(seconds, 1)}))
         return
     _summarise(utilisation, blend_id, training, seconds)
 
 
 def _tell_failure(line: StepLine) -> None:
-    """Print why a step failed, and nothing of other steps."""
+    """Print the error of a step that failed; print nothing for other steps."""
     if line.status == "failed":
         click.echo(f"{line.label}: {line.detail}", err=True)
 
 
 def _trained(result: Path) -> Training | None:
-    """The results of an earlier training, None where there is none that can be read."""
+    """The results of an earlier training; None where the file is missing or broken."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         return Training(**json.loads(result.read_text()))
     return None
@@ -137,17 +128,8 @@ def _address(server: subprocess.Popen[str]) -> str:
 
 def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
     """Run the example, and print its progress."""
-    command = [
-        sys.executable,
-        str(_EXAMPLE),
-        "--address",
-        address,
-        "--blend",
-        blend_id,
-        "--steps",
-        str(steps),
-        "--json",
-    ]
+    given = ["--address", address, "--blend", blend_id, "--steps", str(steps), "--json"]
+    command = [sys.executable, str(_EXAMPLE), *given]
     said: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
         for line in job.stdout or ():

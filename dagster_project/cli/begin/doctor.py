@@ -35,7 +35,7 @@ def doctor(as_json: bool) -> None:
 
 
 def _declarations() -> Finding:
-    """Whether the project's declarations load, and a run of all would refuse none of them."""
+    """Whether the project's declarations load, and whether a run of all tables would accept them."""
     from blender_service.auth.visibility import recorded_visibility
     from dagster_project.mistakes import refuse_mistakes
     from spark_jobs.lake.ledger.ledger import Ledger
@@ -43,7 +43,7 @@ def _declarations() -> Finding:
     try:
         definitions = load_definitions()
         keys = select(definitions, ())
-        with contextlib.suppress(CatalogueError):  # of which another finding says what is wrong
+        with contextlib.suppress(CatalogueError):  # another finding reports a catalogue that cannot be opened
             catalogue = lake_catalogue()
             graph = definitions.resolve_asset_graph()
             refuse_mistakes(graph, keys, Ledger.fresh(catalogue), recorded_visibility(catalogue))
@@ -53,7 +53,7 @@ def _declarations() -> Finding:
 
 
 def _runs() -> Finding:
-    """How Dagster's runs are."""
+    """Whether runs of Dagster are dead, and whether dead ones would be ended."""
     from dagster_project.inspect.lake.run_health import run_finding
 
     try:

@@ -15,7 +15,7 @@ from dagster_project.exceptions import CommandError
 
 _TEMPLATES = Path(__file__).with_name("new_project")
 _SUFFIX = ".template"
-_WORD = "PACKAGE"  # stands for the project's name, in paths and in texts
+_WORD = "PACKAGE"  # replaced by the project's name, in paths and in texts
 # Files whose names would have a meaning in headrace's own checkout, by the names that they have among the templates.
 _RENAMED = {"gitignore": ".gitignore", "workflows": ".github/workflows"}
 
@@ -34,8 +34,9 @@ _RENAMED = {"gitignore": ".gitignore", "workflows": ".github/workflows"}
 def init(name: str, target: Path | None, recipe: str, with_source: bool) -> None:
     """Make a project: definitions, a dataset, a corpus, tests, a CI workflow.
 
-    NAME is the project's Python package: small letters, digits and underscores. A recipe writes the choices of a corpus
-    that others have published, each with its source, and a sample that they keep some of and drop some of.
+    NAME is the project's Python package: small letters, digits and underscores. A recipe writes the settings of a
+    published corpus, each with its source, and a small sample of which these settings keep some documents and drop
+    others.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
         raise CommandError(f"{name}: no name of a Python package; use small letters, digits and underscores")
@@ -49,12 +50,12 @@ def init(name: str, target: Path | None, recipe: str, with_source: bool) -> None
     steps = ["headrace doctor", *chosen.before_run, "headrace run"]
     words = {
         _WORD: name,
-        "ORIGIN": origin,  # the place that headrace is installed from
+        "ORIGIN": origin,  # where pip finds headrace
         "EXTRAS": ",".join(sorted({"java", "platform", *chosen.extras})),
         "RECIPE": recipe,
         "COMMANDS": "\n".join(f"    {step}" for step in steps),
     }
-    if chosen.write_sample is not None:  # first, since it may lack a program
+    if chosen.write_sample is not None:  # first, since this fails where a program such as git is missing
         chosen.write_sample(root / "data")
     folders = [_TEMPLATES, *(RECIPE_FOLDER / one for one in (*chosen.folders, *(["source"] if with_source else [])))]
     for folder in folders:
@@ -71,7 +72,7 @@ def init(name: str, target: Path | None, recipe: str, with_source: bool) -> None
 
 
 def _write(templates: Path, root: Path, words: dict[str, str]) -> None:
-    """Write the templates of a folder into a project, each word replaced by what it stands for."""
+    """Write the templates of a folder into a project; each key of `words` is replaced by its value."""
     for file in sorted(templates.rglob(f"*{_SUFFIX}")):
         parts = [_RENAMED.get(part, part) for part in file.relative_to(templates).with_suffix("").parts]
         made = root / "/".join(parts).replace(_WORD, words[_WORD])
@@ -83,9 +84,9 @@ def _write(templates: Path, root: Path, words: dict[str, str]) -> None:
 
 
 def _origin() -> str:
-    """What follows the name headrace in a requirement, so that pip installs it from where this one is from.
+    """The end of a requirement on this build of headrace, such as ` @ git+ADDRESS@COMMIT`.
 
-    Nothing does where it is from a package index.
+    Empty where headrace was installed from a package index.
     """
     try:
         text = importlib.metadata.distribution("headrace").read_text("direct_url.json")  # PEP 610

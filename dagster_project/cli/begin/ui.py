@@ -47,7 +47,7 @@ def ui(host: str, port: int, explores: bool) -> None:
 
 @contextlib.contextmanager
 def _explorer(is_wanted: bool) -> Iterator[dict[str, str]]:
-    """The explorer in a process of its own, where it is wanted; gives what tells Dagster's definitions its address."""
+    """Run the explorer in another process, if wanted; gives the environment variable with its address."""
     if not is_wanted:
         yield {}
         return
@@ -111,7 +111,7 @@ def require_free(host: str, port: int) -> None:
 
 @contextlib.contextmanager
 def _workspace() -> Iterator[Path]:
-    """A workspace.yaml of the project's definitions, there while Dagster runs."""
+    """A temporary workspace.yaml that names the project's definitions."""
     folder = project_folder()
     location = {
         "module_name": f"{folder.module}.definitions",

@@ -1,1 +1,1 @@
-"""Commands about data: datasets, corpora, tables, documents, windows, versions, and what waits in quarantine."""
+"""Commands about data: datasets, corpora, tables, documents, windows, versions."""

@@ -29,7 +29,7 @@ def corpus() -> None:
 def show_corpus(name: str | None, thresholds: bool, card: bool, as_json: bool, **of_card: Any) -> None:
     """List the declared corpora; of NAME show how many documents, bytes and tokens are left after each step.
 
-    Only --json goes without a NAME.
+    Without a NAME, --json alone may be given.
     """
     if lists_all(name) or name is None:
         _list_corpora(as_json)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from dagster_project.cli.completion import complete_names
-from dagster_project.cli.data.archive import archive
 from dagster_project.cli.data.declare import add_dataset, remove_declaration
 from dagster_project.cli.data.versions import card_options, write_card
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
@@ -22,11 +22,14 @@ from dagster_project.project.declared import (
     texts_are_shown,
 )
 from dagster_project.project.diagnosis import short_path
-from dagster_project.project.loading import lake_catalogue, open_lake, run_id_of
+from dagster_project.project.loading import lake_catalogue, load_definitions, open_lake, run_id_of
 from spark_jobs.lake.declare.quarantined import quarantine_of
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
+
+_DAY_SECONDS = 86_400
 
 
 @click.group()
@@ -38,19 +41,19 @@ def dataset() -> None:
 @click.argument("name", shell_complete=complete_names)
 @click.option("--increment", type=click.IntRange(min=0), help="this increment alone; the dataset stays")
 @click.option("--with-duplicates", is_flag=True, help="of an increment: excise duplicates of its documents, too")
-@click.option("--plan", "only_plan", is_flag=True, help="say what would go and what depends on it; nothing is done")
+@click.option("--plan", "only_plan", is_flag=True, help="only say what would be deleted and what depends on it")
 @click.option("--reason", help="why; it is kept in system.audit")
-@click.option("--declaration", is_flag=True, help="its declaration instead; what the lake holds of it stays")
+@click.option("--declaration", is_flag=True, help="delete its declaration instead; its tables stay")
 @click.option("--tables", is_flag=True, help="with --declaration: also drop its tables; their files stay")
 @click.option("--yes", is_flag=True, help="do it; without it only the plan is shown")
 def delete_command(
     name: str, increment: int | None, with_duplicates: bool, only_plan: bool, reason: str | None, declaration: bool,
     tables: bool, yes: bool,
 ) -> None:  # fmt: skip
-    """Delete all that the lake holds of a dataset, for good: rows, files, kept bytes, and its part of packed tables.
+    """Delete a dataset from the lake for good: rows, files, kept bytes, and its documents in packed tables.
 
-    What was killed in the middle is finished by the same command. The declaration stays until --declaration.
-    With --increment that increment alone goes, and its files do not land again unless their bytes change.
+    If it was interrupted, the same command finishes it. The declaration stays; --declaration deletes that.
+    With --increment this increment alone is deleted; its files land again only if their bytes change.
     """
     if declaration or tables:
         if not declaration or increment is not None or with_duplicates or only_plan or reason:
@@ -89,7 +92,7 @@ def delete_command(
 
 
 def _require_reason(name: str, yes: bool, reason: str | None) -> None:
-    """Refuse to delete what nobody confirmed, or without a reason."""
+    """Refuse a deletion without --yes or without a reason."""
     if not yes or not (reason or "").strip():
         raise CommandError(f'dataset delete {name}: it cannot be undone; to do it, give --yes --reason "WHY"')
 
@@ -134,7 +137,40 @@ def verify_dataset(name: str, as_json: bool) -> None:
 
 
 dataset.add_command(add_dataset)
-dataset.add_command(archive)
+
+
+@dataset.command()
+@click.argument("name", shell_complete=complete_names)
+@click.option("--to", "cold", help="folder, or a URI such as s3://bucket/cold; by default that of freeze_after")
+@click.option("--days", type=click.FloatRange(min=0), help="least age of what moves; by default that of freeze_after")
+@click.option("--thaw", is_flag=True, help="move all cold bytes back instead")
+def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None:
+    """Move bytes of NAME that landed at least --days ago to a cold folder, and read them there.
+
+    For datasets with `landing: copy`. Each copy is compared with its hash before the first one is removed. What
+    `freeze_after` declares is done by headrace maintain, too.
+    """
+    dataset_file(name)
+    from dagster_project.lake_asset import assets_of, keeping_by_dataset
+
+    # Loaded, since a path in YAML may be {{ project_root }}/cold.
+    declared = keeping_by_dataset(assets_of(load_definitions()))[name].freezing
+    if declared is not None:
+        cold, days = cold or declared.to, declared.days if days is None else days
+    catalogue = lake_catalogue()
+    folders = [ObjectFolder.of(catalogue, space) for space in (name, quarantine_of(name))]
+    try:
+        if thaw:
+            click.echo(f"moved {sum(folder.thaw() for folder in folders):,} objects back to the warehouse")
+            return
+        if cold is None or days is None:
+            raise CommandError(
+                f"dataset archive {name}: give --to and --days, or declare `freeze_after: {{days: .., to: ..}}`"
+            )
+        moved = sum(folder.freeze(cold, time.time() - days * _DAY_SECONDS) for folder in folders)
+    except OSError as error:
+        raise CommandError(f"dataset archive {name}: {error}") from error
+    click.echo(f"moved {moved:,} objects to {cold.rstrip('/')}/{name}")
 
 
 @dataset.command("show")
@@ -145,7 +181,7 @@ dataset.add_command(archive)
 def show_dataset(name: str | None, count: int, card: bool, as_json: bool, **of_card: Any) -> None:
     """List the declared datasets; of NAME show source, increments, refusals, and the first words of N (5) documents.
 
-    Only --json goes without a NAME.
+    Without a NAME, --json alone may be given.
     """
     if lists_all(name) or name is None:
         _list_datasets(as_json)

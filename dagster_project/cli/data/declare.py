@@ -1,4 +1,4 @@
-"""`headrace dataset add`, and what removes it again: declarations in YAML below `defs` of the project."""
+"""`headrace dataset add` and `dataset delete --declaration`: write and remove YAML below the folder `defs`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spark_jobs.sources.config.source_config import Source
 
 
-_ORIGINS = {  # the field of --from, and the page of the documentation, by kind of source
+_ORIGINS = {  # by kind of source: the field that --from fills, and the page of the documentation
     "files": ("path", "docs/ingest.md"),
     "web": ("urls", "docs/ingest.md"),
     "api": ("url", "docs/ingest_api.md"),
@@ -135,7 +135,7 @@ def _required_field(kind: str) -> str:
     """The first required field of a source that a package brings, which `--from` fills.
 
     Raises:
-        CommandError: there is no such kind, or nothing that it requires.
+        CommandError: the kind is unknown, or has no required field.
     """
     from spark_jobs.plugins import load
     from spark_jobs.sources.config.file_source import FileSource
@@ -156,7 +156,7 @@ def _located(path: str) -> str:
 
 
 def _set(attributes: dict[str, Any], given: tuple[str, ...]) -> None:
-    """Put values, as YAML has them, into the fields of a declaration that `FIELD=VALUE` names, with dots for levels."""
+    """Set fields of a declaration by `--set`: `source.records=data` sets `records` of `source`; values are YAML."""
     from dagster_project.components import Dataset
 
     for one in given:
@@ -251,7 +251,7 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
 
 
 def _corpus_with(word: str, name: str) -> tuple[Path, str]:
-    """The file of a corpus and its text with one more dataset; a new corpus where there is none.
+    """The file of a corpus, and its YAML with a dataset added; a new file where the corpus is not declared.
 
     Raises:
         CommandError: the file of a new corpus exists already and declares something else.

@@ -1,4 +1,4 @@
-"""`headrace doc`: the text of a document, why it is in a corpus or not, its duplicates and windows, its way."""
+"""`headrace doc`: the text of a document, why it is in a corpus or not, its duplicates and windows, its source."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ doc.add_command(excise)
 @click.option("--full", is_flag=True, help="show all differences to the witness")
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
 def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
-    """Show what every step found about DOC, and for a removed one its text and its witness's side by side."""
+    """Show what every step found about DOC; a removed duplicate beside the kept document, its witness."""
     from dagster_project.inspect.opened_lake import OpenedLake
 
     catalogue = lake_catalogue()
@@ -63,17 +63,17 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     "--source", is_flag=True, help="read its file once more: are the bytes the same, and where is DOC in them"
 )
 @click.option("--windows", is_flag=True, help="list the windows of packed tables that hold parts of it")
-@click.option("--corpus", "name", help="of duplicates: the corpus; required where several have the document")
+@click.option("--corpus", "name", help="with --duplicates: the corpus; needed where several hold the document")
 @click.option(
-    "--threshold", type=click.FloatRange(0, 1, min_open=True), help="least J of a pair; default: all stored pairs"
+    "--threshold", type=click.FloatRange(0, 1, min_open=True), help="of duplicates: least J; default: all stored pairs"
 )
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="most duplicates shown")
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="of --source: write the bytes of its file or line"
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="with --source: write the bytes to this file"
 )
 @JSON
 def show(given: str, raw: bool, duplicates: bool, source: bool, windows: bool, as_json: bool, **more: Any) -> None:
-    """Show the text of DOC with what became of it; lines with an edit are marked ~. Or one other thing about it.
+    """Show the text of DOC and what became of it, edited lines marked ~; or its duplicates, source or windows.
 
     The text is shown where the declaration of its dataset says `samples: text`.
     """
@@ -125,7 +125,7 @@ def _show_text(given: str, raw: bool, as_json: bool) -> None:
 
 
 def _page(doc_id: str) -> str:
-    """The address of a document behind its name, where an explorer runs."""
+    """A line with the address of a document's page; empty where no explorer runs."""
     page = document_page(doc_id)
     return f"\n{page}" if page else ""
 
@@ -167,7 +167,7 @@ def _show_duplicates(given: str, name: str | None, threshold: float | None, limi
     click.echo(f"corpus {corpus.name}: {_state(removed)}{applied}")
     representative = representative_of(catalogue, corpus, document.doc_id)
     if representative != document.doc_id:
-        click.echo(f"its near-duplicates are those of {representative}, which stands for it")
+        click.echo(f"its near-duplicates are those of {representative}, which was compared in its place")
     if not rows:
         click.echo("\nno neighbour" + (f" of J >= {threshold:g}" if threshold is not None else ""))
         return
@@ -210,7 +210,7 @@ def _show_windows(given: str, as_json: bool) -> None:
 
 
 def _find(catalogue: Catalog, given: str) -> FoundDocument:
-    """The document that was named; that it is looked at is recorded where not everybody may see it."""
+    """Find a document by doc_id, its first digits, or path; one that is not public leaves a row of system.audit."""
     from dagster_project.inspect.documents.document_lookup import find_document
     from dagster_project.restrictions import note_read
 
@@ -220,7 +220,7 @@ def _find(catalogue: Catalog, given: str) -> FoundDocument:
 
 
 def require_compared(corpus: CorpusFacts, threshold: float | None, kind: str | None = None) -> None:
-    """Refuse a threshold below those that were compared: no pair is stored there, which would look like none exists.
+    """Refuse a threshold below the lowest that was compared: pairs below it were never stored.
 
     Raises:
         CommandError: the threshold is below the lowest one of the kind, or of all kinds.

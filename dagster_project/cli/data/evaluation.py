@@ -31,7 +31,7 @@ _EXAMPLES = 5
     default=2_000,
     show_default=True,
     type=click.IntRange(2, 20_000),
-    help="of --against: documents, those with the smallest ids",
+    help="with --against: documents compared, those with the smallest ids",
 )
 @click.option(
     "--threshold",
@@ -129,13 +129,11 @@ def print_thresholds(name: str, as_json: bool) -> None:
         click.echo(
             f"\nless than a tenth is kept at J = {lost}: look at some of the pairs (headrace doc show DOC --duplicates)"
         )
-    click.echo(
-        "\nwhole documents are compared: passages that two kept documents share stay, 20% of tokens in versioned docs"
-    )
+    click.echo("\nwhole documents are compared; passages that two kept documents share stay (docs/passages.md)")
 
 
 def _set_aside(found: Evaluation) -> str:
-    """Which pairs of the file are in no score, in words."""
+    """A remark on pairs of the file that were not scored, such as ` (2 of a document with itself, in no score)`."""
     parts = [
         f"{count:,} {text}"
         for count, text in (

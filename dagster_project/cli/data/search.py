@@ -24,8 +24,8 @@ from spark_jobs.exceptions import nearest
 def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: bool) -> None:
     """Find documents whose text has TEXT, in upper or lower case, with the words around it.
 
-    Texts are read from the first on, until so many documents are found; there is no index. Datasets are searched whose
-    declaration says `samples: text`.
+    Texts are read one after the other until --limit documents are found; there is no index. Only datasets whose
+    declaration says `samples: text` are searched.
     """
     from dagster_project.inspect.documents.search import Searched
     from dagster_project.inspect.documents.search import search as search_dataset

@@ -44,7 +44,7 @@ def table() -> None:
 def show_table(name: str | None, as_json: bool, quarantined: bool, **chosen: Any) -> None:
     """List the tables of the lake or of a NAMESPACE; of a TABLE show columns, properties, increments, or some rows.
 
-    Only --json goes without a TABLE. A condition compares columns with values: = != < <= > >=, in ('a', 'b'),
+    Without a TABLE, --json alone may be given. A condition compares columns with values: = != < <= > >=, in ('a', 'b'),
     like '%a_', contains 'a' (in any case of letters), is null, and, or, not. A boolean column stands alone (not kept);
     of a list it is enough that one element meets it (failed.rule = 'too_short').
 

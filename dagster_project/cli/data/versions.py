@@ -1,4 +1,4 @@
-"""Versions of data that can be told apart: `diff`, `release`, and cards."""
+"""`headrace diff`, `headrace release`, and cards of datasets and corpora."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def release() -> None:
     "--corpus", "corpora", multiple=True, help="corpus, with the datasets that it was made of; may be repeated"
 )
 @click.option("--dataset", "datasets", multiple=True, help="a dataset; may be repeated")
-@click.option("--note", default="", help="what to remember of it")
+@click.option("--note", default="", help="a note that is kept with it")
 def create(name: str, corpora: tuple[str, ...], datasets: tuple[str, ...], note: str) -> None:
     """Tag the present snapshots of all tables of a corpus and of its datasets."""
     from dagster_project.inspect.lake.corpus_facts import find_corpus
@@ -153,7 +153,7 @@ def show(name: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.confirmation_option(prompt="Maintenance may then remove its snapshots. Go on?")
 def delete(name: str) -> None:
-    """Forget a release and its tags; the tables stay as they are."""
+    """Delete a release and its tags; the tables stay as they are."""
     from spark_jobs.lake.run.releases import delete_release
 
     with catalogue_errors():

@@ -52,7 +52,7 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
 
 
 def _source_place(found: Traced) -> tuple[str, str]:
-    """The line that says where a token stands in its source, which need not be a place in a file."""
+    """A label (file, record or source) and the bytes of a token in that."""
     span = f"bytes {found.source_start:,} to {found.source_end:,}"
     if found.extracted is not None:
         return "source", f"{span} of {found.extracted}"
@@ -69,7 +69,7 @@ def _source_place(found: Traced) -> tuple[str, str]:
 @click.option("--with-duplicates", is_flag=True, help="also remove their duplicates, as corpora found them")
 @click.option("--with-derived", is_flag=True, help="also remove what models wrote from them, to any depth")
 @click.option(
-    "--superseded", is_flag=True, help="of CORPUS..: those that a newer revision replaced, whatever it declares"
+    "--superseded", is_flag=True, help="excise what newer revisions replaced in CORPUS.., whatever these declare"
 )
 @click.option("--deleted", is_flag=True, help="with --superseded: also those whose file is gone")
 @JSON
@@ -101,7 +101,7 @@ def _excise_documents(
     with_derived: bool,
     reason: str | None,
 ) -> None:
-    """Remove documents that are named from packed tables."""
+    """Remove given documents, or those of increments, from packed tables."""
     from dagster_project.deletion.excised_tables import (
         duplicate_lines,
         excise_documents,
@@ -133,7 +133,7 @@ def _excise_documents(
     wanted |= derived if with_derived else set()
     if not yes:
         click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
-    # `system.excisions` names the documents by the run.
+    # The ids themselves are in `system.excisions`, under this run.
     why = f"{reason or 'no reason given'}; {len(wanted):,} documents, run {run_id}"
     note_act(catalogue, EXCISE, ",".join(sorted(tables)) or "all packed tables", why=why)
     if not tables:
@@ -168,7 +168,7 @@ def _excise_documents(
 
 
 def _excise_superseded(corpora: Sequence[str], standing: Sequence[str], as_json: bool, yes: bool) -> None:
-    """Excise packed documents of some standings, whatever policies their corpora declare."""
+    """Remove packed documents that are superseded (or whose file is gone), whatever their corpora declare."""
     from dagster_project.inspect.documents.document_windows import packed_tables
     from dagster_project.inspect.lake.corpus_facts import find_corpus
     from spark_jobs.packing.supersede import excise_superseded

@@ -1,1 +1,1 @@
-"""Commands about quality: policies, reviews, models, taggers, benchmarks, deduplication."""
+"""Commands about quality: policies, reviews, quarantine, benchmarks, models."""

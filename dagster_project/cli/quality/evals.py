@@ -25,8 +25,8 @@ def evals() -> None:
 @click.option(
     "--from", "file", required=True, type=click.Path(path_type=Path, dir_okay=False), help="JSONL, CSV, Parquet"
 )
-@click.option("--columns", required=True, help="those that hold items, e.g. question,answer")
-@click.option("--version", default="1", show_default=True, help="a name and version never mean another content")
+@click.option("--columns", required=True, help="columns that hold the items, e.g. question,answer")
+@click.option("--version", default="1", show_default=True, help="a name and version always mean the same items")
 def add(name: str, file: Path, columns: str, version: str) -> None:
     """Enter the items of a benchmark's FILE into the registry as NAME."""
     from dagster_project.inspect.lake.quarantined_files import quarantine_of_file
@@ -36,7 +36,7 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     catalogue = lake_catalogue()
     if held := quarantine_of_file(catalogue, file):
         raise CommandError(
-            f"evals add {name}: {file} is of {held}, and everybody may read the registry; release it first: "
+            f"evals add {name}: {file} belongs to {held}, and everybody may read the registry; release it first: "
             f"headrace quarantine show {held.removesuffix(SUFFIX)}"
         )
     found = read_eval_set(name, file, [one.strip() for one in columns.split(",") if one.strip()])
@@ -51,7 +51,7 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
 @evals.command("delete")
 @click.argument("name")
 def delete(name: str) -> None:
-    """Search for the benchmark NAME no more; what is entered stays, and a new version brings it back."""
+    """Stop searching for the benchmark NAME; its versions stay in the registry, and a new one starts it again."""
     from spark_jobs.filters.contamination.decontaminated import retire as enter
 
     entry = enter(lake_catalogue(), name)
@@ -60,13 +60,12 @@ def delete(name: str) -> None:
 
 @evals.command("show")
 @click.argument("corpus", required=False, shell_complete=complete_names)
-@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="write the ids of packed documents here")
+@click.option(
+    "--to", type=click.Path(path_type=Path, dir_okay=False), help="write ids of packed documents to this file"
+)
 @JSON
 def show(corpus: str | None, to: Path | None, as_json: bool) -> None:
-    """List the benchmarks of the registry; say which documents, windows and blends of CORPUS hold their items.
-
-    --to goes with a CORPUS.
-    """
+    """List the benchmarks of the registry; say which documents, windows and blends of CORPUS hold their items."""
     if lists_all(corpus) or corpus is None:
         _list_benchmarks(as_json)
     else:
@@ -92,7 +91,7 @@ def _list_benchmarks(as_json: bool) -> None:
     ]
     print_rows(rows, as_json, "the registry has no benchmark; headrace evals add NAME --from FILE --columns a,b")
     if rows and not as_json:
-        click.echo(f"Packed tables that were searched for the newest of each say headrace.evals {present.digest}")
+        click.echo(f"Packed tables searched for the newest of each have the property headrace.evals={present.digest}")
 
 
 def _show_findings(corpus: str, to: Path | None, as_json: bool) -> None:

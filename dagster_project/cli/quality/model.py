@@ -9,7 +9,6 @@ import click
 
 from dagster_project.cli.completion import complete_names
 from dagster_project.cli.output import JSON, print_json, print_rows, print_table
-from dagster_project.cli.quality.tagger import train
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 
@@ -19,9 +18,6 @@ _SHOWN_LABELS = 12
 @click.group()
 def model() -> None:
     """Add, train and show the models that score texts or find names; fit the weights of `quality`."""
-
-
-model.add_command(train)
 
 
 @model.command("add")
@@ -34,7 +30,7 @@ model.add_command(train)
     help="fastText (.bin, .ftz), ARPA, or a folder of a causal model",
 )
 @click.option("--encoder", is_flag=True, help="the folder is a sentence encoder: static vectors, or a transformer")
-@click.option("--version", help="a name and version never mean another model; by default 12 digits of its hash")
+@click.option("--version", help="a name and version always mean the same model; by default 12 digits of its hash")
 def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
     """Enter a model into the registry as NAME: fastText (supervised), ARPA (n-grams), headrace's own, or a folder.
 
@@ -54,6 +50,49 @@ def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
     facts = ModelFacts.of(entry)
     click.echo(f"{entry.label}: {facts.format}, {len(facts.labels)} labels, {facts.byte_count / 1e6:.1f} MB")
     click.echo(_next(entry.label, facts.labels))
+
+
+@model.command()
+@click.argument("name")
+@click.option(
+    "--from",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Parquet or JSONL: content, and spans with start, end (bytes) and kind",
+)
+@click.option(
+    "--list", "lists", multiple=True, metavar="NAME=FILE", help="words that are a hint, such as cities, one a line"
+)
+@click.option("--seed", default=7, show_default=True, help="of the order in which texts are learnt")
+@click.option("--version", default="1", show_default=True, help="a name and version always mean the same model")
+def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str) -> None:
+    """Train a tagger, which finds names and the like: learn the kinds labelled in a file, and enter it as NAME.
+
+    It learns from four fifths of the texts, and is measured on the fifth that it was not shown.
+    """
+    from spark_jobs.filters.personal_data.registered_tagger import read_labelled, read_list, train_measured
+    from spark_jobs.lake.run.registry import record
+
+    table = read_labelled(file)
+    model, measured = train_measured(table, seed, dict(map(read_list, lists)))
+    entry = record(lake_catalogue(), "tagger", name, version, model)
+    click.echo(
+        f"{entry.label}: {len(model) / 1000:,.0f} kB of {len(table):,} texts. On the fifth that it was not shown:"
+    )
+    print_table(
+        [
+            {
+                "kind": kind,
+                "labelled": one.labelled,
+                "precision": f"{one.right / one.found:.3f}" if one.found else "",
+                "recall": f"{one.right / one.labelled:.3f}" if one.labelled else "",
+            }
+            for kind, one in measured.items()
+        ]
+    )
+    redact = f"redact: {{{next(iter(measured))}: replace}}"
+    click.echo(f"Next, in a dataset: `scorers: {{personal_data: {{tagger: {entry.label}}}}}` and `{redact}`")
 
 
 @model.command("show")
@@ -92,7 +131,7 @@ def _list_models(as_json: bool) -> None:
 
 
 def _show_model(reference: str, as_json: bool) -> None:
-    """Print the labels of a model, and how well it was seen to do."""
+    """Print labels, size and measured accuracy of a model."""
     from spark_jobs.exceptions import nearest
     from spark_jobs.lake.run.registry import entries
     from spark_jobs.models.registered import ModelFacts
@@ -145,7 +184,7 @@ def _next(label: str, labels: tuple[str, ...]) -> str:
 @model.command("weigh")
 @click.argument("dataset", shell_complete=complete_names)
 @click.option("--label", required=True, metavar="metadata.KEY=GOOD", help="which documents should score high")
-@click.option("--signal", "signals", multiple=True, required=True, help="as rules name it; to be repeated")
+@click.option("--signal", "signals", multiple=True, required=True, help="a signal, named as in rules; may be repeated")
 def weigh(dataset: str, label: str, signals: tuple[str, ...]) -> None:
     """Fit the weights of `quality` on labelled documents of DATASET, whose signals have been computed; nothing runs."""
     from ruamel.yaml import YAML

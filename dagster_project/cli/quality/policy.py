@@ -46,7 +46,7 @@ def add(file: Path) -> None:
     found = find_policy(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
     if found.name in shipped() and resolve(found.name).content != found.content:
         raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
-    # The columns of a scorer like `model_scores` are known in a dataset alone, which checks rules on them.
+    # Columns of a scorer like `model_scores` depend on the dataset, which checks the rules that read them.
     scorers = [one for name in scorer_names() if (one := find_scorer(name)).of_config is None]
     known = signal_columns({one.name: {column.name: column.type for column in one.table.columns} for one in scorers})
     own = tuple(rule for rule in found.rules if rule.source[0] in (*known, "metadata"))
@@ -55,7 +55,7 @@ def add(file: Path) -> None:
     click.echo(f"{found.label}: {len(found.rules)} rules, hash {entry.content_hash[:16]}")
     foreign = sorted({rule.source[0] for rule in found.rules} - {*known, "metadata"})
     if foreign:
-        click.echo(f"It reads {', '.join(foreign)}, whose columns a dataset decides; checked where one names it.")
+        click.echo(f"It reads {', '.join(foreign)}: a dataset that names it checks the rules on these.")
     click.echo(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
 
 
@@ -115,8 +115,8 @@ def preview(
 ) -> None:
     """Say what a policy would keep of a dataset: documents, bytes, tokens, and what each rule drops; nothing runs.
 
-    REFERENCE is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares. With OTHER, which is
-    one as well, the two are compared; --set changes the first.
+    REFERENCE is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares. With OTHER, given
+    likewise, the two are compared; --set changes the first.
     """
     from dagster_project.inspect.corpora import policy_preview
     from dagster_project.inspect.corpora.rule_inputs import read_documents
@@ -183,13 +183,13 @@ def _print(found: Preview) -> None:
     ]
     print_table(rows)
     if reviewed:
-        click.echo("found right: by people, of the documents that it drops and that they reviewed, with 95% interval")
+        click.echo("found right: share of the reviewed documents that it drops rightly, with its 95% interval")
     click.echo("alone: documents that no other rule drops. --rule RULE shows documents on both sides of its threshold")
 
 
 def _print_sides(rule: RuleCount) -> None:
     for side, documents in (("fail", rule.failing), ("pass", rule.passing)):
-        click.echo(f"\n{side} {rule.rule} ({', '.join(rule.kinds) or 'all'}) by the least:")
+        click.echo(f"\n{side} {rule.rule} ({', '.join(rule.kinds) or 'all'}), the nearest to its threshold:")
         for doc_id, value in documents:
             click.echo(f"  {doc_id}  {'' if value is None else f'{value:g}'}".rstrip())
 

@@ -1,4 +1,4 @@
-"""`headrace quarantine`: what of datasets that are not trusted waits, and what people decide about it."""
+"""`headrace quarantine`: increments of untrusted datasets that wait, and decisions about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN_DOCUMENTS = 10
 
 @click.group()
 def quarantine() -> None:
-    """Show what waits and what scans found in it; release or refuse it."""
+    """Show increments of untrusted datasets that wait, and what scans found in them; release or refuse them."""
 
 
 @quarantine.command("show")
@@ -110,7 +110,7 @@ def _show_findings(catalogue: Catalog, name: str, found: Waiting, as_json: bool)
 
 
 def _gravity(findings: dict[str, int]) -> int:
-    """How grave a document's findings are: any malware outweighs secrets, any secret the rest."""
+    """How severe a document's findings are, as a number: any malware outweighs secrets, any secret the rest."""
     weights = {"malware": 1_000_000, "secret": 1_000}
     return sum(weights.get(rule.partition(".")[0], 1) * min(count, 100) for rule, count in findings.items())
 

@@ -28,13 +28,13 @@ def review() -> None:
 @click.option("--rule", help="only documents that failed this rule; by default any")
 @click.option("--count", default=50, show_default=True, type=click.IntRange(min=1), help="most documents")
 @click.option("--near-threshold", is_flag=True, help="those nearest to the threshold, in place of a random choice")
-@click.option("--variant", help="of the dataset's verdicts; by default its own policy's")
+@click.option("--variant", help="variant of the policy; by default the dataset's own policy")
 @click.option("--seed", default=0, show_default=True, help="another seed draws other documents")
 @click.option("--to", "path", default="review.json", show_default=True, type=click.Path(dir_okay=False, path_type=Path))
 def sample(
     dataset: str, rule: str | None, count: int, near_threshold: bool, variant: str | None, seed: int, path: Path
 ) -> None:
-    """Write a sample of what DATASET's rules removed as JSON, whose decisions are filled in by any program.
+    """Write a sample of documents that DATASET's rules removed as JSON, with empty decisions to be filled in.
 
     People decide by keyboard, with the texts, in the explorer: headrace explore, page /datasets/DATASET/review.
     """
@@ -58,7 +58,7 @@ def sample(
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--by", "person", help="who decided; by default you")
 def record(dataset: str, file: Path, person: str | None) -> None:
-    """Keep the decisions that are written in FILE; those that are null are left out."""
+    """Record the decisions of FILE; empty ones (null) are skipped."""
     from dagster_project.inspect.corpora import reviews
 
     try:

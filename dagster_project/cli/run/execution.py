@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from dagster_project.run_plan import Failures, PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
 
-_RETRIES = "dagster/max_retries"  # a command that was killed is not run again by the daemon
-_NAMED = 3  # failed tables in the last line
+_RETRIES = "dagster/max_retries"  # 0: the daemon does not repeat a command that was killed
+_NAMED = 3  # failed tables that the last line names
 
 
 def require_done(lines: Sequence[StepLine], again: str) -> None:
-    """Refuse the lines of a run with failed steps; why they failed was shown with their lines.
+    """Raise an error if steps of a run failed; their lines have said why.
 
     Args:
-        lines: of the run.
-        again: the command that goes on once the cause is mended.
+        lines: results of a run.
+        again: the command that continues it once the cause is mended.
 
     Raises:
-        CheckFailedError: a check refused the rows of the first one.
-        RunFailedError: the first one failed otherwise.
+        CheckFailedError: a check refused the rows of the first failed step.
+        RunFailedError: the first failed step failed otherwise.
     """
     failed = [line for line in lines if line.status == "failed"]
     if failed:
@@ -68,18 +68,18 @@ def execute(
     Tables of which the ledger says that nothing is to be computed are not part of the Dagster run.
 
     Args:
-        selection: as of the command.
+        selection: datasets, corpora, experiments, tables, or Dagster's syntax; empty for all tables.
         partition: the only one to run, where assets have partitions.
         show: called with each line as it comes.
         tell: called, before anything is computed, with sentences about existing tables that the run will change.
-        tags: further ones of the Dagster runs.
-        run_ids: of these runs; they are added.
+        tags: added to the Dagster runs.
+        run_ids: a list to which the ids of the Dagster runs are appended.
 
     Raises:
         CatalogueError: the lake cannot be opened or written.
         CommandError: the selection or the partition does not exist.
         DefinitionError: the project cannot be loaded.
-        SetupError: a setting of the engines says nothing that is known.
+        SetupError: a setting of the engines has an unknown value.
     """
     require_settings()
     settings = load_settings()
@@ -144,11 +144,11 @@ def execute(
 
 
 def _left_lines(failed: Failures, due: Sequence[PlannedStep], lines: Sequence[StepLine]) -> Iterator[StepLine]:
-    """The lines of steps that were left because of a failure; notes in `failed` what failed and was left.
+    """The lines of steps that were left since what they read failed; adds failed and left steps to `failed`.
 
     Args:
-        failed: of the runs before.
-        due: the steps that were to be computed in one run, those that are read first.
+        failed: steps that failed or were left in the runs before.
+        due: the steps of one run, each after those that it reads.
         lines: of the tables that were computed or failed so far.
     """
     outcomes = {(line.table, line.partition): line for line in lines}
@@ -164,7 +164,7 @@ def _left_lines(failed: Failures, due: Sequence[PlannedStep], lines: Sequence[St
 
 
 def _fetch(graph: BaseAssetGraph[Any], ledger: Ledger, table: str) -> Iterator[StepLine]:
-    """Ask the source of a table, if it is far away, so that the plan knows what is new; a failed line if that fails."""
+    """Fetch a table's source if it is remote, so that the plan knows what is new; gives a line only if that fails."""
     from dagster_project.lake_asset import declared_source
     from dagster_project.run_plan import fetch_source
 
@@ -177,7 +177,7 @@ def _fetch(graph: BaseAssetGraph[Any], ledger: Ledger, table: str) -> Iterator[S
 
 
 def _idle_lines(ledger: Ledger, step: PlannedStep) -> Iterator[StepLine]:
-    """The lines of a step that has nothing to do."""
+    """The lines of a step with nothing to compute: unchanged or frozen."""
     for table in step.tables:
         places = ledger.places(table)
         rows = sum(row.row_count for place, row in places.items() if step.partition in (None, place))
@@ -194,7 +194,7 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
     steps = [step for run in runs for step in run.steps if step.status == "fails"]
     missing = tuple(f"{table} has not been materialized" for step in steps for table in step.tables)
     for _, problem in found.failing:
-        if not any(text in problem for text in missing):  # else it only follows from another of these
+        if not any(text in problem for text in missing):  # else it follows from another error of this list
             yield f"will fail: {problem}"
     for table, sentence in found.kept_frozen:
         yield f"{table} stays {sentence}"
@@ -207,7 +207,7 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
 
 
 def _job_of(definitions: dg.Definitions, selection: Sequence[str], steps: Sequence[PlannedStep]) -> dg.JobDefinition:
-    """The job that shows a run: `everything`, that of the one dataset or corpus named, or one without a name."""
+    """The job under which Dagster shows a run: `everything`, that of the only name given, or Dagster's implicit job."""
     from dagster_project.automation import EVERYTHING
 
     wanted = {key for step in steps for key in step.keys}
@@ -265,7 +265,7 @@ def _execute_once(
 
 
 def _require_only_failed_steps(result: dg.ExecuteInProcessResult) -> None:
-    """Refuse a run that ended otherwise than by steps that failed: it was interrupted, or could not go on."""
+    """Raise an error if a run ended otherwise than by failed steps: by an interruption or a fault of its own."""
     from dagster_project.dagster_core import RunFailureReason
 
     ends = [event.job_failure_data for event in result.all_events if event.is_run_failure]
@@ -273,4 +273,4 @@ def _require_only_failed_steps(result: dg.ExecuteInProcessResult) -> None:
         raise KeyboardInterrupt
     if ends[-1].failure_reason is not RunFailureReason.STEP_FAILURE:
         why = ends[-1].error.message if ends[-1].error is not None else "it does not say why"
-        raise RunFailedError(f"the run ended before its steps: {' '.join(why.split())}; run the same again")
+        raise RunFailedError(f"the run ended before its steps: {' '.join(why.split())}; run it again")

@@ -17,10 +17,10 @@ from spark_jobs.lake.session.settings import load_settings
 
 
 def follow_dataset(name: str, once: bool) -> None:
-    """Follow a dataset whose source is a stream: keep what comes, and seal it by size or age, until Ctrl-C.
+    """Follow the stream of a dataset until Ctrl-C: keep arriving records, and seal them as an increment by size or age.
 
-    Each sealed increment runs the dataset's steps, as `headrace run NAME` does. What was kept and not sealed is sealed
-    by the next run or the next follow.
+    Each sealed increment runs the dataset's steps, as `headrace run NAME` does. Records that are kept and not
+    sealed yet are sealed by the next run or follow.
     """
     from dagster_project.lake_asset import declared_source
     from spark_jobs.lake.run.decisions import refuse_around_quarantine

@@ -25,13 +25,13 @@ from spark_jobs.lake.run.materialize import Lake
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="age of what is removed")
 @click.option("--dry-run", is_flag=True, help="only say what would be done")
 def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
-    """Merge small files, expire old snapshots, remove orphan files; see to freeze_after and retention of datasets.
+    """Merge small files, expire old snapshots, remove orphan files; apply freeze_after and retention of datasets.
 
-    All tables are looked at, or TABLES alone; of these two small files of a partition are enough to merge them.
+    All tables, or TABLES alone, of which two small files in a partition are enough to be merged.
 
     Snapshots that blends, tags and releases pin stay. A table that another run is writing is left to the next time.
-    No row, digest or ordinal changes, but where a dataset declares `retention: {then: delete}`. What fails of one table
-    or task is a line and stops no other; the exit status is 4 then (2 where it is a declaration).
+    No row, digest or ordinal changes, but where a dataset declares `retention: {then: delete}`. A failure
+    of one table or task is a line and stops no other; the exit status is then 4 (2 for a faulty declaration).
     """
     lake = open_lake()
     for table in tables:
@@ -63,7 +63,7 @@ def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_r
 
 
 def _with_declarations(name: str) -> Task:
-    """A task for what the project's datasets declare; nothing is declared where there is no project."""
+    """A task that applies what the project's datasets declare; it does nothing outside of a project."""
 
     def declared(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
         try:

@@ -46,7 +46,8 @@ def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markd
     steps = [step for run in planned(selection, partition) for step in run.steps]
     show_plan(steps, as_json, markdown)
     if not as_json:
-        if len(experiments := experiments_among(selection)) == len(selection):  # others first make what they read
+        # Beside other names variants are not read: what they consist of may be computed first.
+        if len(experiments := experiments_among(selection)) == len(selection):
             for name in experiments:
                 print_variants(name)
         _tell_what_stays_out({step.tables[0].partition(".")[0] for step in steps})
@@ -62,7 +63,7 @@ def _tell_engine(steps: Collection[PlannedStep]) -> None:
 
 
 def _tell_what_stays_out(namespaces: Collection[str]) -> None:
-    """Print a line for each corpus to which documents came back that no run without a new generation takes in."""
+    """Print a line for each corpus with documents that came back and that only a new generation takes in."""
     from dagster_project.inspect.lake.run_notices import left_and_returned
     from spark_jobs.lake.ledger.ledger import Ledger
 
@@ -77,7 +78,7 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
         CatalogueError: the lake cannot be opened.
         CommandError: the selection or the partition does not exist.
         DefinitionError: the project cannot be loaded.
-        SetupError: a setting of the engines says nothing that is known.
+        SetupError: a setting of the engines has an unknown value.
     """
     require_settings()
     catalogue = lake_catalogue()
@@ -103,7 +104,7 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
 
 
 def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = False) -> None:
-    """Print a plan: a line for each place that is or may be computed, then a sum."""
+    """Print a plan: a line for each slice of a table (increment or partition) that may be computed, then a sum."""
     if as_json:
         for step in steps:
             click.echo(json.dumps(_facts(step)))
@@ -138,7 +139,7 @@ def _refuse_failing(steps: Sequence[PlannedStep]) -> None:
 
 
 def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """Status, table, place, reason, rows, seconds of what is or may be computed of a step."""
+    """Status, table, slice (increment or partition), reason, rows and seconds of each line of a step."""
     table, one = step.tables[0], step.forecast
     if one is None:
         yield (

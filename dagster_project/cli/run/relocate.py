@@ -12,11 +12,11 @@ from spark_jobs.lake.session.settings import load_settings
 @click.option("--to", "now", required=True, help="the warehouse with the files now: that of the settings")
 @click.option("--dry-run", is_flag=True, help="say what would be done, and whether all files are there")
 def relocate(former: str, now: str, dry_run: bool) -> None:
-    """Have the tables of a copied, moved or restored lake name its files where they are now.
+    """Make the tables of a copied, moved or restored lake name its files where they are now.
 
-    The catalogue that is open is changed, and files are added below --to; nothing else is touched, and no row, snapshot
-    or data version changes. The lake has an identity of its own from then on. What was killed is done by the same
-    command. The same place twice takes the place of a catalogue that is gone.
+    The open catalogue is changed, and files are added below --to; no row, snapshot or data version changes. The lake
+    gets a new identity. If it was interrupted, run the same command again. With one warehouse for both --from and
+    --to, the open catalogue replaces one that was lost.
     """
     import os
 

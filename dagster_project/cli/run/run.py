@@ -1,7 +1,7 @@
 """`headrace run`: materialize assets in one process with one Spark session, and print one line for each table.
 
-The run is an ordinary one of the Dagster instance: the UI shows it, with its checks and metadata. A table that fails
-ends nothing but what depends on it: that is left, and named in the end.
+The run is an ordinary one of the Dagster instance: the UI shows it, with its checks and metadata. If a table fails,
+only tables that depend on it are left, and named in the end.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **gi
     With --rollout each step of documents is computed for some of the shards and compared with what is published, before
     all of it is computed; where a column's mean moved too far, the step fails and its table stays as it was.
 
-    A table that fails ends nothing but what depends on it. The same command again computes what is missing. The exit
+    If a table fails, only tables that depend on it are left. The same command again computes what is missing. The exit
     status is 0 when all is done, 2 for a mistake of yours, 3 for rows that a check refused, 4 for a step that failed.
     """
     words = given.pop("selection") + given.pop("also")
@@ -115,7 +115,7 @@ def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: 
 
 
 def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
-    """Print what a run has to say beside its lines: notices, what was left, what waits, what changed, and counts."""
+    """Print what follows the lines of a run: notices, tables left, decisions that are due, changes, and counts."""
     for line in (line for line in lines if line.notice and line.status == "computed"):
         click.echo(f"{line.table}: {line.notice}")
     print_left(lines)
@@ -133,7 +133,7 @@ def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
 
 
 def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
-    """Print a line for each dataset that was run and keeps no or few documents, and for all that waits for somebody."""
+    """Print warnings about datasets and corpora of a run, and increments in quarantine that wait for a decision."""
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
     from spark_jobs.lake.ledger.ledger import Ledger

@@ -22,24 +22,24 @@ _SHOWN_FAILURES = 3
 
 @click.command()
 @click.argument("run", default="")
-@click.option("--training", is_flag=True, help="what training runs read of blends, or what RUN did, by its name")
+@click.option("--training", is_flag=True, help="show what training runs read of blends: all, or RUN by its name")
 @click.option(
     "--losses",
     "log",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="with --training RUN: take over its losses from this file, lines of JSON with `loss` and `offset` or `step`",
+    help="with --training RUN: import its losses from this file, lines of JSON with `loss` and `offset` or `step`",
 )
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="most runs shown")
 @JSON
 def runs(run: str, training: bool, log: Path | None, limit: int, as_json: bool) -> None:
     """Show what ran in this lake, the newest first: when, by whom, which tables were computed, and what failed.
 
-    With --training: a read goes from `first row` to `sent`; its loop took the rows below `consumed`, the rest waited in
-    buffers. A run that went back to a checkpoint has read some rows twice.
+    With --training a line is one read of a blend: rows from `first row` up to `sent` were sent, those below `consumed`
+    reached the training loop, the others waited in buffers. A run that went back to a checkpoint read some rows twice.
     """
     if log is not None:
         if not (training and run):
-            raise CommandError("runs --losses: say whose they are: --training RUN")
+            raise CommandError("runs --losses: name the run that they are of: --training RUN")
         _take_losses(run, log)
         return
     if training:

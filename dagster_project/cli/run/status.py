@@ -39,8 +39,8 @@ _CACHE_SECONDS = 30.0
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="serve Prometheus's metrics until stopped")
 @click.option("--host", default="127.0.0.1", show_default=True, help="address that metrics are served on")
 @click.option("--cost", is_flag=True, help="say instead what computing and keeping all tables cost")
-@click.option("--by", type=click.Choice(["step", "namespace", "team"]), default="namespace", help="what costs are of")
-@click.option("--since", type=click.DateTime(), help="costs of what was computed from this day on (UTC)")
+@click.option("--by", type=click.Choice(["step", "namespace", "team"]), default="namespace", help="a line of the costs")
+@click.option("--since", type=click.DateTime(), help="with --cost: only what was computed from this day on (UTC)")
 def status(
     namespaces: tuple[str, ...], as_json: bool, check: bool, prometheus: bool, metrics_port: int | None, host: str,
     cost: bool, by: str, since: datetime | None,
@@ -110,7 +110,7 @@ def instance_with_runs() -> Iterator[dg.DagsterInstance | None]:
 
 
 def run_state() -> RunHealth:
-    """The runs that Dagster knows; none where it has not run yet."""
+    """How many runs of Dagster failed, wait, are under way or dead; all 0 where it has not run yet."""
     from dagster_project.inspect.lake.run_health import RunHealth, run_health
 
     with instance_with_runs() as instance:
@@ -214,7 +214,7 @@ GAUGES = (
 
 
 def lake_registry(read: Callable[[], list[NamespaceStatus]]) -> CollectorRegistry:
-    """A registry of the lake's metrics; `read` gives what they are made of."""
+    """A registry of the lake's metrics; `read` gives the status of all namespaces, once for each scrape."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector

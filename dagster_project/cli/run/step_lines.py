@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagster_project.dagster_core import EventLogEntry
 
 _STYLES = {"computed": "green", "unchanged": "dim", "frozen": "yellow", "failed": "red", "left": "yellow"}
-_QUIET_SECONDS = 20.0  # without a line, until the steps that compute are named; twice as long each time after that
+_QUIET_SECONDS = 20.0  # without a line, after which running steps are named; then twice as long each time
 _MOST_QUIET_SECONDS = 600.0
 
 
@@ -69,14 +69,14 @@ def print_line(line: StepLine) -> None:
 
 
 def print_left(lines: Iterable[StepLine]) -> None:
-    """Print which tables were left, a line for each that failed before them."""
+    """Print which tables were left, a line for each failed table that they depend on."""
     left = sorted((line for line in lines if line.status == "left"), key=lambda line: line.detail)
     for cause, group in itertools.groupby(left, key=lambda line: line.detail):
         print_styled(f"left, because {cause} failed: {', '.join(line.label for line in group)}", _STYLES["left"])
 
 
 class Watch:
-    """Turns the events of one Dagster run into lines as they come, and names the steps that compute when none comes.
+    """Turns the events of one Dagster run into lines as they come; names running steps when none has come for a while.
 
     Args:
         tables: the main table of each step, by the name of its op.
@@ -95,7 +95,7 @@ class Watch:
         return self._tables.get(name, name.replace("__", ".", 1))
 
     def put(self, record: EventLogEntry | None) -> None:
-        """Take a record of the run's log; None for the last."""
+        """Queue a record of the run's log, None after the last one."""
         self._records.put(record)
 
     def follow(self) -> None:
@@ -116,7 +116,7 @@ class Watch:
                 quiet, told = _QUIET_SECONDS, time.monotonic()
 
     def read(self, record: EventLogEntry) -> bool:
-        """Show the line of a record, if it has one that was not shown; says whether it had."""
+        """Show the line of a record unless it was shown before; gives whether a line was shown."""
         event = record.dagster_event
         if event is None:
             return False
@@ -138,7 +138,7 @@ class Watch:
 
 
 def _op_name(event: dg.DagsterEvent) -> str:
-    """Name of the op behind an event's step; the steps of a graph of ops belong to the graph."""
+    """Name of an event's op, or of its graph of ops: of step `notes__texts.part[3]` it is `notes__texts`."""
     return (event.step_key or "").partition(".")[0].partition("[")[0]
 
 
@@ -146,7 +146,7 @@ def _line(event: dg.DagsterEvent, table: str, seconds: float) -> StepLine | None
     """The line of a materialization or a failed step; None for other events."""
     if event.event_type_value == "ASSET_MATERIALIZATION":
         values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
-        increments = values.get("increments_computed")  # a user's own asset of Dagster says nothing of the kind
+        increments = values.get("increments_computed")  # plain assets of Dagster lack these
         detail = values.get("detail") or (f"increments {increments}" if increments is not None else "")
         if "rollout" in values:
             detail += f", {values['rollout']}"

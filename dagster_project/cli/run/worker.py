@@ -44,7 +44,7 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
     sources = _declared()
     for name in names:
         if name not in sources:
-            raise CommandError(f"worker {name}: no generated dataset or judge is declared so{nearest(name, sources)}")
+            raise CommandError(f"worker {name}: no generated dataset or judge has this name{nearest(name, sources)}")
     if not sources:
         raise CommandError(
             "worker: no dataset is declared with `source: {kind: generated}` or `judged`; none to work for"
@@ -66,7 +66,7 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
 
 
 def _declared() -> dict[str, GeneratedSource]:
-    """How and whom to ask, of every generated dataset and judge of the project."""
+    """The source (endpoint, model, limits) of every generated dataset and judge of the project, by name."""
     from dagster_project.lake_asset import assets_of
     from spark_jobs.filters.labels.answers import store_name
     from spark_jobs.filters.labels.rubric import JudgeConfig, source_of
@@ -84,7 +84,7 @@ def _declared() -> dict[str, GeneratedSource]:
 
 
 def _several(names: tuple[str, ...], replicas: int) -> int:
-    """Run so many workers, hand them the signals that come, and give the worst of their exit statuses."""
+    """Run several worker processes, pass signals on to them, and give the highest of their exit statuses."""
     command = [sys.executable, "-m", "dagster_project.cli", "worker", *names]
     workers = [subprocess.Popen(command, start_new_session=True) for _ in range(replicas)]
 
@@ -98,7 +98,7 @@ def _several(names: tuple[str, ...], replicas: int) -> int:
 
 
 def _check(as_json: bool) -> None:
-    """Try whether strangers' code can be executed here: a line for each attack, with the mend where one is not held."""
+    """Attack the sandbox of this machine: a line for each attack, with the mend where it gets through."""
     from spark_jobs.lake.files.storage import local_path
     from spark_jobs.sources.executed.attacks import check
 

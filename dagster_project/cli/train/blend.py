@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import JSON, lists_all, print_json, print_table, progress_shown
-from dagster_project.cli.train.blend_inspect import print_rows_from
 from dagster_project.cli.train.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
 from dagster_project.exceptions import CommandError
 
@@ -30,14 +29,15 @@ _THEN = click.option(
     help="further update from an offset on, such as '1000000: code=1 prose=3 -old'; may be repeated",
 )
 _EVALS = click.option(
-    "--evals", default="", metavar="DIGEST", help="demand that sources were searched for these (headrace evals show)"
+    "--evals",
+    default="",
+    metavar="DIGEST",
+    help="benchmarks that sources must have been searched for (headrace evals show)",
 )
 _REPEAT = click.option("--allow-repeat", is_flag=True, help="allow one table as two sources, so that its rows repeat")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="show what it would read; nothing is pinned or stored")
-_ROWS = click.option("--rows", type=click.IntRange(0), help="of a plan: its rows; default: to the end, or one cycle")
-_TOKENS = click.option(
-    "--tokens", type=click.IntRange(0), help="of a plan: tokens, padding included, in place of --rows"
-)
+_ROWS = click.option("--rows", type=click.IntRange(0), help="with --dry-run: first rows; default: all, or one cycle")
+_TOKENS = click.option("--tokens", type=click.IntRange(0), help="tokens in place of --rows, padding included")
 
 
 @click.group()
@@ -164,7 +164,7 @@ def _make(spec: BlendSpec | UpdateSpec, dry_run: bool, rows: int | None, tokens:
 @click.argument("offset", type=click.IntRange(0), required=False)
 @click.option("--rows", type=click.IntRange(0), help="rows from OFFSET on, by default 1; of --plan all, or one cycle")
 @click.option("--characters", type=click.IntRange(0), default=60, show_default=True, help="of each text; 0 for all")
-@click.option("--plan", is_flag=True, help="show instead how much of each source it reads, and when they run out")
+@click.option("--plan", is_flag=True, help="show how much of each source it reads, and when they run out")
 @_TOKENS
 @JSON
 def show(
@@ -174,13 +174,13 @@ def show(
     """List the blends; show BLEND, given as its id, the first digits of it, or a name; or its rows from OFFSET on.
 
     Rows show documents, sources, licences and texts, e.g. to explain a loss spike: for a training step of B rows that
-    began at OFFSET, give --rows B. No server is needed. Only --json goes without a BLEND.
+    began at OFFSET, give --rows B. No server is needed. Without a BLEND, --json alone may be given.
     """
     if lists_all(reference) or reference is None:
         return _list_blends(as_json)
     plan = plan or tokens is not None
     if not plan and (offset is not None or rows is not None):
-        return print_rows_from(reference, offset or 0, rows or 1, characters, as_json)
+        return _print_rows(reference, offset or 0, rows or 1, characters, as_json)
     blender = _open_blender()
     blend_id = blender.resolve(reference)
     if plan:
@@ -226,10 +226,10 @@ def prewarm(reference: str, servers: tuple[str, ...], offset: int, rows: int, co
 @blend.command()
 @click.argument("reference", metavar="ID")
 def delete(reference: str) -> None:
-    """Delete one blend and its names, for whoever may write the lake: no call to a server does it.
+    """Delete a blend and its names, if you may write the lake; servers have no call for it.
 
     Snapshots that no other blend pins lose their tags, so that `headrace maintain` may expire them. Streams of it end
-    when they connect again.
+    when they reconnect.
     """
     blender = _open_blender()
     blend_id = blender.resolve(reference)
@@ -241,7 +241,7 @@ def delete(reference: str) -> None:
 
 
 def _open_blender() -> Blender:
-    """Open the lake of this directory or of PyIceberg's settings."""
+    """Blender on the lake of PyIceberg's settings, by default the one of this directory."""
     from blender_service.catalogue import open_catalogue
     from blender_service.server.blender import Blender
 
@@ -290,6 +290,46 @@ def _print_blend(described: dict[str, Any]) -> None:
         )
 
 
+def _print_rows(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:
+    """Print documents, sources, licences and texts of rows of a blend, from an offset on."""
+    from blender_service.catalogue import open_catalogue
+    from blender_service.server.blender import Blender
+    from dagster_project.inspect.documents.blend_rows import inspect_rows
+    from dagster_project.restrictions import note_read
+
+    catalogue = open_catalogue()
+    blender = Blender(catalogue)
+    found = inspect_rows(catalogue, blender, blender.resolve(reference), offset, rows)
+    note_read(catalogue, [row.table for row in found])
+    if as_json:
+        return print_json([row.facts() for row in found])
+    for row in found:
+        origin = f"{row.table} ordinal {row.ordinal}, epoch {row.epoch}"
+        click.echo(f"row {row.offset}: {row.source}, {origin}, {row.token_count} tokens before padding")
+        lines = [
+            {
+                "at": segment.window_start,
+                "tokens": segment.token_count,
+                "document": segment.doc_id[:12],
+                "from token": segment.document_start,
+                "licence": segment.licence or "not known",
+                "file": " ".join(part for part in (segment.repository, segment.path) if part) or "not known",
+                "text": _line(segment.text, characters),
+            }
+            for segment in row.segments
+        ]
+        if lines:
+            print_table(lines)
+
+
+def _line(text: str | None, characters: int) -> str:
+    """Give the beginning of a text in one line."""
+    if text is None:
+        return "not known"
+    line = text.replace("\n", "\\n")
+    return line if not characters or len(line) <= characters else line[:characters] + ".."
+
+
 def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int | None, as_json: bool) -> None:
     """Print what a blend reads in its first rows or tokens: to its end or one cycle, where neither is given."""
     from blender_service.blend.describe import describe
@@ -303,7 +343,7 @@ def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int |
     if as_json:
         sources = [vars(source).copy() for source in description.sources]
         for source in sources:
-            del source["excised_documents"], source["evals"]  # a plan does not read the tables that say so
+            del source["excised_documents"], source["evals"]  # a plan does not look these up
         planned = {"rows": description.offset, "tokens": description.tokens, "end": head.end, "sources": sources}
         return print_json({"id": config.blend_id, **planned, "segments": len(description.segments)})
     read = f"{description.offset:,} rows, {description.tokens:,} tokens"

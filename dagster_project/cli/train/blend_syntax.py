@@ -24,8 +24,8 @@ def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | N
 
     Args:
         text: as it was typed.
-        max_epochs: of a pinned source whose text has none.
-        on_exhausted: of a pinned source whose text has none.
+        max_epochs: for a pinned source whose text has none.
+        on_exhausted: for a pinned source whose text has none.
 
     Raises:
         CommandError: a setting is unknown, or not a number where it must be one.
@@ -36,7 +36,9 @@ def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | N
         text, "TABLE[=WEIGHT][,name=..][,snapshot=..][,max_epochs=..][,on_exhausted=..][,live]"
     )
     if "table" in settings or settings.get("live") is False:
-        raise CommandError(f"source {text!r}: the table comes first, and is pinned unless live follows; leave that out")
+        raise CommandError(
+            f"source {text!r}: the table comes first, and is pinned unless `live` follows; leave table= and pinned out"
+        )
     if not settings.get("live"):
         settings.setdefault("max_epochs", max_epochs)
         settings.setdefault("on_exhausted", on_exhausted)
@@ -101,7 +103,7 @@ def parse_texts(text: str) -> TextSpec:
 
 
 def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:
-    """Give name, weight and settings."""
+    """Split `NAME=WEIGHT,max_epochs=2,live` into name, weight and settings."""
     first, *rest = text.split(",")
     name, _, weight = first.partition("=")
     settings: dict[str, Any] = {}

@@ -11,7 +11,7 @@ import click
 from blender_service.__main__ import serve as blender_serve
 from blender_service.__main__ import serve_with
 
-LEAST_REQUEST_BYTES: Final = 16 << 20  # of rollouts: a million tokens with their columns
+LEAST_REQUEST_BYTES: Final = 16 << 20  # limit of a request with rollouts: a million tokens with their columns
 
 
 @click.command(
@@ -34,6 +34,6 @@ def serve(rollouts: Path | None, **given: Any) -> None:
     from dagster_project.rollouts.service import add_rollouts
     from dagster_project.rollouts.settings import read_settings
 
-    read_settings(rollouts)  # a mistake is told before anything starts
+    read_settings(rollouts)  # fails on a mistake before anything starts
     given["max_request_bytes"] = max(given["max_request_bytes"], LEAST_REQUEST_BYTES)
     serve_with(functools.partial(add_rollouts, rollouts), **given)

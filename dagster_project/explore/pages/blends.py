@@ -49,7 +49,7 @@ def blends(request: Request) -> Response:
 
 
 def blend(request: Request) -> Response:
-    """A blend: what it has read at `at`, and its mix up to `to`; by default the end, or an epoch of its sources."""
+    """A blend: what its rows before `at` read, and its mix up to row `to`; both its end, or an epoch, by default."""
     blender, query = explorer_of(request).blender(principal_of(request)), request.query_params
     blend_id = blender.resolve(request.path_params["blend"])
     config, head = blender.config(blend_id), blender.head(blend_id)

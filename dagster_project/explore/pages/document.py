@@ -1,4 +1,4 @@
-"""One document: its text a window at a time with marks, what every step said of it, its duplicates and windows."""
+"""One document: its text part by part with marks, what every step said of it, its duplicates and windows."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _edits(catalogue: Any, found: Any, text: str) -> Iterator[Mark]:
 
 
 def _switch(path: str, query: Mapping[str, str], kind: str, off: set[str]) -> tuple[str, bool, str]:
-    """A kind of marks, whether it is shown, and the address with it the other way."""
+    """A switch for a kind of marks: its name, whether they are shown, and the address that switches them."""
     without = sorted(off ^ {kind})
     return kind, kind not in off, address(path, query, off=",".join(without) or None)
 
@@ -99,7 +99,7 @@ def _start(given: str) -> int:
 
 
 def _places(path: str, query: Mapping[str, str], places: Sequence[int], start: int) -> dict[str, str | None]:
-    """Addresses of the windows before and behind, and of the next one with a hit."""
+    """Addresses of the parts of the text before and after this one, and of the next part with a hit."""
     first, last = (bisect.bisect_left(places, edge) for edge in (start, start + WINDOW))
     return {
         "before": address(path, query, **{"from": max(0, start - WINDOW)}) if start else None,

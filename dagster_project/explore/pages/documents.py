@@ -21,7 +21,7 @@ from dagster_project.explore.text_search import Found, Words, search_texts
 from dagster_project.explore.texts import inline
 
 _SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
-_QUICK_ROWS = 20_000  # an index of as many is there soon
+_QUICK_ROWS = 20_000  # the index of so few is built while the page waits
 _WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
 _STATE = (
     "after",
@@ -36,7 +36,7 @@ _STATE = (
     "path",
     "removed",
     "rule",
-)  # what of an address is no filter of a column
+)  # fields of an address that filter no column
 
 
 def documents(request: Request) -> Response:

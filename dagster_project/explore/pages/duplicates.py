@@ -109,7 +109,7 @@ def _side_by_side(explorer: Explorer, principal: str, left: GroupMember, right: 
 
 
 def marked(row: Row) -> tuple[str, Markup, Markup]:
-    """A row with what differs marked: a class of the style sheet, and both pieces."""
+    """A row of two texts side by side: its class in the style sheet (gap, same, changed), and both with marks."""
     if row.mark == GAP:
         return "gap", inline(row.left), inline(row.right)
     if row.mark == " ":

@@ -88,7 +88,7 @@ def _rows(request: Request, name: str | None = None) -> list[dict[str, Any]]:
 
 
 def _runs(request: Request) -> Report:
-    """The runs of the experiment of an address, not compared; each once, as it was measured last.
+    """The runs of the experiment of an address, without a comparison; of a run measured twice, the last result.
 
     Raises:
         CommandError: it has none.

@@ -90,7 +90,7 @@ def _newest(*times: datetime | None) -> datetime | None:
 
 
 def go(request: Request) -> Response:
-    """From a namespace, as Dagster knows it, to its page."""
+    """Redirect from a namespace, by which Dagster links here, to its page."""
     name = request.path_params["name"]
     is_corpus = name in explorer_of(request).corpus_tables(principal_of(request))
     return RedirectResponse(f"/corpora/{name}" if is_corpus else f"/datasets/{name}/documents", 303)

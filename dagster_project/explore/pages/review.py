@@ -26,7 +26,7 @@ _WAIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class _Queue:
-    """A list of documents that failed a rule."""
+    """The documents that failed a rule, in the order of a list, to be judged by one person."""
 
     explorer: Explorer
     person: str
@@ -51,12 +51,12 @@ class _Queue:
         return {doc_id: by for doc_id, by in every.items() if doc_id in inside}
 
     def total(self) -> int:
-        """How many documents it has."""
+        """How many documents the queue has."""
         count = self.index.count(self.wanted)
         return min(count, PAGE) if self.wanted.seed else count
 
     def beside(self, row: Mapping[str, Any], behind: bool) -> str | None:
-        """The document behind a row, or before it."""
+        """The document after a row of the queue, or the one before it."""
         if self.wanted.seed:
             ids = [one["doc_id"] for one in self.index.rows(self.wanted, PAGE)]
             at = ids.index(row["doc_id"]) + (1 if behind else -1)
@@ -64,7 +64,7 @@ class _Queue:
         descending = self.wanted.descending if behind else not self.wanted.descending
         after = (row["sort_key"], row["doc_id"])
         found = self.index.rows(replace(self.wanted, descending=descending, after=after), 1)
-        if self.wanted.sort and not behind:  # documents without a value are the last, whichever way one goes
+        if self.wanted.sort and not behind:  # documents without a value are last in both directions
             if row["sort_key"] is None and not found:
                 found = self.index.rows(replace(self.wanted, descending=descending), 1)
             elif row["sort_key"] is not None and found and found[0]["sort_key"] is None:
@@ -72,7 +72,7 @@ class _Queue:
         return found[0]["doc_id"] if found else None
 
     def row(self, doc_id: str) -> dict[str, Any]:
-        """A document of it.
+        """A document of the queue.
 
         Raises:
             CommandError: it is not in the list.
@@ -126,7 +126,7 @@ def review(request: Request) -> Response:
 
 
 def decide(request: Request, fields: Mapping[str, str]) -> Response:
-    """Record a decision, and go on to the document behind."""
+    """Record a decision, and go on to the next document."""
     queue = _queue(request, dict(parse_qsl(fields.get("state", ""))))
     row = queue.row(fields.get("doc_id", ""))
     decision, note = fields.get("decision", ""), fields.get("note", "").strip() or None
@@ -158,7 +158,7 @@ def _queue(request: Request, query: Mapping[str, str]) -> _Queue:
 
 
 def _choose(request: Request, queue: _Queue) -> Response:
-    """Rules of which documents of the list failed one."""
+    """The page to choose a rule on, of those that documents of the list failed."""
     rules, _ = queue.index.facet("rule", queue.wanted)
     values = {"dataset": queue.dataset, "rules": rules, "_queue": queue.query}
     return answer(request, "review_rules.html", values)

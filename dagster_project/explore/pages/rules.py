@@ -150,7 +150,7 @@ _Given = tuple[str, Policy, Snapshots]
 
 
 def _opened(request: Request, sums_alone: bool = False) -> tuple[Explorer, str, Policy, _Given]:
-    """The explorer, the dataset, the policy that it was judged by, and what counts of these two depend on."""
+    """The explorer, the dataset, the policy that judged it, and the key of its counts: dataset, policy, snapshots."""
     explorer, dataset = explorer_of(request), request.path_params["dataset"]
     explorer.reads(principal_of(request), dataset, sums_alone=sums_alone)
     at = explorer.snapshots(dataset)
@@ -165,7 +165,7 @@ def _judged(catalogue: Catalog, dataset: str, at: Snapshots) -> Policy:
 
 
 def _state(request: Request, explorer: Explorer, dataset: str) -> dict[str, str]:
-    """Which state the counts are of, which is the newest, and which the address names."""
+    """The newest state of the dataset, which counts are of, and the state that the address names."""
     newest = str(Version.newest(explorer.catalogue, dataset))
     return {"at": newest, "asked_at": request.query_params.get("at", newest)}
 
@@ -180,7 +180,7 @@ def _curve(catalogue: Catalog, dataset: str, policy: Policy, at: Snapshots, refe
 
 
 def _facts(policy: Policy, rule: Rule) -> dict[str, Any]:
-    """What a rule is."""
+    """A rule for its page: name, signal, condition, threshold."""
     (condition,) = rule.conditions
     holds = ", ".join((*rule.kinds, *rule.languages)) or "all"
     facts = {"rule": rule.rule, "reference": reference_of(policy, rule), "signal": rule.signal, "holds_for": holds}
@@ -188,7 +188,7 @@ def _facts(policy: Policy, rule: Rule) -> dict[str, Any]:
 
 
 def _counted_facts(one: RuleCount) -> dict[str, Any]:
-    """The same of a rule that stands behind every policy, which has no page."""
+    """`_facts` of a rule that every policy has and that has no page."""
     facts = {"rule": one.rule, "reference": "", "signal": one.signal, "holds_for": ", ".join(one.kinds) or "all"}
     return {**facts, "condition": one.condition, "value": one.threshold, "why": ""}
 
@@ -237,7 +237,7 @@ def _threshold(given: str, rule: Rule) -> float:
 
 
 def _saved(dataset: str, name: str) -> dict[str, str] | None:
-    """The file of a policy that was written, and what runs it."""
+    """The file of a policy that was written, and the declaration to name it in; None where there is no such file."""
     if not name or Path(name).name != name or not name.endswith(".yaml"):
         return None
     declared = dataset_file(dataset)
@@ -246,7 +246,7 @@ def _saved(dataset: str, name: str) -> dict[str, str] | None:
 
 
 def _suggested(catalogue: Catalog, dataset: str, policy: Policy) -> tuple[str, str]:
-    """A name and a version that nothing has yet."""
+    """A name for a changed policy, and its first free version; both empty where nothing declares the dataset."""
     name = dataset if policy.name in shipped() else policy.name
     taken = {one.version for one in entries(catalogue, "policy", name)} | {policy.version}
     try:

@@ -71,7 +71,7 @@ def run(request: Request) -> Response:
 
 
 def _seen(explorer: Explorer, principal: str) -> list[TrainingRun]:
-    """The runs whose blends, or of an experiment whose tables, are there for this reader."""
+    """Runs of which the reader may see the blends or, of an experiment, the tables."""
     runs = training_runs(explorer.catalogue)
     if explorer.reads_all(principal):
         return runs
@@ -86,7 +86,7 @@ def _seen(explorer: Explorer, principal: str) -> list[TrainingRun]:
 
 
 def _line(one: TrainingRun) -> dict[str, Any]:
-    """A run in a list."""
+    """A run as a line of the list."""
     row = one.evaluation
     if row is None:
         blends = list(dict.fromkeys(read.blend_id for read in one.reads))

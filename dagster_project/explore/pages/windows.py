@@ -44,7 +44,7 @@ def window(request: Request) -> Response:
 
 
 def about(request: Request) -> Response:
-    """Documents of a window, and the blends that read it: a piece of its page that may come late."""
+    """Documents of a window, and the blends that read it: a part of its page that is loaded afterwards."""
     explorer, found = explorer_of(request), _window(request)
     at = request.query_params.get("at")
     windows = [(found.table, int(at) if at else None, found.ordinal)]

@@ -22,7 +22,7 @@ class Thresholds(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     error_share: float = Field(
-        0.01, ge=0, description="files and records of the newest increment refused for a fault, share"
+        0.01, ge=0, description="share of the newest increment's files and records that are refused for a fault"
     )
     moved: float = Field(
         0.05,
@@ -38,16 +38,16 @@ class Thresholds(BaseModel):
         168, ge=0, description="age of the oldest increment in quarantine that nobody has decided about, hours"
     )
     least_kept: float = Field(
-        LEAST_KEPT, ge=0, le=1, description="share of the newest increment's documents that the verdicts keep, at least"
+        LEAST_KEPT, ge=0, le=1, description="least share of the newest increment's documents that the verdicts keep"
     )
     most_removed: float = Field(
-        MOST_REMOVED, ge=0, le=1, description="share of a dataset's new documents that go for similar ones, at most"
+        MOST_REMOVED, ge=0, le=1, description="largest share of a dataset's new documents removed as duplicates"
     )
     most_doubted: float = Field(
         MOST_DOUBTED,
         ge=0,
         le=1,
-        description="of a sample of what goes, share that is unlike in the order of words, at most",
+        description="largest share of a sample of removed documents that share few runs of words with their witness",
     )
     least_rows: int = Field(100, ge=1, description="increments with fewer documents are not compared")
 

@@ -206,7 +206,7 @@ def refuse_around_quarantine(ledger: Ledger, binding: Binding) -> None:
         if out and shared:
             raise InputError(
                 f"{space}: its source {shared} is that of {dataset}, of which increment {out[0]} is in quarantine; "
-                f"release it, or read another place: headrace quarantine show {dataset}"
+                f"release it, or read other files: headrace quarantine show {dataset}"
             )
 
 

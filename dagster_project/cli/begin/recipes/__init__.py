@@ -1,7 +1,7 @@
-"""What `headrace init --recipe` writes: projects that are a known corpus in small, each with a sample to run on.
+"""`headrace init --recipe`: projects like a published corpus, in small, each with a sample to run on.
 
 The templates of a recipe lie in the folders that it names; those of `new_project` are in every project. Samples are
-made when the project is, from texts that were written for this (`texts`), so that they are plain and free to copy.
+made together with the project, from texts that were written for this purpose (`texts`) and are free to copy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ RECIPE_FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Recipe:
-    """A project to begin with."""
+    """What a recipe adds to a new project."""
 
     folders: tuple[str, ...]
     extras: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    """What the extras bring and a run needs, by the names that are imported."""
+    """Modules that a run imports and the extras install."""
     before_run: tuple[str, ...] = ()
     """Commands that come between `headrace doctor` and `headrace run`."""
     write_sample: Callable[[Path], None] | None = None

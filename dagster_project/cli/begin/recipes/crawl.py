@@ -1,4 +1,4 @@
-"""A web archive in small: some ninety answers of web servers, of which less than half are worth a model's time."""
+"""A web archive in small: some ninety answers of web servers, of which less than half are worth training on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_crawl(folder: Path) -> None:
 
 
 def _record(address: str, answer: bytes) -> bytes:
-    """A response of ISO 28500."""
+    """A record of a WARC file (ISO 28500) for one HTTP answer."""
     lines = (
         "WARC/1.0",
         "WARC-Type: response",
@@ -72,7 +72,7 @@ def _pages() -> Iterator[tuple[str, str]]:
 
 
 def _rubbish(articles: list[Article]) -> Iterator[tuple[str, str]]:
-    """Pages that look like many of the web, and teach nothing."""
+    """Pages without worth, as the web has many: advertising, teasers, placeholders."""
     for at, offer in enumerate(_OFFERS):
         words = [f"Best {offer} online, {offer} today, order {offer} now. Get {offer} here."] * 9
         yield f"offers{at}.example/", _page(Article(offer.title(), [*words, f"Compare {offer} with no fees at all."]))
@@ -93,7 +93,7 @@ def _rubbish(articles: list[Article]) -> Iterator[tuple[str, str]]:
 
 
 def _page(article: Article, language: str = "en") -> str:
-    """A page with the menu, the links and the notices around its text that pages have."""
+    """An article as HTML, with menu, links and notices around it, as real sites have."""
     menu = "".join(f'<li><a href="/{at}">{word}</a></li>' for at, word in enumerate(_MENU.split("|")))
     footer = " ".join(f'<a href="/f{at}">{word}</a>' for at, word in enumerate(_FOOTER.split("|")))
     title = html.escape(article.title)

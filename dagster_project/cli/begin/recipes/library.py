@@ -53,7 +53,7 @@ def _book(name: str, chapters: list[Article]) -> str:
 
 
 def _draw_page(article: Article, path: Path) -> None:
-    """The picture of a page, without any text that a reader could take from it."""
+    """Draw an article as the picture of a page, which only OCR can read."""
     from PIL import Image, ImageDraw, ImageFont
 
     page = Image.new("L", (1240, 1000), 255)

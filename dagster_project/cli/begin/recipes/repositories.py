@@ -1,4 +1,4 @@
-"""Git repositories in small, as bundles: two that may be taken, a fork, one with another licence and one with none."""
+"""Small Git repositories as bundles: two with a permitted licence, a fork, one with another licence, one without."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_repositories(folder: Path) -> None:
 
 
 def _bundle(scratch: Path, name: str, bundle: Path) -> None:
-    """Commit the files of a repository, those of a fork above its origin's history, and bundle them."""
+    """Commit the files of a repository and bundle it; the commit of a fork follows its origin's history."""
     work = scratch / name
     if name in _FORKS:
         _git(scratch, "clone", "--quiet", "--no-checkout", _FORKS[name], f"{name}.git")
@@ -44,7 +44,7 @@ def _bundle(scratch: Path, name: str, bundle: Path) -> None:
     author = "A. Baker" if name in _FORKS else "A. Miller"
     who = ("-c", f"user.name={author}", "-c", f"user.email={author[3:].lower()}@example.org")
     _git(work, *who, "commit", "--quiet", "--message", "as it is")
-    bundle.parent.mkdir(parents=True, exist_ok=True)  # not before git has worked
+    bundle.parent.mkdir(parents=True, exist_ok=True)  # only now, so that a failing git leaves no folder
     _git(work, "bundle", "create", "--quiet", str(bundle), "--all")
 
 

@@ -22,7 +22,7 @@ def read_articles(name: str) -> list[Article]:
 
 
 def read_files(name: str) -> dict[str, str]:
-    """The files that a file holds, by their paths: a line `=== PATH`, then its text."""
+    """Split a file into texts by path: each begins with a line `=== PATH`."""
     files = {}
     for part in (_FOLDER / name).read_text("utf-8").removeprefix("=== ").split("\n=== "):
         path, _, text = part.partition("\n")

@@ -50,10 +50,9 @@ def _environment() -> jinja2.Environment:
 
 
 def explorer_of(request: Request) -> Explorer:
-    """What the pages of this server share, once its lake is open; from here on a page looks at one state of that."""
+    """What the pages of this server share, once its lake is open, which this page sees as it is now."""
     found: Explorer = request.app.state.opened.result()
-    found.begin_page()
-    return found
+    return found.of_now()
 
 
 def principal_of(request: Request) -> str:

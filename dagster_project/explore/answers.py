@@ -15,7 +15,6 @@ from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
-from dagster_project.addresses import DAGSTER, address_of
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.texts import inline, visible
 
@@ -67,7 +66,7 @@ def answer(request: Request, template: str, values: Mapping[str, Any], status: i
         return Response(as_json(shown), status, media_type="application/json")
     query = dict(request.query_params)
     page = _TEMPLATES.get_template(template).render(
-        values, path=request.url.path, query=query, principal=principal_of(request), dagster=address_of(DAGSTER)
+        values, path=request.url.path, query=query, principal=principal_of(request)
     )
     return HTMLResponse(page, status)
 

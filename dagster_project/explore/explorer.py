@@ -171,10 +171,13 @@ class Explorer:
         for dataset in self.datasets(principal):
             version = Version.newest(self.catalogue, dataset)
             where: BooleanExpression = EVERYTHING
-            if file_of(self._folder, dataset, version, "rows").exists():  # else all of the table is looked through
+            known = self._indexes.get((dataset, version, not self.hides_text(dataset)))
+            places = known.shown(given) if known is not None else []
+            if not places and file_of(self._folder, dataset, version, "rows").exists():
                 places = self.index(dataset).named(given)
                 if not places:
                     continue
+            if places:  # else all of the table is looked through
                 increments, shards = ({place[at] for place in places} for at in (0, 1))
                 where = And(In("increment", increments), In("shard", shards))
             found += documents_named(self.catalogue, given, [dataset], where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,7 +75,7 @@ def documents(request: Request) -> Response:
         changed["from"] = searched.read
     shown |= {
         "rows": rows,
-        "searched": searched and {**asdict(searched), "rows": len(rows), "excerpts": None},
+        "searched": searched and {**vars(searched), "rows": len(rows), "excerpts": None},
         "texts_read": index.text_progress if whole and not shown["hidden"] and not index.wait_for_texts(0) else None,
         "_dagster": address_of(DAGSTER),
         "earlier": None if whole or index.earlier is None else str(index.earlier),

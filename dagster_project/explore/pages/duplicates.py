@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -67,10 +66,10 @@ def pair(request: Request) -> Response:
     link = next((one for one in linked if _other(one, doc_id) == beside), None)
     left, right = members[doc_id], members.get(beside)
     values: dict[str, Any] = {
-        "corpus": facts.name, "document": asdict(left), "beside": right and asdict(right), "witness": group.witness,
-        "link": link and {**asdict(link), "similarity": link.similarity}, "total": group.total,
-        "threshold": group.threshold, "members": [asdict(one) for one in group.members],
-        "links": [{**asdict(one), "similarity": one.similarity} for one in group.links],
+        "corpus": facts.name, "document": left, "beside": right, "witness": group.witness,
+        "link": link and {**vars(link), "similarity": link.similarity}, "total": group.total,
+        "threshold": group.threshold, "members": group.members,
+        "links": [{**vars(one), "similarity": one.similarity} for one in group.links],
         "why": "", "rows": [], "equal": False, "rows_left_out": 0, "hidden": "",
         "_graph": _graph(group, doc_id, beside, f"/corpora/{facts.name}/duplicates"), "_rows": [],
         "_numbers": {one.doc_id: number for number, one in enumerate(group.members, 1)},
@@ -86,7 +85,7 @@ def pair(request: Request) -> Response:
 def _counted(catalogue: Catalog, name: str, *at: Snapshots) -> dict[str, Any]:
     facts = find_corpus(catalogue, name)
     return {
-        "stages": [asdict(stage) for stage in funnel(catalogue, facts)],
+        "stages": funnel(catalogue, facts),
         "thresholds": kept_at_thresholds(catalogue, facts),
         "groups": largest_groups(catalogue, facts, _GROUPS),
     }
@@ -99,7 +98,7 @@ def _side_by_side(explorer: Explorer, left: FoundDocument, right: FoundDocument)
     texts = [(read_text(explorer.catalogue, one) or "")[:_MOST_CHARACTERS] for one in (left, right)]
     found = compare(texts[0], texts[1], _COLUMN, most_rows=_MOST_ROWS)
     return {
-        "rows": [asdict(row) for row in found.rows], "equal": texts[0] == texts[1],
+        "rows": found.rows, "equal": texts[0] == texts[1],
         "rows_left_out": found.rows_left_out, "_rows": [marked(row) for row in found.rows],
     }  # fmt: skip
 

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import acero
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, In, LessThan
 from pyiceberg.expressions.visitors import bind, extract_field_ids
@@ -28,7 +27,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import BooleanType, NestedField, PrimitiveType
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.lake.files.scans import scan_of
+from spark_jobs.lake.files.scans import rows_that_meet, scan_of
 from spark_jobs.lake.session.catalogue import load_table
 
 _BATCH_ROWS = 64  # values of the wide column that are decoded at once on the way to the wanted one
@@ -231,10 +230,7 @@ def first_rows(
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
         for name, one in elements.items():
             rows = rows.append_column(name, one.holds(rows))
-        # by this thread, for Arrow's may be busy with a scan of somebody else
-        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
-        met = acero.Declaration("filter", acero.FilterNodeOptions(holds), [source]).to_table(use_threads=False)
-        found.append(met.slice(0, missing).select(list(columns)))
+        found.append(rows_that_meet(rows, holds).slice(0, missing).select(list(columns)))
         missing -= found[-1].num_rows
         if missing <= 0:
             break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import (
@@ -21,6 +22,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import ListType, LongType
 
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import scans
@@ -90,6 +92,43 @@ def test_as_pyiceberg_plans_and_reads(catalogue: Catalog) -> None:
         assert planned(ours) == planned(theirs)
         order = [(name, "ascending") for name in theirs.to_arrow().column_names]
         assert ours.to_arrow().sort_by(order).equals(theirs.to_arrow().sort_by(order))
+
+
+def test_columns_are_those_of_the_table_whatever_a_file_calls_them(catalogue: Catalog) -> None:
+    """A column that was renamed has its old values, one of an old name that is new has none."""
+    table = ensure_table(catalogue, "notes.changed", WORDS, {})
+    rows = {"increment": [0, 0, 1], "word": ["a", "b", "c"], "size": [1, 2, 3]}
+    table.append(pa.table(rows, schema=table.schema().as_arrow()))
+    with table.update_schema() as update:
+        update.rename_column("size", "length")
+    with table.update_schema() as update:
+        update.add_column("size", LongType())
+        update.add_column("numbers", ListType(9, LongType()))
+    later = {"increment": [1], "word": ["d"], "length": [4], "size": [5], "numbers": [[6, 7]]}
+    table.append(pa.table(later, schema=table.schema().as_arrow()))
+    for wanted in (EqualTo("word", "b"), GreaterThanOrEqual("length", 2), IsNull("size"), EqualTo("increment", 1)):
+        for columns in (("word", "length"), ("size",), ("numbers", "size"), ("numbers.element", "word")):
+            ours, theirs = scan_of(table, wanted, columns), table.scan(wanted, selected_fields=columns)
+            assert ours.to_arrow().to_pylist() == theirs.to_arrow().to_pylist()
+
+
+def test_other_columns_are_decoded_where_a_row_is_wanted(catalogue: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five row groups that may hold the row, one."""
+    table = ensure_table(catalogue, "notes.many", WORDS, {"write.parquet.row-group-limit": "10"})
+    words = [f"{number * 7 % 50:02}" for number in range(50)]
+    rows = {"increment": [0] * 50, "word": words, "size": range(50)}
+    table.append(pa.table(rows, schema=table.schema().as_arrow()))
+    decoded: list[tuple[int, list[str]]] = []
+    whole = pq.ParquetFile.read_row_group
+
+    def read(self: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
+        decoded.append((group, columns))
+        return whole(self, group, columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", read)
+    assert scan_of(table, EqualTo("word", "21"), ("size",)).to_arrow().to_pylist() == [{"size": 3}]
+    assert [columns for _, columns in decoded].count(["word"]) == 5
+    assert [group for group, columns in decoded if columns != ["word"]] == [0]
 
 
 def test_a_table_without_rows(catalogue: Catalog) -> None:

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spark_jobs.lake.ledger.process import Process, this_process
-from spark_jobs.lake.session.settings import load_settings
 
 EXPLORER, DAGSTER = "explorer", "dagster"
 EXPLORER_PORT = 4141
@@ -49,4 +48,6 @@ def document_page(doc_id: str) -> str:
 
 
 def _note(name: str) -> Path:
+    from spark_jobs.lake.session.settings import load_settings  # PyIceberg's: half of what a first page waits for
+
     return load_settings().home / "explore" / f"{name}.json"

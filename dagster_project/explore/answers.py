@@ -15,7 +15,6 @@ from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
-from dagster_project.addresses import DAGSTER, address_of
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.texts import inline, visible
 
@@ -50,10 +49,9 @@ def _environment() -> jinja2.Environment:
 
 
 def explorer_of(request: Request) -> Explorer:
-    """The explorer of this server, once its lake is open; the rest of the request sees one state of the lake."""
+    """The explorer of this server, once its lake is open; the page sees one state of the lake, that of now."""
     found: Explorer = request.app.state.opened.result()
-    found.begin_page()
-    return found
+    return found.of_now()
 
 
 def principal_of(request: Request) -> str:
@@ -68,7 +66,7 @@ def answer(request: Request, template: str, values: Mapping[str, Any], status: i
         return Response(as_json(shown), status, media_type="application/json")
     query = dict(request.query_params)
     page = _TEMPLATES.get_template(template).render(
-        values, path=request.url.path, query=query, principal=principal_of(request), dagster=address_of(DAGSTER)
+        values, path=request.url.path, query=query, principal=principal_of(request)
     )
     return HTMLResponse(page, status)
 

@@ -12,6 +12,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.files.lookups import parts
+from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.session.catalogue import load_table
 
 TABLES: Final = ("documents", "texts", "signals", "verdicts")
@@ -100,7 +101,7 @@ class DatasetAt:
         found = self.table(name)
         if found is None:
             return None
-        return found[0].scan(condition, selected_fields=tuple(columns), snapshot_id=found[1]).to_arrow()
+        return scan_of(found[0], condition, columns, found[1]).to_arrow()
 
 
 def _base36(value: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -13,20 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import And, BooleanExpression, In
+from pyiceberg.table import Table as IcebergTable
 
 from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
-from dagster_project.explore.one_look import begin_look, look_once
+from dagster_project.explore.one_look import OneLook
 from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, file_of
 from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
 from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named
-from dagster_project.inspect.documents.document_story import corpora_of
 from dagster_project.inspect.documents.document_windows import HeldIn, windows_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.inspect.lake.found_table import require_table
@@ -34,6 +36,8 @@ from dagster_project.restrictions import note_read
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.files.lookups import EVERYTHING
+from spark_jobs.lake.files.scans import scan_of
+from spark_jobs.lake.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from dagster_project.experiments.report import Report
 
 _INDEXES_AT_HAND = 32
+_TABLES_AT_HAND = 512
 _COUNTING_SECONDS = 0.2
 _ANSWERS_AT_HAND = 16
 _DECLARED_SECONDS = 3.0
@@ -55,8 +60,6 @@ class Explorer:
     Attributes:
         catalogue: of the lake.
     """
-
-    begin_page = staticmethod(begin_look)
 
     def __init__(
         self,
@@ -77,8 +80,9 @@ class Explorer:
             patience: how many times as long as usual a page waits for an answer before it shows what there is.
             report: gives the results of an experiment that is declared; None where no project is at hand.
         """
-        look_once(catalogue)
-        self.catalogue = catalogue
+        self.catalogue = self._lake = catalogue
+        self._ledger = Ledger(catalogue)
+        self._parsed = RecentlyUsed[str, IcebergTable](_TABLES_AT_HAND)
         self._folder = folder
         self._texts_are_shown = texts_are_shown
         self._reader = reader
@@ -91,8 +95,15 @@ class Explorer:
         self._report = report
         self._reports: RecentlyUsed[tuple[str, str], Report] = RecentlyUsed(_INDEXES_AT_HAND)
         self._reporting = threading.Lock()
-        self._blender: Blender | None = None
+        self._blenders: RecentlyUsed[str, Blender] = RecentlyUsed(1)
         self._lock = threading.Lock()
+
+    def of_now(self) -> Explorer:
+        """The same, whose catalogue answers as it is now, but for what is written through it."""
+        own = copy.copy(self)
+        if isinstance(self._lake, SqlCatalog):  # others have no answer to all questions at once
+            own.catalogue = OneLook(self._lake, self._parsed)
+        return own
 
     def may_read(self, principal: str, namespace: str) -> bool:
         """Whether somebody may read a dataset or corpus; what is in quarantine nobody may here."""
@@ -109,7 +120,7 @@ class Explorer:
 
     def corpora(self, principal: str) -> list[CorpusFacts]:
         """The corpora that somebody may read, by name."""
-        return [one for one in corpora(self.catalogue) if self.may_read(principal, one.name)]
+        return [one for one in corpora(self.catalogue, self._ledger) if self.may_read(principal, one.name)]
 
     def corpus_tables(self, principal: str) -> dict[str, list[str]]:
         """The tables of each corpus that somebody may read."""
@@ -160,10 +171,13 @@ class Explorer:
         for dataset in self.datasets(principal):
             version = Version.newest(self.catalogue, dataset)
             where: BooleanExpression = EVERYTHING
-            if file_of(self._folder, dataset, version, "rows").exists():  # else the whole table is searched
+            known = self._indexes.get((dataset, version, not self.hides_text(dataset)))
+            places = known.shown(given) if known is not None else []
+            if not places and file_of(self._folder, dataset, version, "rows").exists():
                 places = self.index(dataset).named(given)
                 if not places:
                     continue
+            if places:  # else all of the table is looked through
                 increments, shards = ({place[at] for place in places} for at in (0, 1))
                 where = And(In("increment", increments), In("shard", shards))
             found += documents_named(self.catalogue, given, [dataset], where)
@@ -192,7 +206,7 @@ class Explorer:
 
     def corpora_of(self, principal: str, document: FoundDocument) -> list[CorpusFacts]:
         """The corpora of a document that somebody may read."""
-        return [one for one in corpora_of(self.catalogue, document, None) if self.may_read(principal, one.name)]
+        return [one for one in self.corpora(principal) if document.dataset in one.datasets]
 
     def windows_of(self, principal: str, document: FoundDocument) -> list[HeldIn]:
         """The windows that hold a document, of packed tables that somebody may read."""
@@ -234,7 +248,7 @@ class Explorer:
 
     def reviews(self, dataset: str) -> Reviews:
         """What people decided of documents of a dataset."""
-        return self._reviews.find(dataset, lambda: Reviews(self.catalogue, dataset))
+        return self._reviews.find(dataset, lambda: Reviews(self._lake, dataset))
 
     def snapshots(self, namespace: str) -> Snapshots:
         """The newest snapshot of each table of a dataset or corpus, by name of the table."""
@@ -266,9 +280,7 @@ class Explorer:
     def _every_blend(self) -> Blender:
         from blender_service.server.blender import Blender  # a second of imports, of which the first page has no need
 
-        with self._lock:
-            self._blender = self._blender or Blender(self.catalogue)
-        return self._blender
+        return self._blenders.find("", lambda: Blender(self._lake))
 
     def report(self, name: str, digest: str) -> Report:
         """The results of an experiment, made once for each `digest` of its rows, since making them reads its data.
@@ -318,5 +330,5 @@ class Explorer:
 def _count_kept(catalogue: Catalog, dataset: str, snapshot: int) -> int:
     """Documents that are kept at a snapshot of the verdicts."""
     table = require_table(catalogue, f"{dataset}.verdicts")
-    batches = table.scan(selected_fields=("kept",), snapshot_id=snapshot).to_arrow_batch_reader()
+    batches = scan_of(table, columns=("kept",), snapshot_id=snapshot).to_arrow_batch_reader()
     return sum(int(pc.sum(batch.column("kept")).as_py() or 0) for batch in batches)

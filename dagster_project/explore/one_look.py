@@ -1,69 +1,80 @@
-"""Within a page, read once which tables a lake has and where their metadata is; parsed metadata is kept between pages.
+"""The catalogue of a lake as it is when a page begins: which tables there are, and where the metadata of each is.
 
 A page asks for some tables ten times over, each time a query and a file of metadata to parse: half of what it took.
-Elsewhere, as in threads that build indexes, the catalogue answers as usual.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
-from contextvars import ContextVar
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table as IcebergTable
 
 from blender_service.recently_used import RecentlyUsed
 from spark_jobs.lake.session.identity import metadata_locations
 
-_TABLES_AT_HAND: Final = 512
-_LOOK: ContextVar[dict[str, str] | None] = ContextVar("look", default=None)  # by table, its metadata; empty: look anew
+_Result = TypeVar("_Result")
 
 
-def begin_look() -> None:
-    """Let the rest of this page see one state of the lake, but for what it writes itself."""
-    _LOOK.set({})
+class OneLook(SqlCatalog):
+    """A catalogue that answers from one look at it, but for what is written through it, after which it looks anew."""
 
+    def __init__(self, catalogue: SqlCatalog, parsed: RecentlyUsed[str, IcebergTable]) -> None:
+        """Look at a catalogue.
 
-def look_once(catalogue: Catalog) -> None:
-    """Let a catalogue answer from one state after `begin_look`; one that is no SQL database stays as it is."""
-    if not isinstance(catalogue, SqlCatalog) or hasattr(catalogue, "looks_once"):
-        return
-    load, spaces, tables = catalogue.load_table, catalogue.list_namespaces, catalogue.list_tables
-    kept = RecentlyUsed[str, IcebergTable](_TABLES_AT_HAND)  # by the address of its metadata file
+        Args:
+            catalogue: it.
+            parsed: tables by the place of their metadata, which never changes; other looks share it.
+        """
+        self.name, self.properties, self.engine = catalogue.name, catalogue.properties, catalogue.engine
+        self._whole, self._parsed = catalogue, parsed
+        self._places = metadata_locations(catalogue)
 
-    def seen() -> dict[str, str]:
-        look = _LOOK.get()
-        if look is not None and not look:
-            look.update(metadata_locations(catalogue))
-        return look or {}
-
-    def load_table(identifier: Any) -> IcebergTable:
-        place = seen().get(identifier if isinstance(identifier, str) else ".".join(identifier))
-        table = kept.get(place) if place is not None else None
+    def load_table(self, identifier: str | tuple[str, ...]) -> IcebergTable:
+        """A table as it was."""
+        name = _dotted(identifier)
+        if name not in self._places:
+            raise NoSuchTableError(f"Table does not exist: {name}")
+        table = self._parsed.get(self._places[name])
         if table is None:
-            table = load(identifier)
-            kept.put(table.metadata_location, table)
-        return copy.copy(table)  # whoever appends to a table changes the object
+            table = self._whole.load_table(identifier)
+            self._places[name] = table.metadata_location
+            self._parsed.put(table.metadata_location, table)
+        own = copy.copy(table)  # whoever appends to a table changes the object
+        own.catalog = self
+        return own
 
-    def list_namespaces(namespace: Any = ()) -> Any:
-        return sorted({(one.partition(".")[0],) for one in seen()}) if seen() and not namespace else spaces(namespace)
+    def list_namespaces(self, namespace: str | tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+        """Those that have tables."""
+        if namespace:
+            return self._whole.list_namespaces(namespace)
+        return sorted({(name.partition(".")[0],) for name in self._places})
 
-    def list_tables(namespace: Any) -> Any:
-        name = namespace if isinstance(namespace, str) else ".".join(namespace)
-        return [(name, one.partition(".")[2]) for one in seen() if one.startswith(f"{name}.")] or tables(namespace)
+    def list_tables(self, namespace: str | tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The tables of a namespace, by name."""
+        own = f"{_dotted(namespace)}."
+        found: list[tuple[str, ...]] = [
+            (own[:-1], name.removeprefix(own)) for name in self._places if name.startswith(own)
+        ]
+        return found or self._whole.list_tables(namespace)
 
-    def looking_anew(write: Any, *arguments: Any, **named: Any) -> Any:
-        (_LOOK.get() or {}).clear()  # a commit checks the present state, not the page's
+    def commit_table(self, *given: Any, **named: Any) -> Any:
+        """Commit to the table as it is now."""
+        return self._looking_anew(self._whole.commit_table, *given, **named)
+
+    def create_table(self, *given: Any, **named: Any) -> IcebergTable:
+        """Make a table."""
+        return self._looking_anew(self._whole.create_table, *given, **named)
+
+    def _looking_anew(self, write: Callable[..., _Result], *given: Any, **named: Any) -> _Result:
         try:
-            return write(*arguments, **named)
+            return write(*given, **named)
         finally:
-            (_LOOK.get() or {}).clear()
+            self._places = metadata_locations(self._whole)
 
-    answers: dict[str, Any] = {"load_table": load_table, "list_namespaces": list_namespaces, "list_tables": list_tables}
-    writes = ("commit_table", "create_table")
-    answers |= {name: functools.partial(looking_anew, getattr(catalogue, name)) for name in writes}
-    for name, answer in {**answers, "looks_once": True}.items():
-        setattr(catalogue, name, answer)
+
+def _dotted(identifier: str | tuple[str, ...]) -> str:
+    return identifier if isinstance(identifier, str) else ".".join(identifier)

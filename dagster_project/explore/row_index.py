@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from pyiceberg.expressions import And, EqualTo, In
 
+from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
@@ -26,6 +27,7 @@ from dagster_project.explore.row_query import FACETS, Columns, Wanted, match_all
 from dagster_project.inspect.bins import bin_edges, is_spread
 from dagster_project.inspect.documents.document_lookup import is_prefix
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
+from spark_jobs.lake.files.scans import scan_of
 
 BUDGET_SECONDS: Final = 5.0
 PAGE: Final = 50
@@ -36,6 +38,7 @@ _KEPT_FILES: Final = 6  # indexes kept of a dataset; the least recently opened a
 _STEPS: Final = 20_000  # instructions of SQLite's virtual machine between two looks at the clock
 _LAST: Final = (1 << 63) - 1
 _COMMON: Final = 20_000  # from so many matches on, rows are read in the sorted order, else sorted
+_MOST_SHOWN: Final = 10_000  # documents of first rows whose partition is remembered
 
 
 class RowIndex:
@@ -61,6 +64,7 @@ class RowIndex:
         self.failure = ""
         self._listed, self._searchable = threading.Event(), threading.Event()
         self._shares = [0.0, 0.0]
+        self._shown = RecentlyUsed[str, tuple[int, int]](_MOST_SHOWN)
         if self._rows.exists():
             self._listed.set()
         if self._texts.exists() or not with_text:
@@ -211,8 +215,18 @@ class RowIndex:
         equal = [EqualTo(name, value) for name, value in wanted.equal.items()]
         named = [In("doc_id", wanted.ids)] if wanted.ids is not None else []
         condition = functools.reduce(And, [*equal, *named], EVERYTHING)
-        rows = first_rows(found[0], ("doc_id", *NARROW), count, condition).to_pylist()
+        if wanted.ids is None:
+            rows = first_rows(found[0], ("doc_id", *NARROW), count, condition).to_pylist()
+        else:
+            rows = scan_of(found[0], condition, ("doc_id", *NARROW)).to_arrow().to_pylist()[:count]
+        for row in rows:
+            self._shown.put(row["doc_id"], (row["increment"], row["shard"]))
         return [{"n": 0, "kept": None, "sort_key": None, **row} for row in rows]
+
+    def shown(self, doc_id: str) -> list[tuple[int, int]]:
+        """The partition of a document that was among first rows; none of others."""
+        place = self._shown.get(doc_id)
+        return [] if place is None else [place]
 
     def texts_of(self, places: Sequence[tuple[int, int, int]]) -> dict[int, str]:
         """Texts by number, read at `places`: (number, file, row) as the database `texts` has them."""

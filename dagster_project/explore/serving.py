@@ -18,14 +18,13 @@ from dagster_project.addresses import EXPLORER, announced
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.app import make_app, other_pages
 from dagster_project.explore.guard import LOCAL_HOSTS, one_token
-from dagster_project.project.declared import texts_are_shown
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from blender_service.auth.access import Access
     from dagster_project.explore.explorer import Explorer
 
-_WARM_AFTER_SECONDS = 1.0  # the first page comes first
+_FIRST_ANSWERS, _FIRST_SECONDS = 2, 0.3  # the first page comes before what the others import
+_WARM_AFTER_SECONDS = 1.0
 
 
 def serve_pages(
@@ -53,12 +52,20 @@ def serve_pages(
         holder = access.holder
     hosts = frozenset({*LOCAL_HOSTS, *(name.lower() for name in (host, *allowed_hosts))})
     app = make_app(opened, hosts, holder)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, **settings))
+    settings = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none", **settings}
+    server = uvicorn.Server(uvicorn.Config(app, **settings))
     with _listening(host, port) as listener, contextlib.ExitStack() as noted:
         shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
-        noted.enter_context(announced(EXPLORER, shown))
         click.echo(f"explorer at {shown}{f'?token={first}' if first else ' (each reader opens it with ?token=..)'}")
-        threading.Thread(target=_open, args=(opened, rules, server), daemon=True).start()
+
+        def open_behind() -> None:
+            deadline = time.monotonic() + _FIRST_SECONDS
+            while server.server_state.total_requests < _FIRST_ANSWERS and time.monotonic() < deadline:
+                time.sleep(0.01)
+            noted.enter_context(announced(EXPLORER, shown))
+            _open(opened, rules, server)
+
+        threading.Thread(target=open_behind, daemon=True).start()
         server.run(sockets=[listener])
     if opened.done():
         opened.result()
@@ -82,8 +89,10 @@ def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Ac
     """The lake of this project, with who may read what of it."""
     from blender_service.auth.access import Access
     from dagster_project.explore.explorer import Explorer
+    from dagster_project.project.declared import texts_are_shown
     from dagster_project.project.experiments import declared_report
     from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import load_settings
 
     loaded = load_settings()
     catalogue = open_catalogue(loaded)

@@ -128,6 +128,8 @@ def _joined(text: str, marks: Sequence[Mark], start: int, end: int) -> Markup:
 
 def visible(piece: str) -> Markup:
     """A piece of text, escaped; characters that nobody would see are written as what they are."""
+    if _UNSEEN.search(piece) is None:
+        return escape(piece)
     out, at = [], 0
     for found in _UNSEEN.finditer(piece):
         code = ord(found[0])

@@ -21,6 +21,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import LongType
 
 from spark_jobs.exceptions import ConfigError, TableMismatchError
+from spark_jobs.lake.files.scans import scan_of
 
 _BATCH_ROWS = 64  # windows decoded per batch on the way to the wanted one
 _SCAN_ROWS = 8192
@@ -71,7 +72,7 @@ def ordinal_runs(
     """
     ordinal = table.schema().find_field("ordinal").field_id
     found = []
-    for task in table.scan(narrow or AlwaysTrue(), snapshot_id=snapshot_id).plan_files():
+    for task in scan_of(table, narrow or AlwaysTrue(), snapshot_id=snapshot_id).plan_files():
         lower, upper = ((bounds or {}).get(ordinal) for bounds in (task.file.lower_bounds, task.file.upper_bounds))
         start = int(from_bytes(LongType(), lower)) if lower is not None else 0
         end = int(from_bytes(LongType(), upper)) + 1 if upper is not None else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -78,8 +77,8 @@ def blend(request: Request) -> Response:
         "blend_id": blend_id, "names": blender.names_of(blend_id), "end": head.end, "seed": config.seed,
         "window_tokens": config.window.window_tokens, "parent": config.parent, "from_offset": config.from_offset,
         "at": at, "tokens": described.tokens, "to": horizon,
-        "sources": [{**asdict(one), "weight_share": weights.get(one.name)} for one in described.sources],
-        "segments": [asdict(one) for one in described.segments],
+        "sources": [{**vars(one), "weight_share": weights.get(one.name)} for one in described.sources],
+        "segments": described.segments,
         "mix": [{"offset": edge, "rows": row.astype(int).tolist(), "expected_rows": due.tolist()}
                 for edge, row, due in zip(edges, read, expected, strict=True)],
         "_mix": columns(edges, shares.tolist(), wanted.tolist(), names, link),

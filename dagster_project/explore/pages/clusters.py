@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -43,7 +42,7 @@ def clusters(request: Request) -> Response:
         for one in chosen if one.loss is not None and one.loss_before is not None
     ]  # fmt: skip
     shown = {
-        "corpus": corpus.name, "hidden": hidden, "clusters": [{**asdict(one), "size": one.size} for one in chosen],
+        "corpus": corpus.name, "hidden": hidden, "clusters": [{**vars(one), "size": one.size} for one in chosen],
         "_map": scatter(points, "loss of clusters by their size") if points else None, "_colours": COLOURS,
         "_orders": list(_ORDERS),
     }  # fmt: skip
@@ -73,7 +72,7 @@ def cluster(request: Request) -> Response:
         for distance, doc_id in page
     ]
     more = address(request.url.path, query, after=json.dumps(page[-1])) if len(keys) > _PAGE else None
-    shown = {"corpus": corpus.name, "hidden": hidden, "cluster": {**asdict(one), "size": one.size}}
+    shown = {"corpus": corpus.name, "hidden": hidden, "cluster": {**vars(one), "size": one.size}}
     return answer(request, "cluster.html", {**shown, "documents": documents, "next": more})
 
 
@@ -91,7 +90,7 @@ def _clusters(request: Request) -> tuple[CorpusFacts, list[Cluster], str]:
     found = clusters_of(explorer.catalogue, corpus.name)
     hidden = next((why for dataset in corpus.datasets if (why := explorer.hides_text(dataset))), "")
     if hidden:  # words are of the texts
-        found = [Cluster(**{**asdict(one), "words": ()}) for one in found]
+        found = [Cluster(**{**vars(one), "words": ()}) for one in found]
     return corpus, found, hidden
 
 

@@ -60,7 +60,7 @@ def _policies_compared(explorer: Explorer, dataset: str, first: str, second: str
         return {"kind": "policies", "counted": False}
     about = explorer.index(dataset).by_id([one for some in found.examples.values() for one in some])
     return {
-        "kind": "policies", "kept_by": {name: asdict(size) for name, size in found.kept_by.items()},
+        "kind": "policies", "kept_by": found.kept_by,
         "lost": found.lost, "gained": found.gained, "labels": (found.first.policy, found.second.policy),
         "examples": {name: _rows(some, about) for name, some in found.examples.items()},
     }  # fmt: skip
@@ -123,7 +123,7 @@ def _changed(explorer: Explorer, principal: str, doc_id: str) -> dict[str, Any] 
     found = side_by_side(texts[0], texts[1], _COLUMN, most_rows=_ROWS)
     return {
         "doc_id": doc_id, "before": before[0].doc_id, "path": new.path, "rows_left_out": found.rows_left_out,
-        "rows": [asdict(row) for row in found.rows], "marked": [marked(row) for row in found.rows],
+        "rows": found.rows, "marked": [marked(row) for row in found.rows],
     }  # fmt: skip
 
 

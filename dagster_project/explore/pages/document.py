@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -43,9 +42,9 @@ def document(request: Request) -> Response:
     on = [one for one in marks if one.kind not in off]
     shown = {
         "document": found.facts(),
-        "findings": [asdict(one) for one in story.findings],
-        "witnesses": [asdict(one) for one in story.witnesses],
-        "windows": [asdict(one) for one in windows],
+        "findings": story.findings,
+        "witnesses": story.witnesses,
+        "windows": windows,
         "hidden": hidden,
         "characters": size,
         "start": start,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from dagster_project.addresses import DAGSTER, address_of
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.charts import histogram
@@ -74,8 +75,9 @@ def documents(request: Request) -> Response:
         changed["from"] = searched.read
     shown |= {
         "rows": rows,
-        "searched": searched and {**asdict(searched), "rows": len(rows), "excerpts": None},
+        "searched": searched and {**vars(searched), "rows": len(rows), "excerpts": None},
         "texts_read": index.text_progress if whole and not shown["hidden"] and not index.wait_for_texts(0) else None,
+        "_dagster": address_of(DAGSTER),
         "earlier": None if whole or index.earlier is None else str(index.earlier),
         "next": address(request.url.path, query, at=str(index.version), **changed) if changed else None,
     }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pyiceberg.catalog import Catalog
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,14 +17,13 @@ from dagster_project.explore.explorer import Explorer, Snapshots
 from dagster_project.explore.texts import Mark, inline
 from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.corpora.kept_at_thresholds import kept_at_thresholds, largest_groups
-from dagster_project.inspect.documents.document_lookup import read_text
+from dagster_project.inspect.documents.document_lookup import FoundDocument, read_text
 from dagster_project.inspect.documents.duplicate_group import (
     DuplicateGroup,
     GroupMember,
     Link,
     duplicate_group,
     why_first,
-    witness_of,
 )
 from dagster_project.inspect.documents.side_by_side import GAP, Row, changed_spans, compare
 from dagster_project.inspect.lake.corpus_facts import find_corpus
@@ -56,22 +54,22 @@ def pair(request: Request) -> Response:
     """A document beside the one for which it was removed, or beside another of its group (`beside`)."""
     explorer, principal = explorer_of(request), principal_of(request)
     facts = explorer.corpus(principal, request.path_params["corpus"])
-    doc_id = explorer.found(principal, request.path_params["doc_id"]).doc_id
+    found = explorer.found(principal, request.path_params["doc_id"])
+    doc_id = found.doc_id
     group = duplicate_group(explorer.catalogue, facts, doc_id)
     explorer.reads(principal, facts.name, *{one.dataset for one in group.members})
     members = {one.doc_id: one for one in group.members}
-    witness = witness_of(explorer.catalogue, facts, doc_id)
     linked = sorted(_links_of(group, doc_id), key=lambda one: (-one.similarity, one.first, one.second))
-    beside = request.query_params.get("beside") or witness or next((_other(one, doc_id) for one in linked), "")
+    beside = request.query_params.get("beside") or group.witness or next((_other(one, doc_id) for one in linked), "")
     if beside and beside not in members:
         raise CommandError(f"document {beside} is not in the group of {doc_id}; choose one of its list")
     link = next((one for one in linked if _other(one, doc_id) == beside), None)
     left, right = members[doc_id], members.get(beside)
     values: dict[str, Any] = {
-        "corpus": facts.name, "document": asdict(left), "beside": right and asdict(right), "witness": witness,
-        "link": link and {**asdict(link), "similarity": link.similarity}, "total": group.total,
-        "threshold": group.threshold, "members": [asdict(one) for one in group.members],
-        "links": [{**asdict(one), "similarity": one.similarity} for one in group.links],
+        "corpus": facts.name, "document": left, "beside": right, "witness": group.witness,
+        "link": link and {**vars(link), "similarity": link.similarity}, "total": group.total,
+        "threshold": group.threshold, "members": group.members,
+        "links": [{**vars(one), "similarity": one.similarity} for one in group.links],
         "why": "", "rows": [], "equal": False, "rows_left_out": 0, "hidden": "",
         "_graph": _graph(group, doc_id, beside, f"/corpora/{facts.name}/duplicates"), "_rows": [],
         "_numbers": {one.doc_id: number for number, one in enumerate(group.members, 1)},
@@ -80,30 +78,27 @@ def pair(request: Request) -> Response:
     if right is not None:
         better, other = sorted((left, right), key=lambda one: one.rank)
         values["why"] = f"{better.path}: {why_first(better, other, facts)}"
-        values |= _side_by_side(explorer, principal, left, right)
+        values |= _side_by_side(explorer, found, explorer.found(principal, right.doc_id))
     return answer(request, "duplicates.html", values)
 
 
 def _counted(catalogue: Catalog, name: str, *at: Snapshots) -> dict[str, Any]:
     facts = find_corpus(catalogue, name)
     return {
-        "stages": [asdict(stage) for stage in funnel(catalogue, facts)],
+        "stages": funnel(catalogue, facts),
         "thresholds": kept_at_thresholds(catalogue, facts),
         "groups": largest_groups(catalogue, facts, _GROUPS),
     }
 
 
-def _side_by_side(explorer: Explorer, principal: str, left: GroupMember, right: GroupMember) -> dict[str, Any]:
+def _side_by_side(explorer: Explorer, left: FoundDocument, right: FoundDocument) -> dict[str, Any]:
     """The rows in which two texts differ, where both may be shown."""
     if hidden := explorer.hides_text(left.dataset) or explorer.hides_text(right.dataset):
         return {"hidden": hidden}
-    texts = [
-        (read_text(explorer.catalogue, explorer.found(principal, one.doc_id)) or "")[:_MOST_CHARACTERS]
-        for one in (left, right)
-    ]
+    texts = [(read_text(explorer.catalogue, one) or "")[:_MOST_CHARACTERS] for one in (left, right)]
     found = compare(texts[0], texts[1], _COLUMN, most_rows=_MOST_ROWS)
     return {
-        "rows": [asdict(row) for row in found.rows], "equal": texts[0] == texts[1],
+        "rows": found.rows, "equal": texts[0] == texts[1],
         "rows_left_out": found.rows_left_out, "_rows": [marked(row) for row in found.rows],
     }  # fmt: skip
 
@@ -138,28 +133,23 @@ def _graph(group: DuplicateGroup, doc_id: str, beside: str, base: str) -> Markup
     inner, outer = ([one for one in shown if (one.removed is None) == kept] for kept in (True, False))
     places = {**_ring(inner, 0 if len(inner) == 1 else 70), **_ring(outer, 170)}
     links = [link for link in group.links if link.first in places and link.second in places]
-    lines, labels, nodes = Markup(""), Markup(""), Markup("")
+    lines, labels, nodes = [], [], []
     for link in links:
         (x1, y1), (x2, y2) = places[link.first], places[link.second]
-        ends = {link.first, link.second}
-        kind = "chosen" if ends == {doc_id, beside} else "link"
-        lines += Markup('<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(
-            kind, x1, y1, x2, y2
-        )
+        kind = "chosen" if {link.first, link.second} == {doc_id, beside} else "link"
+        lines.append(f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
         if len(links) <= _LABELLED or kind == "chosen":
-            at = ((x1 + 2 * x2) / 3, (y1 + 2 * y2) / 3 - 3)
             said = link.match if link.match in ("bytes", "letters") else f"{link.similarity:.3f}"
-            labels += Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(*at, said)
+            labels.append(f'<text x="{(x1 + 2 * x2) / 3:.1f}" y="{(y1 + 2 * y2) / 3 - 3:.1f}">{said}</text>')
     for one in shown:
         kinds = ["kept"] * (one.removed is None) + ["asked"] * (one.doc_id in (doc_id, beside))
-        x, y = places[one.doc_id]
-        nodes += Markup(
-            '<a href="{}/{}" class="{}" aria-label="{}"><title>{}</title><circle cx="{:.1f}" cy="{:.1f}" r="11"/>'
-            '<text x="{:.1f}" y="{:.1f}">{}</text></a>'
-        ).format(base, one.doc_id, " ".join(kinds), one.path, one.path, x, y, x, y, numbers[one.doc_id])
-    return Markup('<svg class="graph" viewBox="-200 -195 400 390" role="group" aria-label="the group">{}</svg>').format(
-        lines + labels + nodes
-    )
+        (x, y), path = places[one.doc_id], escape(one.path)
+        nodes.append(
+            f'<a href="{base}/{one.doc_id}" class="{" ".join(kinds)}" aria-label="{path}"><title>{path}</title>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="11"/><text x="{x:.1f}" y="{y:.1f}">{numbers[one.doc_id]}</text></a>'
+        )
+    drawn = "".join([*lines, *labels, *nodes])
+    return Markup(f'<svg class="graph" viewBox="-200 -195 400 390" role="group" aria-label="the group">{drawn}</svg>')
 
 
 def _ring(members: Sequence[GroupMember], radius: float) -> dict[str, tuple[float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ def lake(request: Request) -> Response:
     explorer, principal = explorer_of(request), principal_of(request)
     datasets = [_dataset(explorer, name) for name in explorer.datasets(principal)]
     corpora = [_corpus(explorer, name, tables) for name, tables in explorer.corpus_tables(principal).items()]
-    return answer(request, "lake.html", {"datasets": [*map(asdict, datasets)], "corpora": [*map(asdict, corpora)]})
+    return answer(request, "lake.html", {"datasets": datasets, "corpora": corpora})
 
 
 def _dataset(explorer: Explorer, name: str) -> Card:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -14,7 +13,7 @@ from dagster_project.inspect.corpora.repository_files import repository_files
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.session.catalogue import load_table
 
-_PAGE: Final = 200
+_PAGE: Final = 100
 _NEEDS_SHOWN: Final = 12
 
 
@@ -35,7 +34,7 @@ def repositories(request: Request) -> Response:
 
 
 def repository(request: Request) -> Response:
-    """The files of a repository by their rank in a corpus, two hundred a page; `after` is how many come before."""
+    """The files of a repository by their rank in a corpus, a hundred a page; `after` is how many come before."""
     explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
     dataset, name = request.path_params["dataset"], request.path_params["repository"]
     explorer.reads(principal, dataset)
@@ -53,7 +52,7 @@ def repository(request: Request) -> Response:
     ranks = {one.doc_id: one.rank for one in found.files}
     for need in found.needs:
         if need.doc_id in needs:
-            needs[need.doc_id].append({**asdict(need), "is_later": _later(ranks, need.doc_id, need.needed_doc_id)})
+            needs[need.doc_id].append({**vars(need), "is_later": _later(ranks, need.doc_id, need.needed_doc_id)})
     cycles: dict[int, list[dict[str, str]]] = {}
     for one in found.files:
         if one.cycle is not None:
@@ -61,7 +60,7 @@ def repository(request: Request) -> Response:
     end = start + len(shown)
     values = {
         "dataset": dataset, "repository": name, "corpus": corpus, "corpora": corpora, "start": start,
-        "total": len(found.files), "files": [{**asdict(one), "needs": needs[one.doc_id]} for one in shown],
+        "total": len(found.files), "files": [{**vars(one), "needs": needs[one.doc_id]} for one in shown],
         "cycles": dict(sorted(cycles.items())), "edges": len(found.needs),
         "next": address(request.url.path, query, after=end) if end < len(found.files) else None,
         "previous": address(request.url.path, query, after=max(0, start - _PAGE) or None) if start else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -104,7 +104,7 @@ def review(request: Request) -> Response:
     done = len(mine) >= total
     values: dict[str, Any] = {
         "dataset": queue.dataset, "rule": queue.rule, "at": str(queue.index.version), "total": total, "hidden": hidden,
-        "decided": len(mine), "precision": asdict(precision(queue.rule, (one.decision for one in mine.values()))),
+        "decided": len(mine), "precision": precision(queue.rule, (one.decision for one in mine.values())),
         "row": row and {k: v for k, v in row.items() if k not in ("n", "preview")}, "all_done": done, "said": None,
         "text": None, "failed": [], "mine": None, "last": query.get("last") if query.get("last") in mine else None,
         "everybody": _everybody(queue.rule, said) if done else None, "list": address(_list(queue.dataset), queue.query),
@@ -168,12 +168,11 @@ def _everybody(rule: str, said: Mapping[str, Mapping[str, Said]]) -> dict[str, A
     """What all persons found, for those who are done: figures of each, of all together, where they disagree."""
     persons = sorted({person for by in said.values() for person in by})
     each = {
-        person: asdict(precision(rule, (by[person].decision for by in said.values() if person in by)))
-        for person in persons
+        person: precision(rule, (by[person].decision for by in said.values() if person in by)) for person in persons
     }
     agreed = {doc_id: {one.decision for one in by.values()} for doc_id, by in said.items()}
     return {
-        "persons": each, "together": asdict(precision(rule, map(together, agreed.values()))),
+        "persons": each, "together": precision(rule, map(together, agreed.values())),
         "disagree": sorted(doc_id for doc_id, every in agreed.items() if len(every) > 1),
     }  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ def rules(request: Request) -> Response:
         shown = [{**one, **_counts(count)} for one, count in zip([*shown, *beyond], found.rules, strict=True)]
     values = {
         "dataset": dataset, "policy": policy.label, "content_hash": policy.content_hash, "rules": shown,
-        "counted": found is not None, "before": found and asdict(found.before), "kept": found and asdict(found.kept),
+        "counted": found is not None, "before": found and found.before, "kept": found and found.kept,
         **_state(request, explorer, dataset),
     }  # fmt: skip
     return answer(request, "rules.html", values)
@@ -218,8 +217,8 @@ def _moved(curve: RuleCurve, threshold: float, path: str, query: Mapping[str, st
 
     chart = histogram(edges.tolist(), counts, failed, link, curve.rule.signal, threshold, 720, 120)
     return {
-        "judged": len(curve.values), "drops": gone.stop - gone.start, "kept": asdict(curve.kept(threshold)),
-        "kept_now": asdict(curve.kept(own)), "edges": edges.tolist(), "counts": counts, "failed": failed,
+        "judged": len(curve.values), "drops": gone.stop - gone.start, "kept": curve.kept(threshold),
+        "kept_now": curve.kept(own), "edges": edges.tolist(), "counts": counts, "failed": failed,
         "_svg": chart, "_steps": steps, "_step": min(bisect.bisect_left(steps, threshold), len(steps) - 1),
     }  # fmt: skip
 

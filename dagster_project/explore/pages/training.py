@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -62,7 +61,7 @@ def run(request: Request) -> Response:
     shown: dict[str, Any] = {
         **_line(found), "reads": [one._asdict() for one in found.reads],
         "losses": list(zip(offsets, losses, strict=True)),
-        "spikes": [{**asdict(one), "batch": link(one.offset)} for one in rises],
+        "spikes": [{**vars(one), "batch": link(one.offset)} for one in rises],
         "about": {one: row[one] for one in about if row.get(one) not in (None, "")},
         "scores": row.get("scores", []), "snapshots": row.get("snapshots", []),
         "_plot": plot(curves, "loss over offsets", link, points) if losses else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -34,7 +33,7 @@ def window(request: Request) -> Response:
     shown: dict[str, Any] = {
         "table": found.table, "dataset": found.dataset, "snapshot": found.snapshot_id, "ordinal": found.ordinal,
         "window_count": found.window_count, "window_tokens": found.window_tokens, "token_count": found.token_count,
-        "segments": [asdict(one) for one in found.segments], "hidden": hidden, "specials": found.specials,
+        "segments": found.segments, "hidden": hidden, "specials": found.specials,
         "input_ids": None if hidden else found.input_ids, "texts": None if hidden else found.texts,
         "previous": address(f"{there}/{found.ordinal - 1}", query) if found.ordinal else None,
         "next": address(f"{there}/{found.ordinal + 1}", query) if found.ordinal + 1 < found.window_count else None,
@@ -50,7 +49,7 @@ def about(request: Request) -> Response:
     windows = [(found.table, int(at) if at else None, found.ordinal)]
     reads = reads_of(explorer.catalogue, explorer.blender(principal_of(request)), windows)
     shown = {"table": found.table, "ordinal": found.ordinal, "segments": segment_facts(explorer.catalogue, found)}
-    return answer(request, "window_about.html", {**shown, "reads": [*map(asdict, reads)], "_colours": COLOURS})
+    return answer(request, "window_about.html", {**shown, "reads": reads, "_colours": COLOURS})
 
 
 def token(request: Request) -> Response:
@@ -85,7 +84,7 @@ def document_reads(request: Request) -> Response:
     }
     reads = reads_of(explorer.catalogue, explorer.blender(principal), windows)
     shown = {"doc_id": document.doc_id, "path": document.path, "windows": len(windows)}
-    return answer(request, "document_reads.html", {**shown, "reads": [*map(asdict, reads)]})
+    return answer(request, "document_reads.html", {**shown, "reads": reads})
 
 
 def _window(request: Request) -> TokenWindow:

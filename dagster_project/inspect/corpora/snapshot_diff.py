@@ -22,6 +22,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import InputError, nearest
+from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.releases import find_release
 from spark_jobs.lake.session.catalogue import load_table
@@ -233,7 +234,7 @@ def _scan(catalogue: Catalog, state: LakeState, table: str, columns: tuple[str, 
     iceberg, snapshot_id = load_table(catalogue, f"{state.name}.{table}"), state.snapshots.get(table)
     if iceberg is None or snapshot_id is None:
         return None
-    return iceberg.scan(selected_fields=columns, snapshot_id=snapshot_id)
+    return scan_of(iceberg, columns=columns, snapshot_id=snapshot_id)
 
 
 def _read(catalogue: Catalog, state: LakeState, table: str, columns: tuple[str, ...]) -> pa.Table:

@@ -12,6 +12,7 @@ from pyiceberg.expressions import EqualTo, In
 from tokenizers import Tokenizer
 
 from dagster_project.exceptions import CommandError
+from spark_jobs.lake.files.scans import scan_of
 
 if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
@@ -148,7 +149,7 @@ def documents_of(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dic
     except NoSuchTableError:
         return {}
     known = tuple(name for name in _FACTS if name in table.schema().column_names)
-    found = table.scan(row_filter=In("doc_id", doc_ids), selected_fields=known).to_arrow().to_pylist()
+    found = scan_of(table, In("doc_id", doc_ids), known).to_arrow().to_pylist()
     return {row["doc_id"]: row for row in found}
 
 
@@ -165,8 +166,7 @@ def tokenizer_file(catalogue: Catalog, packed: str, sha256: str) -> str | None:
     except NoSuchTableError:
         return None
     for snapshot in sorted(table.snapshots(), key=lambda one: one.sequence_number or 0, reverse=True):
-        scan = table.scan(EqualTo("sha256", sha256), selected_fields=("file",), snapshot_id=snapshot.snapshot_id)
-        found = scan.to_arrow().to_pylist()
+        found = scan_of(table, EqualTo("sha256", sha256), ("file",), snapshot.snapshot_id).to_arrow().to_pylist()
         if found:
             return str(found[0]["file"])
     return None

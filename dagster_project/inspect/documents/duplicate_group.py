@@ -85,12 +85,14 @@ class DuplicateGroup:
         links: between them.
         total: documents of the component, without exact duplicates.
         threshold: least J of a link; None where no near-duplicates go.
+        witness: the document for which the one that was asked for was removed; None where that was kept.
     """
 
     members: tuple[GroupMember, ...]
     links: tuple[Link, ...]
     total: int
     threshold: float | None
+    witness: str | None
 
 
 def duplicate_group(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, most: int = 200) -> DuplicateGroup:
@@ -113,8 +115,8 @@ def duplicate_group(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, most: 
     representative = representative_of(catalogue, corpus, doc_id)
     threshold = corpus.applied.of(own[0]["kind"]) if corpus.applied is not None else None
     linked = _component(catalogue, corpus, representative, threshold)
-    witnesses = [witness_of(catalogue, corpus, one) for one in (doc_id, representative)]
-    chosen = {representative, *filter(None, witnesses), *sorted(linked)[: most - 1]}
+    witnesses = _witnesses(catalogue, corpus, {doc_id, representative})
+    chosen = {representative, *witnesses.values(), *sorted(linked)[: most - 1]}
     meant = _meant(catalogue, corpus, chosen, most)
     chosen |= {end for link in meant for end in (link.first, link.second)}
     columns = ("doc_id", "witness_doc_id", "matched")
@@ -127,17 +129,16 @@ def duplicate_group(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, most: 
     removed = removed_of(catalogue, corpus, everyone)
     rows = read_rows(catalogue, corpus.own("members"), _COLUMNS, In("doc_id", everyone))
     members = sorted((GroupMember(**row, removed=removed.get(row["doc_id"])) for row in rows), key=lambda one: one.rank)
-    return DuplicateGroup(tuple(members), tuple(links), max(len(linked), 1), threshold)
+    witness = representative if removed.get(doc_id) == "exact" else witnesses.get(doc_id)
+    return DuplicateGroup(tuple(members), tuple(links), max(len(linked), 1), threshold, witness)
 
 
-def witness_of(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str | None:
-    """The document for which one was removed at the threshold that is applied; None where it was kept."""
-    if removed_of(catalogue, corpus, [doc_id]).get(doc_id) == "exact":
-        return representative_of(catalogue, corpus, doc_id)
-    own = EqualTo("doc_id", doc_id)
-    rows = applied_removals(catalogue, corpus, own)
-    rows = rows or read_rows(catalogue, corpus.own(_SEMANTIC), ("witness_doc_id",), own)
-    return str(rows[0]["witness_doc_id"]) if rows else None
+def _witnesses(catalogue: Catalog, corpus: CorpusFacts, doc_ids: set[str]) -> dict[str, str]:
+    """By document, for which other one the level near, else the level semantic, removed it at the applied threshold."""
+    those = In("doc_id", doc_ids)
+    rows = read_rows(catalogue, corpus.own(_SEMANTIC), ("doc_id", "witness_doc_id"), those)
+    rows += applied_removals(catalogue, corpus, those)
+    return {row["doc_id"]: row["witness_doc_id"] for row in rows}
 
 
 def why_first(better: GroupMember, other: GroupMember, corpus: CorpusFacts) -> str:

@@ -71,7 +71,7 @@ class Scan:
 
     def matches(
         self, pattern: str, ignore_case: bool, start: int = 0
-    ) -> Iterator[tuple[int, list[tuple[int, str, str]]]]:
+    ) -> Iterator[tuple[int, int, list[tuple[int, str, str]]]]:
         """Texts that hold a pattern.
 
         Args:
@@ -80,20 +80,26 @@ class Scan:
             start: texts that are left out at the beginning.
 
         Yields:
-            How many texts were read or left out by the end of a batch; of each match the same number, doc_id and text.
+            How many texts were read or left out by the end of a batch; its increment; of each match the same number,
+            doc_id and text.
 
         Raises:
             pyarrow.ArrowInvalid: it is no expression.
         """
         if self._table is None or self._snapshot is None:
             return
-        for _, _, batch in placed_batches(self._table, self._snapshot, ("doc_id", "content"), _BATCH_ROWS, start):
+        columns = ("increment", "doc_id", "content")
+        for _, _, batch in placed_batches(self._table, self._snapshot, columns, _BATCH_ROWS, start):
             holds = pc.match_substring_regex(batch.column("content"), pattern, ignore_case=ignore_case)
             places = pc.indices_nonzero(holds)
-            hits = batch.take(places)
+            hits = batch.select(columns[1:]).take(places)
             numbers = [start + 1 + place for place in places.to_pylist()]
             start += len(batch)
-            yield start, [*zip(numbers, *(column.to_pylist() for column in hits.columns), strict=True)]
+            yield (
+                start,
+                batch.column("increment")[0].as_py(),
+                [*zip(numbers, *(column.to_pylist() for column in hits.columns), strict=True)],
+            )
 
 
 def search(catalogue: Catalog, dataset: str, words: str, limit: int, is_regex: bool = False) -> Searched:
@@ -114,7 +120,7 @@ def search(catalogue: Catalog, dataset: str, words: str, limit: int, is_regex: b
     found: dict[str, str] = {}
     searched = 0
     try:
-        for searched, matches in scan.matches(pattern, ignore_case=True):  # noqa: B007
+        for searched, _, matches in scan.matches(pattern, ignore_case=True):  # noqa: B007
             found |= {doc_id: text for _, doc_id, text in matches[: limit - len(found)]}
             if len(found) >= limit:
                 break

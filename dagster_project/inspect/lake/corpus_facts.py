@@ -76,9 +76,10 @@ def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
     return [space for space in spaces if (space, table) in catalogue.list_tables(space)]
 
 
-def corpora(catalogue: Catalog) -> list[CorpusFacts]:
-    """Every corpus of the lake that was run, by name."""
-    ledger = Ledger.fresh(catalogue)
+def corpora(catalogue: Catalog, ledger: Ledger | None = None) -> list[CorpusFacts]:
+    """Every corpus of the lake that was run, by name; a ledger that is at hand is read again only if it changed."""
+    ledger = ledger or Ledger(catalogue)
+    ledger.refresh()
     return [facts_of(ledger, name) for name in namespaces_with(catalogue, "members")]
 
 

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import acero
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, In, LessThan
 from pyiceberg.expressions.visitors import bind, extract_field_ids
@@ -28,6 +27,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import BooleanType, NestedField, PrimitiveType
 
 from spark_jobs.arrays import Int64Array
+from spark_jobs.lake.files.scans import rows_that_meet, scan_of
 from spark_jobs.lake.session.catalogue import load_table
 
 _BATCH_ROWS = 64  # values of the wide column that are decoded at once on the way to the wanted one
@@ -53,8 +53,8 @@ def read_columns(
     if table is None or table.current_snapshot() is None:
         return None
     there = {field.name for field in table.schema().fields}
-    chosen = tuple(column for column in columns if column.split(".")[0] in there)
-    return table.scan(condition, selected_fields=chosen).to_arrow()
+    chosen = [column for column in columns if column.split(".")[0] in there]
+    return scan_of(table, condition, chosen).to_arrow()
 
 
 def read_batches(
@@ -63,7 +63,7 @@ def read_batches(
     """As `read_columns`, a batch at a time, so that a table of any size fits; nothing where there is no such table."""
     table = load_table(catalogue, identifier)
     if table is not None and table.current_snapshot() is not None:
-        yield from table.scan(condition, selected_fields=tuple(columns)).to_arrow_batch_reader()
+        yield from scan_of(table, condition, columns).to_arrow_batch_reader()
 
 
 def read_rows(
@@ -97,7 +97,7 @@ def parts(
     table = load_table(catalogue, identifier)
     counts: dict[int, Counter[int]] = {}
     places = [field.name for field in table.spec().fields] if table is not None else []
-    for task in table.scan(condition, snapshot_id=snapshot_id).plan_files() if table is not None else ():
+    for task in scan_of(table, condition, snapshot_id=snapshot_id).plan_files() if table is not None else ():
         place = {name: task.file.partition[at] for at, name in enumerate(places)}
         counts.setdefault(place.get("increment", 0), Counter())[place.get("shard", 0)] += task.file.record_count
     sizes = {increment: counts[increment].total() for increment in sorted(counts)}
@@ -230,10 +230,7 @@ def first_rows(
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
         for name, one in elements.items():
             rows = rows.append_column(name, one.holds(rows))
-        # by this thread, for Arrow's may be busy with a scan of somebody else
-        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
-        met = acero.Declaration("filter", acero.FilterNodeOptions(holds), [source]).to_table(use_threads=False)
-        found.append(met.slice(0, missing).select(list(columns)))
+        found.append(rows_that_meet(rows, holds).slice(0, missing).select(list(columns)))
         missing -= found[-1].num_rows
         if missing <= 0:
             break
@@ -245,7 +242,7 @@ def scan_batches(
     table: IcebergTable, columns: Collection[str], condition: BooleanExpression, count: int
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the files that may hold some that meet a condition; only as many files are opened as are asked for."""
-    scan = table.scan(condition, selected_fields=tuple(columns))
+    scan = scan_of(table, condition, columns)
     tasks = list(scan.plan_files())
     if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
         yield from scan.to_arrow_batch_reader()
@@ -272,7 +269,7 @@ def placed_batches(
     Yields:
         The file, empty where rows are deleted in it by other files; the row; the batch.
     """
-    scan = table.scan(snapshot_id=snapshot_id, selected_fields=tuple(columns))
+    scan = scan_of(table, columns=columns, snapshot_id=snapshot_id)
     tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
     if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
         for batch in scan.to_arrow_batch_reader():
@@ -361,7 +358,7 @@ def read_wide_values(
     table = load_table(catalogue, identifier)
     if table is None or table.current_snapshot() is None:
         return {}
-    scan = table.scan(And(narrow, In(_KEY, doc_ids)), selected_fields=(_KEY, column))
+    scan = scan_of(table, And(narrow, In(_KEY, doc_ids)), (_KEY, column))
     tasks = list(scan.plan_files())
     if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
         return {row[_KEY]: row[column] for row in scan.to_arrow().to_pylist()}

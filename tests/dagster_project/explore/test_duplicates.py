@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from starlette.testclient import TestClient
 
-from dagster_project.inspect.documents.duplicate_group import GroupMember, duplicate_group, why_first, witness_of
+from dagster_project.inspect.documents.duplicate_group import GroupMember, duplicate_group, why_first
 from dagster_project.inspect.documents.side_by_side import changed_spans
 from dagster_project.inspect.lake.corpus_facts import find_corpus
 from spark_jobs.dedup.graph.components import COMPONENTS
@@ -284,7 +284,7 @@ def test_one_that_means_the_same_has_its_witness(catalogue: Catalog) -> None:
     )
     publish(catalogue, "main", declared, 0, [{"doc_id": other, "witness_doc_id": one, **weights}])
     corpus = find_corpus(catalogue, "main")
-    assert witness_of(catalogue, corpus, other) == one
+    assert duplicate_group(catalogue, corpus, other).witness == one
     for doc_id in (one, other):
         group = duplicate_group(catalogue, corpus, doc_id)
         assert [(link.first, link.second, link.similarity) for link in group.links if link.match == "semantic"] == [

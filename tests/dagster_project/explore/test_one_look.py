@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextvars
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table as IcebergTable
 
-from dagster_project.explore.one_look import begin_look, look_once
+from blender_service.recently_used import RecentlyUsed
+from dagster_project.explore.one_look import OneLook
+from spark_jobs.exceptions import WrongLakeError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
@@ -30,79 +33,76 @@ def numbers(catalogue: Catalog, name: str = "notes.numbers") -> list[int]:
     return sorted(catalogue.load_table(name).scan().to_arrow()["number"].to_pylist())
 
 
+Lakes = tuple[Callable[[], OneLook], Catalog]
+
+
 @pytest.fixture
-def lakes(tmp_path: Path) -> tuple[Catalog, Catalog]:
-    """The catalogue that pages read, and another process's."""
+def lakes(tmp_path: Path) -> Lakes:
+    """What looks at the catalogue for a page, and the catalogue of another process."""
     read, other = (open_catalogue(settings_at(tmp_path)) for _ in range(2))
+    assert isinstance(read, SqlCatalog)
     append(other, "notes.numbers", 1)
-    look_once(read)
-    look_once(read)
-    return read, other
+    parsed = RecentlyUsed[str, IcebergTable](8)
+    return lambda: OneLook(read, parsed), other
 
 
-def in_a_page(test: Any, *given: Any) -> None:
-    """Run with a look of its own, as a request has its own context."""
-    contextvars.copy_context().run(lambda: (begin_look(), test(*given)))
+def test_a_page_sees_one_state_and_the_next_page_the_next(lakes: Lakes) -> None:
+    """What others write while it is made comes with the next."""
+    look, other = lakes
+    page = look()
+    assert numbers(page) == [1]
+    append(other, "notes.numbers", 2)
+    append(other, "words.numbers", 3)
+    assert numbers(page) == [1]
+    assert page.list_namespaces() == [("notes",)] and page.list_tables("notes") == [("notes", "numbers")]
+    with pytest.raises(NoSuchTableError):
+        page.load_table("notes.letters")
+    after = look()
+    assert numbers(after) == [1, 2] and numbers(after, "words.numbers") == [3]
+    assert after.list_namespaces() == [("notes",), ("words",)]
+    assert after.list_tables(("words",)) == [("words", "numbers")]
 
 
-def test_a_page_sees_one_state_and_the_next_page_the_next(lakes: tuple[Catalog, Catalog]) -> None:
-    """What others write while it is made comes with the next; outside of pages it is there at once."""
-    read, other = lakes
-
-    def page() -> None:
-        assert numbers(read) == [1]
-        append(other, "notes.numbers", 2)
-        append(other, "words.numbers", 3)
-        assert numbers(read) == [1]
-        assert read.list_namespaces() == [("notes",)] and read.list_tables("notes") == [("notes", "numbers")]
-        with pytest.raises(NoSuchTableError):
-            read.load_table("notes.letters")
-
-    in_a_page(page)
-    assert numbers(read) == [1, 2]
-
-    def next_page() -> None:
-        assert numbers(read) == [1, 2] and numbers(read, "words.numbers") == [3]
-        assert read.list_namespaces() == [("notes",), ("words",)] and read.list_tables(("words",)) == [
-            ("words", "numbers")
-        ]
-
-    in_a_page(next_page)
-
-
-def test_what_a_page_writes_is_lost_to_no_other_writer(lakes: tuple[Catalog, Catalog]) -> None:
+def test_what_a_page_writes_is_lost_to_no_other_writer(lakes: Lakes) -> None:
     """It writes on top of what others wrote since its look, and sees its own rows."""
-    read, other = lakes
-
-    def page() -> None:
-        assert numbers(read) == [1]
-        append(other, "notes.numbers", 2)
-        append(read, "notes.numbers", 3)
-        append(read, "letters.numbers", 4)
-        assert numbers(read) == [1, 2, 3] and numbers(read, "letters.numbers") == [4]
-
-    in_a_page(page)
+    look, other = lakes
+    page = look()
+    assert numbers(page) == [1]
+    append(other, "notes.numbers", 2)
+    append(page, "notes.numbers", 3)
+    append(page, "letters.numbers", 4)
+    assert numbers(page) == [1, 2, 3] and numbers(page, "letters.numbers") == [4]
     assert numbers(other) == [1, 2, 3]
-    in_a_page(lambda: append(read, "notes.numbers", 5))
-    assert numbers(read) == numbers(other) == [1, 2, 3, 5]
+    append(look(), "notes.numbers", 5)
+    assert numbers(look()) == numbers(other) == [1, 2, 3, 5]
 
 
-def test_metadata_that_is_known_is_not_read_again(
-    lakes: tuple[Catalog, Catalog], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metadata_that_is_known_is_not_read_again(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over pages: one read for each state of a table."""
     from pyiceberg.serializers import FromInputFile
 
-    read, other = lakes
+    look, other = lakes
     parsed: list[str] = []
     whole = FromInputFile.table_metadata
     monkeypatch.setattr(
         FromInputFile, "table_metadata", lambda given, *more: (parsed.append(given.location), whole(given, *more))[1]
     )
     for _ in range(3):
-        in_a_page(lambda: [read.load_table("notes.numbers") for _ in range(5)])
+        page = look()
+        for _ in range(5):
+            page.load_table("notes.numbers")
     assert len(parsed) == 1
     append(other, "notes.numbers", 2)
     parsed.clear()
-    in_a_page(lambda: [read.load_table("notes.numbers") for _ in range(5)])
+    page = look()
+    for _ in range(5):
+        page.load_table("notes.numbers")
     assert len(parsed) == 1
+
+
+def test_a_page_writes_through_the_guard_of_its_lake(lakes: Lakes, tmp_path: Path) -> None:
+    """As the catalogue itself does: a lake that was copied is not written."""
+    look, _ = lakes
+    (tmp_path / "headrace-lake.json").write_text('{"lake": "another", "warehouse": "w", "catalogue": "c"}')
+    with pytest.raises(WrongLakeError):
+        append(look(), "notes.numbers", 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -37,6 +39,13 @@ def test_the_first_page_does_not_wait_for_the_lake(catalogue: Catalog, tmp_path:
     assert 'id="late"' in client.get("/lake").text and opened.done()
     assert "no dataset yet" in client.get("/").text
     assert client.get("/blends").status_code == 200
+
+
+def test_what_the_first_page_waits_for_is_little() -> None:
+    """The server listens before anything of the lake, of PyIceberg or of Arrow is imported."""
+    program = "import sys, dagster_project.cli.explore, dagster_project.explore.serving; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pydantic", "pyiceberg", "pyarrow", "numpy", "sqlalchemy", "grpc", "dagster"} & set(loaded)
 
 
 def test_a_lake_that_cannot_be_opened_ends_the_server(monkeypatch: pytest.MonkeyPatch, lake_env: Path) -> None:

@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
 PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Steps and assets are tried on Sail, which starts in no time; reading and writing of tables on Spark; a whole run on both.
-SAIL_TESTS := tests/dagster_project $(addprefix tests/spark_jobs/,clusters code dedup filters models packing shape sources text tokens)
+SAIL_TESTS := tests/dagster_project $(addprefix tests/spark_jobs/,clusters code dedup filters models packing semantic shape sources text tokens)
 ARGS ?=
 SMALL ?=
 # One benchmark after the other, also after one that fails; the last line says which did.

@@ -31,8 +31,9 @@ spare_collector()  # an eighth of the time of a test
 use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
 
 
-# Folders of the half on Spark that need it; one process has them all, since each other one would start a JVM.
-_ON_SPARK = ("tests/spark_jobs/lake/", "tests/spark_jobs/test_program.py", "tests/main_path/")
+# Where tests of the half on Spark need it; one process has them all, since each other one would start a JVM.
+_LAKE = ("engine/", "files/", "ledger/test_data_version.py", "run/", "session/", "test_")
+_ON_SPARK = ("tests/main_path/", "tests/spark_jobs/test_program.py", *(f"tests/spark_jobs/lake/{one}" for one in _LAKE))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

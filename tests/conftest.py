@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,10 +31,31 @@ spare_collector()  # an eighth of the time of a test
 use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
 
 
+# Where tests of the half on Spark need it; one process has them all, since each other one would start a JVM.
+_LAKE = ("engine/", "files/", "ledger/test_data_version.py", "run/", "session/", "test_")
+_ON_SPARK = ("tests/main_path/", "tests/spark_jobs/test_program.py", *(f"tests/spark_jobs/lake/{one}" for one in _LAKE))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that need Spark first: they take longest, and `make test` gives files out in this order."""
     on_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path not in on_spark)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files go out one by one, but in the default tier those of Spark to one process."""
+    if is_nightly() or os.environ.get("HEADRACE_ENGINE") != "spark" or config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneSpark(LoadFileScheduling):
+        """A unit of work is a file, or all that needs Spark."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith(_ON_SPARK) else super()._split_scope(nodeid)
+
+    return OneSpark(config, log)
 
 
 @pytest.fixture(scope="session")

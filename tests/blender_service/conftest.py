@@ -24,9 +24,7 @@ def lake(tmp_path: Path) -> Catalog:
 def code(lake: Catalog) -> PackedFixture:
     """A packed table of 700 rows: three files in two increments, small row groups."""
     table = create_packed(lake, "main.packed_code_16")
-    table.append(300, seed=1, row_group=64)
-    table.append(150, seed=2, row_group=1000)
-    return table.append(250, seed=3, increment=1, row_group=17)
+    return table.append_files((300, 1, 0, 64), (150, 2, 0, 1000), (250, 3, 1, 17))
 
 
 @pytest.fixture

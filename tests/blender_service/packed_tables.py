@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -81,14 +82,19 @@ class PackedFixture:
 
     def append(self, count: int, seed: int, increment: int = 0, row_group: int | None = None) -> PackedFixture:
         """Append `count` random rows as one file of an increment, in row groups of `row_group` rows."""
-        first = len(self.rows)
-        self.rows += random_rows(count, seed)
-        if row_group:
-            self.table.transaction().set_properties(
-                {"write.parquet.row-group-limit": str(row_group)}
-            ).commit_transaction()
-        self.table.append(to_arrow(self.rows[first:], first, increment, self.table.schema()))
-        self.increments += [increment] * count
+        return self.append_files((count, seed, increment, row_group))
+
+    def append_files(self, *files: tuple[int, int, int, int | None]) -> PackedFixture:
+        """Append as `append` does, a snapshot for each file but one commit for all of them."""
+        table = self.table
+        with table.transaction() as transaction:
+            for count, seed, increment, row_group in files:
+                first = len(self.rows)
+                self.rows += random_rows(count, seed)
+                self.increments += [increment] * count
+                if row_group:
+                    transaction.set_properties({"write.parquet.row-group-limit": str(row_group)})
+                transaction.append(to_arrow(self.rows[first:], first, increment, table.schema()))
         return self
 
     def repack(self, count: int, seed: int, generation: str, **changed: str) -> PackedFixture:
@@ -123,6 +129,11 @@ class PackedFixture:
 
 def random_rows(count: int, seed: int) -> list[Row]:
     """Make rows of random segments: one to four documents, ids in hex, padding at the end of some rows."""
+    return [*_random_rows(count, seed)]
+
+
+@functools.cache
+def _random_rows(count: int, seed: int) -> list[Row]:
     random = np.random.default_rng(seed)
     rows = []
     for _ in range(count):

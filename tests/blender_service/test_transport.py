@@ -32,6 +32,7 @@ from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.server.test_settings import health_of
 from tests.blender_service.test_streaming import MIB, held_bytes
+from tests.tiers import tries
 from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
@@ -378,7 +379,7 @@ def test_streams_that_read_flat_out_all_get_their_share(
     for thread in threads:
         thread.start()
     try:
-        until(lambda: min(taken) >= 20)
+        until(lambda: min(taken) >= tries(20, 5))
     finally:
         stopped.set()
         for thread in threads:

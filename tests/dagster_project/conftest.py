@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import Catalog
 
-from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings, settings_at
+from tests.dagster_project.waiting_lake import land
+from tests.kept_folder import KeptFolder
 
 WriteDefs = Callable[[str, str], Path]
 
@@ -61,8 +65,30 @@ def lake_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty lake for the commands, with Dagster's home beside it."""
     root = tmp_path / "lake"
     root.mkdir()
-    for name, value in settings_at(root).properties.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    point_at(root, monkeypatch)
     monkeypatch.setenv("DAGSTER_HOME", str(root / "dagster"))
     monkeypatch.setenv("HEADRACE_DEBUG", "")
     return root
+
+
+def point_at(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have commands find the lake in a folder."""
+    for name, value in settings_at(root).properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+
+
+@pytest.fixture(scope="session")
+def kept_waiting(tmp_path_factory: pytest.TempPathFactory) -> KeptFolder:
+    """A lake in which two increments of `web` wait."""
+    root = tmp_path_factory.mktemp("waiting")
+    catalogue = open_catalogue(settings_at(root / "lake"))
+    land(catalogue, 0, ["one", "two"])
+    land(catalogue, 1, ["three"], malware=1)
+    return KeptFolder(root / "lake", root / "kept")
+
+
+@pytest.fixture
+def waiting(lake_env: Path, kept_waiting: KeptFolder, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """The same for the commands."""
+    point_at(kept_waiting.again(), monkeypatch)
+    return open_catalogue(load_settings())

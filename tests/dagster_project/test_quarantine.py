@@ -45,8 +45,7 @@ from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.plan import tasks
 from spark_jobs.lake.run.reads import reads_of, refuse_quarantined_path
 from spark_jobs.lake.run.registry import entries
-from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import ensure_table
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
 from tests.dagster_project.conftest import WriteDefs
@@ -69,12 +68,9 @@ def corpus(*datasets: str, more: str = "") -> str:
 
 
 @pytest.fixture
-def lake(lake_env: Path) -> Catalog:
+def lake(waiting: Catalog) -> Catalog:
     """A lake in which two increments of `web` wait."""
-    catalogue = open_catalogue(load_settings())
-    land(catalogue, 0, ["one", "two"])
-    land(catalogue, 1, ["three"], malware=1)
-    return catalogue
+    return waiting
 
 
 def ledger_of(catalogue: Catalog) -> Ledger:

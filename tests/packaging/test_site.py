@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly  # the documentation's own workflow builds it at every push
+
 
 @pytest.fixture(scope="module")
 def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -26,7 +28,6 @@ def headings(site: Path, page: str) -> set[str]:
     return set(re.findall(r'<h\d id="([^"]+)"', (site / page / "index.html").read_text("utf-8")))
 
 
-@pytest.mark.nightly
 def test_every_step_and_table_is_in_the_reference(site: Path) -> None:
     """The pages are made of what the registry knows, so nothing can be left out or be out of date."""
     from spark_jobs.registry import step_names

@@ -14,6 +14,7 @@ import grpc
 import pytest
 from pyiceberg.catalog import Catalog
 
+from dagster_project.cli import run_command
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import PackedFixture
 
@@ -98,10 +99,26 @@ def test_a_process_that_dies_at_its_start_ends_them_all(tmp_path: Path) -> None:
         (("--port", "70000"), "70000 is not in the range"),
     ],
 )
-def test_a_wrong_flag_is_one_line(tmp_path: Path, lake: Catalog, arguments: tuple[str, ...], message: str) -> None:
+def test_a_wrong_flag_is_one_line(
+    tmp_path: Path,
+    lake: Catalog,
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """What cannot be is said before anything is served, with exit status 2."""
-    process = start(tmp_path, "--port", "0", *arguments) if "--port" not in arguments else start(tmp_path, *arguments)
-    _, log = process.communicate(timeout=600)
-    assert process.returncode == 2, log
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("blender_service.__main__.set_up_logging", lambda: None)
+    assert run_command(["serve", "--port", "0", *arguments]) == 2
+    log = capfd.readouterr().err
     assert message in log
     assert "Traceback" not in log
+
+
+def test_a_wrong_flag_ends_the_program(tmp_path: Path, lake: Catalog) -> None:
+    """The same as a process: one line, status 2."""
+    process = start(tmp_path, "--port", "0", "--tokens", "none.txt")
+    _, log = process.communicate(timeout=600)
+    assert process.returncode == 2, log
+    assert "none.txt: No such file or directory" in log and "Traceback" not in log

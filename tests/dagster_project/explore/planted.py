@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from dagster_project.explore.row_index import RowIndex
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.settings import load_settings, settings_at
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.signals import SIGNALS
 from spark_jobs.text.texts import TEXTS
+from tests.kept_folder import KeptFolder
 
 TOKEN = "a-token"
 ODD = ("order", "select", "Größe (%)", 'a"b', "value", "x'; DROP TABLE rows; --")
@@ -101,6 +102,21 @@ class Planted:
         app = make_app(self.explorer(), frozenset(LOCAL_HOSTS), lambda token: holder(token, ""))
         given = {"Authorization": f"Bearer {TOKEN}"} if headers is None else headers
         return TestClient(app, f"http://{host}", headers=given, follow_redirects=False, raise_server_exceptions=False)
+
+
+class KeptLake:
+    """A planted lake that was made once."""
+
+    def __init__(self, root: Path, fill: Callable[[Planted], object]) -> None:
+        """Make it in an empty folder."""
+        self._made = Planted(open_catalogue(settings_at(root / "now")), root / "now" / "explore")
+        fill(self._made)
+        self._kept = KeptFolder(root / "now", root / "kept")
+
+    def again(self) -> Planted:
+        """The lake as it was made."""
+        self._kept.again()
+        return replace(self._made, shown={"notes"}, forbidden=set())
 
 
 def plant(tmp_path: Path) -> Planted:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -10,20 +9,28 @@ import pytest
 from dagster_project.explore.texts import WINDOW
 from spark_jobs.lake.ledger.acts import AUDIT
 from spark_jobs.lake.session.catalogue import load_table
-from tests.dagster_project.explore.planted import ODD, Planted, drawn, plant
+from tests.dagster_project.explore.planted import ODD, KeptLake, Planted, drawn
 
 ROWS = drawn(120, seed=3)
 ID = ROWS[0]["doc_id"]
 SCRIPT = "</mark><script>alert(1)</script>"
 
 
-@pytest.fixture
-def lake(lake_env: Path, tmp_path: Path) -> Planted:
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptLake:
     """A dataset whose texts are shown."""
-    made = plant(tmp_path)
-    made.add("notes", ROWS, odd=True)
-    made.index()
-    return made
+
+    def fill(lake: Planted) -> None:
+        lake.add("notes", ROWS, odd=True)
+        lake.index()
+
+    return KeptLake(tmp_path_factory.mktemp("lake"), fill)
+
+
+@pytest.fixture
+def lake(kept: KeptLake) -> Planted:
+    """The same for each test."""
+    return kept.again()
 
 
 def test_a_list_leads_through_all_rows(lake: Planted) -> None:

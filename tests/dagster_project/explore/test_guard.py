@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from dagster_project.explore.app import make_app
 from dagster_project.explore.guard import COOKIE, LOCAL_HOSTS, one_token
-from tests.dagster_project.explore.planted import TOKEN, Planted, drawn, plant
+from tests.dagster_project.explore.planted import TOKEN, KeptLake, Planted, drawn
 
 SIGNED = {"Cookie": f"{COOKIE}={TOKEN}"}
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptLake:
+    """A dataset of one document."""
+    return KeptLake(tmp_path_factory.mktemp("lake"), lambda lake: lake.add("notes", drawn(1)))
+
+
 @pytest.fixture
-def lake(lake_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planted:
-    """A dataset of one document, and a page that takes decisions."""
-    made = plant(tmp_path)
-    made.add("notes", drawn(1))
+def lake(kept: KeptLake, monkeypatch: pytest.MonkeyPatch) -> Planted:
+    """The same for each test, and a page that takes decisions."""
     from dagster_project.explore.pages import lake as first
 
     def fails(request: Request) -> Response:
@@ -28,7 +30,7 @@ def lake(lake_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
     paths = {**first.PATHS, "/decide": lambda request: PlainTextResponse("done"), "/fails": fails}
     monkeypatch.setattr(first, "PATHS", paths)
     monkeypatch.setattr(first, "POSTED", ("/decide",), raising=False)
-    return made
+    return kept.again()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from dagster_project.explore.row_query import Wanted
 from dagster_project.explore.text_search import Found, Words, search_texts, terms_of
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.explore.planted import Planted, plant
+from tests.tiers import tries
 
 PIECES = [
     "mill", "Mill", "MILLS", "mill_race", "race", "don't", "C++", "foo-bar", "NOT", "AND", '"', "'", "*", "é", "É",
@@ -134,7 +135,7 @@ def asked() -> list[str]:
         "^mill",
         "col:mill",
     ]
-    for _ in range(60):
+    for _ in range(tries(60, 20)):
         text = chance.choice([one for one in TEXTS if len(one) > 8])
         start = chance.randrange(len(text) - 3)
         found.append(text[start : start + chance.randrange(1, 8)])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,8 @@ import pytest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.conftest import LakeAt
+from tests.kept_folder import KeptFolder
 from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers
-
-DATABASE = "catalog.db"
 
 
 class Landed:
@@ -23,33 +19,17 @@ class Landed:
 
     def __init__(self, root: Path, lake_at: LakeAt) -> None:
         """Land them."""
-        self.root, self.folder, self._saved = root, root / "now" / "source", root / "saved"
+        self.root, self.folder = root, root / "now" / "source"
         self.folder.mkdir(parents=True)
         land(self.folder, "a.txt", [1, 2, 3, 12])
         self._lake = lake_at(root / "now" / "lake")
         materialize(self._lake, bind(numbers, FolderConfig(folder=str(self.folder))))
-        shutil.copytree(root / "now", self._saved, ignore=shutil.ignore_patterns(f"{DATABASE}*"))
-        self._copy_database(root / "now", self._saved)
+        self._kept = KeptFolder(root / "now", root / "kept")
 
     def again(self) -> Lake:
         """Both as they were when the numbers had landed; the paths are the same, since tables hold them."""
-        for folder in ("source", "lake"):
-            for path in (self.root / "now" / folder).iterdir():
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif not path.name.startswith(DATABASE):
-                    path.unlink()
-        shutil.copytree(self._saved, self.root / "now", ignore=shutil.ignore_patterns(DATABASE), dirs_exist_ok=True)
-        self._copy_database(self._saved, self.root / "now")
+        self._kept.again()
         return dataclasses.replace(self._lake, ledger=Ledger(self._lake.catalogue))
-
-    def _copy_database(self, source: Path, target: Path) -> None:
-        """By SQLite itself, for Spark and PyIceberg have it open."""
-        with (
-            closing(sqlite3.connect(source / "lake" / DATABASE)) as read,
-            closing(sqlite3.connect(target / "lake" / DATABASE)) as written,
-        ):
-            read.backup(written)
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,8 @@ from spark_jobs.lake.ledger.data_version import digest
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
-from tests.spark_jobs.lake.conftest import DATABASE, Landed
+from tests.kept_folder import DATABASE, KeptFolder
+from tests.spark_jobs.lake.conftest import Landed
 from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, doubles, land, numbers, ranked
 
 _NAME = "demo.notes"
@@ -153,8 +152,7 @@ def test_both_leave_what_icebergs_procedures_leave(landed: Landed, lake: Lake, f
     """Of one lake, maintained twice: equal files, snapshots, branches, tags and rows of every table."""
     root = folder.parent / "lake"
     tables = grown(lake, folder)
-    saved = folder.parent.parent / "grown"
-    copy_lake(root, saved)
+    kept = KeptFolder(root, folder.parent.parent / "grown")
 
     def by_spark(name: str) -> None:
         moment = f"older_than => TIMESTAMP '{later():%Y-%m-%d %H:%M:%S}'"
@@ -167,11 +165,11 @@ def test_both_leave_what_icebergs_procedures_leave(landed: Landed, lake: Lake, f
         remove_orphans(lake.catalogue, name, datetime.now(UTC) - timedelta(days=2))
 
     theirs = left(lake, tables, root, by_spark)
-    copy_lake(saved, root)
+    kept.again()
     ours = left(lake, tables, root, by_pyiceberg)
     assert (ours["files"] - theirs["files"], theirs["files"] - ours["files"]) == (set(), set())
     assert ours == theirs
-    copy_lake(saved, root)
+    kept.again()
     rows = {name: digest(lake.session().table(f"lake.{name}")) for name in tables}
     for name in tables:
         lake.session().sql(f"REFRESH TABLE lake.{name}")
@@ -224,19 +222,6 @@ def grown(lake: Lake, folder: Path) -> list[str]:
     for name in tables[:2]:
         (Path(lake.catalogue.load_table(name).location().removeprefix("file:")) / "data" / "young.parquet").touch()
     return tables
-
-
-def copy_lake(source: Path, target: Path) -> None:
-    """Have a folder hold what another one holds; the database by SQLite itself, for it is open."""
-    for path in target.iterdir() if target.exists() else ():
-        if path.is_dir():
-            shutil.rmtree(path)
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(f"{DATABASE}*"), dirs_exist_ok=True)
-    with (
-        closing(sqlite3.connect(source / DATABASE)) as one,
-        closing(sqlite3.connect(target / DATABASE)) as other,
-    ):
-        one.backup(other)
 
 
 def left(lake: Lake, tables: list[str], root: Path, work: Callable[[str], None]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import dagster as dg
 import pytest
 from dagster._core.events.log import EventLogEntry
 
-from dagster_project.cli import run_command, step_lines
+from dagster_project.cli import run_command
+from dagster_project.cli.run import step_lines
 from dagster_project.cli.run.execution import execute
 from dagster_project.cli.run.step_lines import StepLine, Watch
 from spark_jobs.exceptions import LeaseError

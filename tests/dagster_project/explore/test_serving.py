@@ -43,7 +43,7 @@ def test_the_first_page_does_not_wait_for_the_lake(catalogue: Catalog, tmp_path:
 
 def test_what_the_first_page_waits_for_is_little() -> None:
     """The server listens before anything of the lake, of PyIceberg or of Arrow is imported."""
-    program = "import sys, dagster_project.cli.explore, dagster_project.explore.serving; print(*sys.modules)"
+    program = "import sys, dagster_project.cli.begin.explore, dagster_project.explore.serving; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pydantic", "pyiceberg", "pyarrow", "numpy", "sqlalchemy", "grpc", "dagster"} & set(loaded)
 

@@ -12,7 +12,7 @@ import asyncio
 import io
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -94,8 +94,8 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
     for url, refusal in listed_addresses(source):
         if refusal is None and url not in there:
             hosts.setdefault(urlsplit(url).netloc, []).append(url)
-    deleted = {(page.cursor, page.digest) for page in pages if page.refusal is None and page.object is None}
-    fetch = _AddressFetch(source, store, objects, known, deleted, number, seed)
+    stored = {(page.cursor, page.digest): page for page in pages if page.refusal is None}
+    fetch = _AddressFetch(source, store, objects, known, stored, number, seed)
     asyncio.run(fetch.ask_hosts(hosts))
     if not fetch.done.paused:
         store.begin(*_OWN, Reading(number, True, None, None))
@@ -104,13 +104,13 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
 
 @dataclass
 class _AddressFetch:
-    """One fetch; `known` is the newest page of each address that gave one, `deleted` what each gave that is deleted."""
+    """One fetch, with the newest page of each address that gave one (`known`), and all by address and digest."""
 
     source: FilesSource
     store: Checkpoints
     objects: ObjectFolder
     known: Mapping[str, StoredPage]
-    deleted: Collection[tuple[str, str | None]]
+    stored: Mapping[tuple[str, str | None], StoredPage]
     number: int
     seed: int
     done: Fetched = field(default_factory=Fetched)
@@ -169,8 +169,8 @@ class _AddressFetch:
             digest = sha256_of(io.BytesIO(got.data))
             page = replace(page, digest=digest, byte_count=len(got.data), record_count=1)
             page = replace(page, etag=got.etag, modified=got.modified)
-            if (url, digest) in self.deleted:
-                self.store.save(*_OWN, page)
+            if (before := self.stored.get((url, digest))) is not None:  # without object if it was deleted for good
+                page = replace(page, object=before.object)
             else:
                 page = replace(page, object=self.objects.keep(io.BytesIO(got.data)).location)
-                self.done.pages += self.store.save(*_OWN, page)
+            self.done.pages += self.store.save(*_OWN, page)

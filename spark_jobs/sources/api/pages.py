@@ -15,8 +15,7 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
-from spark_jobs.sources.api.endpoint import WHOLE, request_digest
+from spark_jobs.sources.api.checkpoints import COMPLETE_LIST, Checkpoints, StoredPage, request_digest
 from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.config.api_config import PAGE_MARK, ApiSource, PagedSource
 from spark_jobs.sources.config.source_config import DocumentsConfig
@@ -76,7 +75,7 @@ def _whole_list(source: PagedSource, endpoint: str, store: Checkpoints) -> dict[
     """The pages of the last reading that saw all of a list, by sequence; none where it is not declared or known."""
     if not isinstance(source, ApiSource) or not source.lists_all or endpoint not in source.lists:
         return {}
-    reading, request = store.reading(endpoint, WHOLE), request_digest(source, endpoint)
+    reading, request = store.reading(endpoint, COMPLETE_LIST), request_digest(source, endpoint)
     if reading is None or reading.mark != request:
         return {}
     return {page.sequence: page for page in store.pages(endpoint, request, reading.number) if page.record_count}

@@ -115,10 +115,12 @@ def page_request(paginator: Paginator, url: str, params: Mapping[str, str], curs
     return url, asked
 
 
-def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: str | None, record_count: int) -> Any:
+def next_cursor(
+    paginator: Paginator, url: str, cursor: Any, answer: Any, link: str | None, record_count: int, data: bytes = b"{}"
+) -> Any:
     """The cursor after a page, None after the last; `stop` where there is a next page that cannot be asked for.
 
-    A token of the server's own is given as JSON has it: its text is that of `written_at`.
+    A token of the server's own that is neither a text nor a whole number is given as it is written: `1.0`, `[1,  2]`.
 
     Args:
         paginator: how pages follow each other.
@@ -127,6 +129,7 @@ def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: 
         answer: the page, as JSON has it.
         link: the address with rel="next" of the header Link.
         record_count: records of the page.
+        data: the page as it came.
     """
     found: Any = None
     if isinstance(paginator, NumberedPages) and record_count:
@@ -140,6 +143,8 @@ def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: 
             return stop(f"{paginator.more!r} says that there are more pages, and {paginator.path!r} has no cursor")
         if isinstance(found, float) and math.isnan(found):
             return None
+        if found is not None and not isinstance(found, str) and type(found) is not int:
+            found = written_at(data.decode(json.detect_encoding(data), "surrogatepass"), paginator.path)
     elif isinstance(paginator, NextUrlPages | LinkHeaderPages):
         found = _next_address(url, link if isinstance(paginator, LinkHeaderPages) else value_at(answer, paginator.path))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -60,11 +61,11 @@ class Pace:
 
 
 def retry_after(header: str | None, now: datetime | None = None) -> float | None:
-    """Seconds that a header Retry-After asks for, as seconds or as a date (RFC 9110, 10.2.3); None if it is neither."""
+    """Seconds that a header Retry-After asks for, a number or a date (RFC 9110, 10.2.3); None if it is neither."""
     if header is None:
         return None
-    if header.strip().isdecimal():
-        return float(header[:20])
+    if re.fullmatch(r"\s*\d{1,20}(\.\d*)?\s*", header):  # the RFC allows no fraction, some servers send one
+        return float(header)
     try:
         moment = parsedate_to_datetime(header)
     except (ValueError, TypeError):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from spark_jobs.sources.config.generated_config import Template
+from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 
 DETAIL_CHARACTERS: Final = 300  # of what an endpoint says of a fault
-_LEAST_WAIT: Final = 1.0  # where a 429 names no time
 _WORDS: Final = 8  # of a run that counts as copied
 _REPETITIVE: Final = 0.1  # bytes after compression, of those before
 _LEAST_BYTES: Final = 400  # below which short texts compress by chance
@@ -101,23 +98,7 @@ def read_answer(status: int, data: bytes) -> Answer | str:
     return "status 200, and no JSON" if value is None else answer_of(value)
 
 
-def seconds_to_wait(retry_after: str | None) -> float:
-    """Seconds that a header Retry-After asks for: a number, or a date."""
-    if retry_after is None:
-        return _LEAST_WAIT
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
-        return _LEAST_WAIT
-
-
-def judged(
-    answer: Answer, template: Template, parent: str, max_copied: float, max_longer: float, *, keeps_cut: bool = False
-) -> tuple[str, str]:
+def judged(answer: Answer, template: Template, parent: str, source: GeneratedSource) -> tuple[str, str]:
     """The text of a usable answer and no reason; else no text and the reason why it is none.
 
     Reasons: refused, cut, empty, reasoning_only, form, longer, repetitive, copied. An answer in another language is
@@ -128,13 +109,13 @@ def judged(
     data = usable.encode(errors="surrogatepass")
     faults: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("refused", lambda: bool(answer.refusal) or answer.finish == "content_filter"),
-        ("cut", lambda: answer.finish == "length" and not keeps_cut),
+        ("cut", lambda: answer.finish == "length" and source.on_cut != "keep"),
         ("reasoning_only", lambda: not text and bool(answer.reasoning.strip())),
         ("empty", lambda: not usable),
         ("form", lambda: not text.startswith(template.prefix) or not _fits(usable, template.answer_schema)),
-        ("longer", lambda: len(usable) > max_longer * max(len(parent), _LEAST_CHARACTERS)),
+        ("longer", lambda: len(usable) > source.max_longer * max(len(parent), _LEAST_CHARACTERS)),
         ("repetitive", lambda: len(data) >= _LEAST_BYTES and len(zlib.compress(data, 1)) < _REPETITIVE * len(data)),
-        ("copied", lambda: max_copied < 1 and copied_share(usable, parent) > max_copied),
+        ("copied", lambda: source.max_copied < 1 and copied_share(usable, parent) > source.max_copied),
     )
     reason = next((name for name, is_so in faults if is_so()), "")
     return ("", reason) if reason else (usable, "")

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource
-from spark_jobs.sources.git.listing import allowed_folders, discover_git, find_repositories
+from spark_jobs.sources.git.listing import discover_git
+from spark_jobs.sources.git.repositories import allowed_folders, find_repositories
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.kinds import Kind, Listing, Opens
 from spark_jobs.sources.languages import PLAIN_TEXT, language_columns, language_of

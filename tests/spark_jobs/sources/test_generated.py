@@ -177,12 +177,12 @@ def test_answers_are_judged_by_kind() -> None:
     nested = Template(name="deep", user="{text}", answer_schema={"items": {"$ref": "#"}})
 
     def verdict(answer: Answer, template: Template = PLAIN, **more: Any) -> str:
-        return judged(answer, template, parent, 0.8, 5, **more)[1]
+        return judged(answer, template, parent, declared("http://localhost", **more))[1]
 
-    assert judged(Answer("Here: all is well"), prefixed, parent, 0.8, 5) == ("all is well", "")
+    assert judged(Answer("Here: all is well"), prefixed, parent, declared("http://localhost")) == ("all is well", "")
     assert verdict(Answer("[[1]]"), nested) == "" and verdict(Answer("[" * 400 + "]" * 400), nested) == "form"
     assert verdict(Answer("all is well", finish="length")) == "cut"
-    assert verdict(Answer("all is well", finish="length"), keeps_cut=True) == ""
+    assert verdict(Answer("all is well", finish="length"), on_cut="keep") == ""
     assert verdict(Answer("", refusal="no")) == verdict(Answer("x", finish="content_filter")) == "refused"
     assert (verdict(Answer(" \n ")), verdict(Answer("", "thoughts"))) == ("empty", "reasoning_only")
     assert verdict(Answer("all is well"), prefixed) == "form"

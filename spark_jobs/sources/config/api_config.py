@@ -20,9 +20,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from spark_jobs.exceptions import ConfigError
+from spark_jobs.sources.config.declared import NO_ROWS, Declared
 
 if TYPE_CHECKING:
     from spark_jobs.sources.config.file_reading import FileReading
@@ -41,11 +42,6 @@ _NO_SECRET = re.compile(
     r"(?![a-z])|(?<![a-z])tokens?_?(count|limit|budget|type|per|max|min|izer)|tokeni[sz]"
 )
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-
-
-class _Model(BaseModel):
-    # Dagster's components read "100" as a number, quoted or not.
-    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
 
 def secret_of(setting: str, variable: str) -> str:
@@ -106,14 +102,14 @@ Public = Annotated[dict[str, str], AfterValidator(_without_secrets)]
 Address = Annotated[str | None, AfterValidator(_public)]
 
 
-class BearerAuth(_Model):
+class BearerAuth(Declared):
     """A token in the header Authorization."""
 
     kind: Literal["bearer"] = "bearer"
     token: str = Field(pattern=VARIABLE, description="environment variable of the token")
 
 
-class KeyAuth(_Model):
+class KeyAuth(Declared):
     """A key in a header or a parameter."""
 
     kind: Literal["key"] = "key"
@@ -122,7 +118,7 @@ class KeyAuth(_Model):
     place: Literal["header", "query"] = Field("header", description="where it goes")
 
 
-class BasicAuth(_Model):
+class BasicAuth(Declared):
     """A user and a password."""
 
     kind: Literal["basic"] = "basic"
@@ -130,7 +126,7 @@ class BasicAuth(_Model):
     password: str = Field(pattern=VARIABLE, description="environment variable of the password")
 
 
-class OAuth2Auth(_Model):
+class OAuth2Auth(Declared):
     """OAuth 2 client credentials (RFC 6749, section 4.4): a token is asked for, and again when it is refused."""
 
     kind: Literal["oauth2"] = "oauth2"
@@ -143,13 +139,13 @@ class OAuth2Auth(_Model):
 Auth = Annotated[BearerAuth | KeyAuth | BasicAuth | OAuth2Auth, Field(discriminator="kind")]
 
 
-class SinglePage(_Model):
+class SinglePage(Declared):
     """All records are in one answer."""
 
     kind: Literal["single"] = "single"
 
 
-class CursorPages(_Model):
+class CursorPages(Declared):
     """Each answer holds the cursor of the next page; without one it is the last."""
 
     kind: Literal["cursor"] = "cursor"
@@ -158,20 +154,20 @@ class CursorPages(_Model):
     more: str | None = Field(None, min_length=1, description="where the answer says whether there are more pages")
 
 
-class NextUrlPages(_Model):
+class NextUrlPages(Declared):
     """Each answer holds the address of the next page."""
 
     kind: Literal["next_url"] = "next_url"
     path: str = Field("next", min_length=1, description="where the address stands in the answer")
 
 
-class LinkHeaderPages(_Model):
+class LinkHeaderPages(Declared):
     """Each answer has a header Link with rel="next" (RFC 8288)."""
 
     kind: Literal["link_header"] = "link_header"
 
 
-class NumberedPages(_Model):
+class NumberedPages(Declared):
     """Pages are numbered; the first without records, or that is not there, is the end. Read in parallel."""
 
     kind: Literal["page_number"] = "page_number"
@@ -179,7 +175,7 @@ class NumberedPages(_Model):
     first: int = Field(1, ge=0, description="number of the first page")
 
 
-class OffsetPages(_Model):
+class OffsetPages(Declared):
     """A page is asked for by the number of records before it. Read in parallel."""
 
     kind: Literal["offset"] = "offset"
@@ -194,7 +190,7 @@ Paginator = Annotated[
 ]
 
 
-class Since(_Model):
+class Since(Declared):
     """Ask for what is new only: from the largest value seen, in a whole reading of the endpoint, less a lag."""
 
     param: str = Field(min_length=1, description="parameter that the value goes into")
@@ -203,7 +199,7 @@ class Since(_Model):
     lag: float = Field(0, ge=0, description="what is taken off, in seconds or, of numbers, in their unit")
 
 
-class Limits(_Model):
+class Limits(Declared):
     """How hard the server is asked; the rate goes up by one a second each second, and is halved at 429 or 5xx."""
 
     start_per_second: float = Field(2, gt=0, description="requests a second at first")
@@ -219,7 +215,7 @@ class Limits(_Model):
     readings: int = Field(3, ge=1, description="readings of an endpoint whose pages move while it is read")
 
 
-class Endpoint(_Model):
+class Endpoint(Declared):
     """One list of an API, with what differs from the others."""
 
     url: Address = Field(None, pattern=r"^https?://", description="its address")
@@ -227,7 +223,7 @@ class Endpoint(_Model):
     records: str | None = Field(None, description="as of the source")
 
 
-class PagedSource(_Model):
+class PagedSource(Declared):
     """What sources have in common whose records are kept page by page: which fields mean what."""
 
     text_column: str = Field(min_length=1, description="column of the text; one without it is refused")
@@ -281,7 +277,7 @@ class ApiSource(PagedSource):
         (),
         description="other hosts, with :port where it is not the usual one, that the address of a next page may lead "
         "to; credentials do not go there",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )
     paginator: Paginator = Field(SinglePage(), description="how the next page is asked for")
     records: str = Field("", description="where the records stand in an answer; empty: the answer is their list")
@@ -291,9 +287,7 @@ class ApiSource(PagedSource):
     lists_all: bool = Field(
         False, description="whether a record that a whole reading of its list does not have any more is gone"
     )
-    limits: Limits = Field(
-        Limits(), description="how hard the server is asked", json_schema_extra={"affects_rows": False}
-    )
+    limits: Limits = Field(Limits(), description="how hard the server is asked", json_schema_extra=NO_ROWS)
 
     @model_validator(mode="after")
     def _one_origin(self) -> ApiSource:

@@ -13,12 +13,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from spark_jobs.sources.config.api_config import PagedSource, _Model
+from spark_jobs.sources.config.api_config import PagedSource
+from spark_jobs.sources.config.declared import NO_ROWS, Declared
 from spark_jobs.sources.config.execution_config import ExecutionLimits
 from spark_jobs.sources.config.generated_config import Parents
 
 
-class Trace(_Model):
+class Trace(Declared):
     """What is noted of each step of a call."""
 
     steps: int = Field(200, ge=0, description="events of a trace; a longer one is cut, and says so")
@@ -57,15 +58,15 @@ class ExecutedSource(PagedSource):
     )  # fmt: skip
     accepted: int | None = Field(
         None, ge=1, description="records that are wanted; without it those of all documents",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )  # fmt: skip
     seed: int = Field(0, description="of the order in which documents are taken")
     isolation: Literal["bubblewrap", "unsafe_local"] = Field(
         "bubblewrap",
         description="unsafe_local runs strangers' code as the worker itself, with all that the worker may do",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )
-    at_once: int = Field(4, ge=1, le=256, description="sandboxes at a time", json_schema_extra={"affects_rows": False})
+    at_once: int = Field(4, ge=1, le=256, description="sandboxes at a time", json_schema_extra=NO_ROWS)
 
     @model_validator(mode="after")
     def _one_way_to_run(self) -> ExecutedSource:

@@ -9,10 +9,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from spark_jobs.sources.config.api_config import _Model
+from spark_jobs.sources.config.declared import Declared
 
 
-class ExecutionLimits(_Model):
+class ExecutionLimits(Declared):
     """What a program may use; its processes together where nothing else is said."""
 
     cpu_seconds: float = Field(5, gt=0, le=3600, description="of one call, of all its processes")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.sources.config.declared import Declared
 from spark_jobs.sources.config.reader import OWN_FORMATS, require_reader
 from spark_jobs.sources.opening.limits import ArchiveLimits
 
@@ -17,10 +18,8 @@ RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of
 FACTS_FILE = "repositories.jsonl"
 
 
-class Described(BaseModel):
+class Described(Declared):
     """A source with an optional file of facts about its repositories."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     repositories: str | None = Field(
         None,
@@ -30,10 +29,8 @@ class Described(BaseModel):
     )
 
 
-class OcrRules(BaseModel):
+class OcrRules(Declared):
     """Which pages of PDF files and pictures have their text recognised, by what, and its limits; docs/ingest_ocr.md."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     engine: str = Field(
         "none", description="what recognises text: none, rapidocr, or package.module:function of your own"

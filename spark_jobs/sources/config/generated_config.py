@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.sources.config.api_config import VARIABLE, PagedSource, _Model
+from spark_jobs.sources.config.api_config import VARIABLE, PagedSource
+from spark_jobs.sources.config.declared import NO_ROWS, Declared
 from spark_jobs.sources.config.execution_config import ProgramExecution
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
@@ -40,7 +41,7 @@ _OWN: Final = {
 }
 
 
-class Template(_Model):
+class Template(Declared):
     """What a model is asked about a text, and which form its answer must have."""
 
     name: str = Field(pattern=_NAME, description="first part of its documents' paths")
@@ -101,7 +102,7 @@ def template_of(given: str | Template) -> Template:
     return Template(name=given, system=_SYSTEM, user=f"{_OWN[given]}\n\n{{text}}", prefix="")
 
 
-class Parents(_Model):
+class Parents(Declared):
     """The documents that are asked about."""
 
     dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which what its policy keeps is taken")
@@ -120,7 +121,7 @@ class Parents(_Model):
         return f"{self.dataset}.verdicts" if self.dataset is not None else f"{self.corpus}.survivors"
 
 
-class ModelEndpoint(_Model):
+class ModelEndpoint(Declared):
     """An endpoint that speaks OpenAI's protocol for chat completions, and the model that it is asked for."""
 
     url: str = Field(pattern=r"^https?://", description="its address, up to and with /v1")
@@ -146,7 +147,7 @@ class ModelEndpoint(_Model):
         return given
 
 
-class Budget(_Model):
+class Budget(Declared):
     """What a dataset may cost, over all its runs; reserved before a request is sent, settled by its usage."""
 
     tokens: int | None = Field(None, ge=1, description="of prompts and answers together")
@@ -168,7 +169,7 @@ class Budget(_Model):
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
 
 
-class Asking(_Model):
+class Asking(Declared):
     """How hard the endpoint is asked."""
 
     at_once: int = Field(64, ge=1, le=4096, description="requests in flight")
@@ -198,10 +199,10 @@ class GeneratedSource(PagedSource):
     samples: int = Field(1, ge=1, description="answers to each parent and template")
     accepted: int | None = Field(
         None, ge=1, description="answers that are wanted; without it one to each parent, template and sample",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )  # fmt: skip
     asked_at_most: int | None = Field(
-        None, ge=1, description="requests that are made for them", json_schema_extra={"affects_rows": False}
+        None, ge=1, description="requests that are made for them", json_schema_extra=NO_ROWS
     )
     seed: int = Field(0, description="of the order in which parents are asked about")
     on_cut: Literal["drop", "raise_limit_once", "keep"] = Field(
@@ -211,12 +212,10 @@ class GeneratedSource(PagedSource):
     max_longer: float = Field(5, gt=0, description="how many times as long as its parent an answer may be")
     execute: ProgramExecution | None = Field(
         None, description="execute the code of answers and let the model go on; the document is the whole conversation",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )  # fmt: skip
-    budget: Budget = Field(Budget(), description="what it may cost", json_schema_extra={"affects_rows": False})
-    asking: Asking = Field(
-        Asking(), description="how hard the endpoint is asked", json_schema_extra={"affects_rows": False}
-    )
+    budget: Budget = Field(Budget(), description="what it may cost", json_schema_extra=NO_ROWS)
+    asking: Asking = Field(Asking(), description="how hard the endpoint is asked", json_schema_extra=NO_ROWS)
 
     @model_validator(mode="after")
     def _templates_are_known(self) -> GeneratedSource:

@@ -20,6 +20,7 @@ from pydantic import Field, field_validator
 
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.sources.config.api_config import secret_of
+from spark_jobs.sources.config.declared import NO_ROWS
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.opening.file_trees import FoundFile
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
@@ -37,7 +38,7 @@ class IcebergSource(FileSource):
         default_factory=dict,
         description="its catalogue: name, of one in .pyiceberg.yaml or in a database of several, and properties as "
         "PyIceberg has them (type, uri, ..), ${NAME} for a variable of the environment; empty: that of this lake",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )
     format: str = Field("parquet", description="of the data files; there is no other")
     snapshot: int | None = Field(None, description="id of the snapshot that is read; without it the newest")

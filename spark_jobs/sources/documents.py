@@ -280,7 +280,7 @@ def _is_readable(location: str, source: Source) -> bool:
 
 
 def _on_one_page(landed: DataFrame) -> DataFrame:
-    """Documents of pages, each once: of those on several pages, as the last page has it."""
+    """Keep each document of a paged source once: of one that is on several pages, that of the last page."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

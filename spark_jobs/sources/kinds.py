@@ -63,7 +63,7 @@ class Kind(Generic[S]):
         self.source = source
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-        """Fetch what `changes` lists for a dataset; nothing where the source is where it can be listed."""
+        """Bring what is new to where `changes` can list it; most kinds have nothing to fetch."""
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
         """The listing; arguments and results as of `listing.changes.discover`."""
@@ -71,7 +71,7 @@ class Kind(Generic[S]):
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[Opens]:
-        """What opens the files of the source for one task, and holds what that needs until its end."""
+        """A function that opens files of the source; what it needs, such as processes, is held for one task."""
         yield lambda file, _: self.open(file["location"])
 
     def open(self, location: str) -> Any:
@@ -87,7 +87,7 @@ class Kind(Generic[S]):
         raise NotImplementedError
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """Columns of the listing by which a file that arrived is read once more."""
+        """Columns of the listing with which a file that arrived before is read again."""
         raise NotImplementedError
 
 

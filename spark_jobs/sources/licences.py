@@ -159,12 +159,12 @@ def declared_licence(name: str, data: bytes) -> str | None:
 
 
 def licence_of_text(data: bytes) -> str | None:
-    """The SPDX id of a licence's text; None else, see `licence_texts`."""
+    """The SPDX id of the licence whose text this is, or None; see `licence_texts`."""
     return spdx_expression(known_text(data))
 
 
 def licence_of_texts(texts: Mapping[str, bytes]) -> tuple[str | None, str | None]:
-    """The licence of something with texts of licences, and the names of those; None where one is not recognised.
+    """The licence that some files of licence texts state, and their names; None where one is not recognised.
 
     Several give `A AND B`, as nothing says that either will do.
     """

@@ -40,17 +40,17 @@ LISTING = pa.schema(
 
 
 def listing_row(**known: object) -> dict[str, Any]:
-    """A row of the listing of which some columns are known."""
+    """A row of the listing with these columns; the others are null or false."""
     return dict.fromkeys(LISTING.names) | {"unchanged": False, "gone": False, "size_rank": 0} | known
 
 
 def why(refusal: Refusal | None) -> dict[str, str | None]:
-    """The columns that say why something is refused."""
+    """The columns `reason` and `detail` of a refusal; null without one."""
     return {"reason": str(refusal.reason) if refusal else None, "detail": refusal.detail if refusal else None}
 
 
 def without_superseded(arrivals: pa.Table) -> pa.Table:
-    """Arrivals without those rows `unchanged` that a later row of their location makes superfluous.
+    """Arrivals without the rows `unchanged` that are older than another row of their location.
 
     Earlier versions of headrace wrote such a row for every file in every increment.
     """

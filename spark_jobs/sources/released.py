@@ -51,7 +51,7 @@ def released(
 
 
 def _moved(batches: Iterable[pa.RecordBatch], objects: ObjectFolder | None) -> Iterator[pa.RecordBatch]:
-    """Arrivals whose kept objects are copied, with where the copies are."""
+    """Copy the kept objects of arrivals; gives the arrivals with the locations of the copies."""
     import pyarrow as pa
 
     for batch in batches:

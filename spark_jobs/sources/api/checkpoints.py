@@ -79,7 +79,7 @@ _SUPERSEDED = -1  # reading of a page whose cursor gave something else later in 
 
 @dataclass(frozen=True)
 class StoredPage:
-    """A page that was fetched or refused; see the module, and `paging` for cursors.
+    """A row of `headrace_pages`: a page that was fetched or refused; `paging` says what cursors are.
 
     Attributes:
         sequence: number of the row in its endpoint; never used again.
@@ -117,7 +117,7 @@ _FACTS = [name for name in StoredPage.__dataclass_fields__ if name not in ("sequ
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading: its number, whether it came to its end, its `since`, and what that of the next one is made from."""
+    """A reading: its number, whether it is complete, its `since`, and the value that the next `since` is made of."""
 
     number: int
     complete: bool
@@ -157,7 +157,7 @@ class Checkpoints:
         return None if found is None else Reading(*found)
 
     def begin(self, endpoint: str, request: str, reading: Reading) -> None:
-        """Set what the latest reading is."""
+        """Store the latest reading."""
         told = {"reading": reading.number, "complete": reading.complete, "since": reading.since, "mark": reading.mark}
         own = {"dataset": self._dataset, "endpoint": endpoint, "request": request}
         with self._engine.begin() as connection:
@@ -173,14 +173,11 @@ class Checkpoints:
 
     def forget_objects(self, names: Collection[str]) -> None:
         """Forget where pages are kept whose objects, named by SHA-256, were deleted: they do not land any more."""
+        own = _PAGES.c.dataset == self._dataset
         with self._engine.begin() as connection:
-            own = sa.select(_PAGES.c.object).where(_PAGES.c.dataset == self._dataset, _PAGES.c.object.is_not(None))
-            for location in [one for (one,) in connection.execute(own) if one.rpartition("/")[2] in names]:
-                connection.execute(
-                    sa.update(_PAGES)
-                    .where(_PAGES.c.dataset == self._dataset, _PAGES.c.object == location)
-                    .values(object=None)
-                )
+            kept = connection.execute(sa.select(_PAGES.c.object).where(own, _PAGES.c.object.is_not(None))).scalars()
+            for location in [one for one in kept if one.rpartition("/")[2] in names]:
+                connection.execute(sa.update(_PAGES).where(own, _PAGES.c.object == location).values(object=None))
 
     def pages(self, endpoint: str, request: str, reading: int | None = None) -> list[StoredPage]:
         """Pages of an endpoint by a request, of one reading or all, the newest last."""
@@ -198,7 +195,7 @@ class Checkpoints:
         return found
 
     def save(self, endpoint: str, request: str, page: StoredPage) -> bool:
-        """Note a page, in the last row of its cursor if that has the same records; returns whether it is a new row."""
+        """Store a page: in the last row of its cursor if that has the same records, else in a new row (true)."""
         own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
         newest = sa.select(_PAGES).where(*own, _PAGES.c.reason.is_(None)).order_by(_PAGES.c.sequence.desc()).limit(1)
         change = sa.update(_PAGES).where(*own)
@@ -214,7 +211,7 @@ class Checkpoints:
         return False
 
     def refuse(self, endpoint: str, request: str, page: StoredPage) -> int:
-        """Note that a page was refused, in the row that says so already if there is one; returns how often it was."""
+        """Store that a page was refused, one row for each reason; returns in how many fetches it was."""
         assert page.refusal is not None
         own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
         own = (*own, _PAGES.c.reason == str(page.refusal.reason))

@@ -26,7 +26,7 @@ def imported(reference: str) -> Any:
 
 
 async def called(connector: Any, name: str, cursor: Any, seconds: float) -> Page | Refusal:
-    """The page at a cursor, with values as JSON has them, or why there is none; its thread may be left behind."""
+    """The page at a cursor, in values of JSON, or why there is none; a call that never returns leaves its thread."""
     try:
         page = Page(*await asyncio.wait_for(_in_thread(connector, cursor), seconds))
         records = [dict(record) for record in page.records]

@@ -28,7 +28,7 @@ P = TypeVar("P", bound=PagedSource)
 
 
 class PagedKind(Kind[P]):
-    """Sources whose records are kept page by page; who brings the pages of a stream is the command that follows it."""
+    """Sources whose records are kept page by page; pages of a stream are brought by the command that follows it."""
 
     has_versions = on_pages = True
 
@@ -67,7 +67,7 @@ class PagedKind(Kind[P]):
         return pa.Table.from_pylist(rows, LISTING)
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """Any page is read as one."""
+        """The reader of pages, whatever the page."""
         return language_columns("page", PLAIN_TEXT)
 
 
@@ -89,7 +89,7 @@ def _gone(
     there: Iterable[StoredPage],
     objects: ObjectFolder,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of superseded pages, and of their records that no page of the list has."""
+    """Rows `gone` of superseded pages, and of their records that no page of the list has any more."""
 
     def records(page: StoredPage) -> Iterator[Record]:
         if page.object is None:  # deleted for good, and in the list as it was

@@ -82,7 +82,7 @@ def _past_blanks(text: str, place: int) -> int:
 
 
 def stop(why: str) -> dict[str, str]:
-    """What stands for the cursor of a page that cannot be asked for."""
+    """The cursor of a page that cannot be asked for: the reason why."""
     return {"stop": why}
 
 
@@ -179,7 +179,7 @@ def largest(values: Iterable[Any]) -> Any:
 
 
 def since_value(since: Since, seen: Any) -> str | None:
-    """What is asked for after a value was seen: that value less the lag, or the first value where none was."""
+    """The value to ask from: the largest one that was seen, less the lag; the first value where none was seen."""
     if seen is None:
         return since.first
     if isinstance(seen, str):
@@ -195,7 +195,7 @@ def since_value(since: Since, seen: Any) -> str | None:
 
 
 def _order(value: Any) -> tuple[int, float] | None:
-    """What a value is compared by: numbers with numbers, times with times."""
+    """The key that orders values: numbers among numbers, times among times; None for others."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

@@ -20,7 +20,7 @@ _HALVED_SECONDS = 1.0  # faults of requests that were under way together halve t
 
 
 class Pace:
-    """Gives each request its moment. One for all requests of a source."""
+    """Says when each request may be sent; all requests of a source share one."""
 
     def __init__(self, limits: Limits, seed: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_second = min(max(limits.start_per_second, limits.min_per_second), limits.max_per_second)
@@ -41,7 +41,7 @@ class Pace:
             await asyncio.sleep(left)
 
     def succeeded(self) -> None:
-        """An answer came: one more request a second for each second of them."""
+        """After an answer: raise the rate, by one request a second in each second with answers."""
         self.per_second = min(self._limits.max_per_second, self.per_second + 1 / self.per_second)
 
     def overloaded(self, retry_after_seconds: float | None) -> None:

@@ -59,7 +59,7 @@ def follow(
     state: Path,
     once: bool = False,
 ) -> int:
-    """Keep what comes, and seal it by size or age, until interrupted; returns the number of records kept.
+    """Keep records as they come, and land them by number or age, until interrupted; returns how many came.
 
     Args:
         dataset: its name.
@@ -113,7 +113,7 @@ def follow(
 
 
 def follower_state(dataset: str) -> Path:
-    """Folder of the checkpoint of a stream's follower, in the lake's home."""
+    """Folder of Spark's checkpoint for the stream of a dataset, in the lake's home."""
     return load_settings().home / "streams" / dataset
 
 
@@ -129,7 +129,7 @@ def session_settings(source: StreamSource, settings: LakeSettings) -> dict[str, 
 
 
 class _Inbox:
-    """Takes micro-batches, in the order of their numbers."""
+    """Stores micro-batches as pages, in the order of their numbers."""
 
     def __init__(
         self, dataset: str, source: StreamSource, store: Checkpoints, objects: ObjectFolder, state: Path

@@ -57,7 +57,7 @@ def secret_of(setting: str, variable: str) -> str:
 
 
 def header_secret_of(setting: str, variable: str) -> str:
-    """The same for a header of HTTP, without the white space around it, as a file's last line end.
+    """The value of an environment variable for a header of HTTP, without white space around it.
 
     Raises:
         ConfigError: it is not set, or no header can hold it.
@@ -75,7 +75,7 @@ def _is_secretive(name: str) -> bool:
 
 
 def _no_secrets(names: Iterable[str]) -> None:
-    """Refuse names of secrets: the config stands in tables.
+    """Refuse names that look like those of secrets, because the config is kept in tables.
 
     Raises:
         ValueError: names the first.
@@ -224,7 +224,7 @@ class Endpoint(Declared):
 
 
 class PagedSource(Declared):
-    """What sources have in common whose records are kept page by page: which fields mean what."""
+    """Fields that all sources with pages of records share: which column of a record means what."""
 
     text_column: str = Field(min_length=1, description="column of the text; one without it is refused")
     id_column: str = Field(min_length=1, description="column of the record's id; one without it is refused")
@@ -248,7 +248,7 @@ class PagedSource(Declared):
 
     @property
     def mapping(self) -> FileReading:
-        """The mapping of columns in the form that records of files have."""
+        """The mapping of columns, in the form that readers of files take."""
         from spark_jobs.sources.config.file_reading import FileReading
 
         roles = ("text", "id", "repository", "language", "licence", "kind")

@@ -144,8 +144,11 @@ class FileReading(Described):
         return {"engine": ocr} if isinstance(ocr, str) else ocr
 
     @model_validator(mode="after")
-    def _facts_have_a_repository_and_one_origin(self) -> FileReading:
-        """Refuse columns of facts without a column of the repository, or together with a file of facts."""
+    def _fields_have_what_they_need(self) -> FileReading:
+        """Refuse facts without a repository or from two origins, and formats without the field that reads them."""
+        for wanted, field in (("xml", "xml_element"), ("log", "line_pattern")):
+            if self.format == wanted and getattr(self, field) is None:
+                raise ValueError(f"format is {wanted}, {field} is missing; add it")
         if self.fact_columns and self.repository_column is None:
             raise ValueError(f"fact_columns names {sorted(self.fact_columns)}, repository_column is missing; add it")
         if self.fact_columns and self.repositories is not None:
@@ -163,14 +166,6 @@ class FileReading(Described):
                 f"{encoding} is no codec; write strict, detect or one of Python's: cp1252, gb18030"
             ) from error
         return encoding
-
-    @model_validator(mode="after")
-    def _formats_have_what_they_need(self) -> FileReading:
-        """Refuse formats that are read by a name or pattern which is missing."""
-        for wanted, field in (("xml", "xml_element"), ("log", "line_pattern")):
-            if self.format == wanted and getattr(self, field) is None:
-                raise ValueError(f"format is {wanted}, {field} is missing; add it")
-        return self
 
     @property
     def extractors(self) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class Template(Declared):
 
 
 def _references(schema: object) -> Iterator[str]:
-    """All that a schema refers to."""
+    """Every `$ref` in a JSON schema, at any depth."""
     if isinstance(schema, dict) and isinstance(to := schema.get("$ref"), str):
         yield to
     parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
@@ -90,7 +90,7 @@ def _references(schema: object) -> Iterator[str]:
 
 
 def template_of(given: str | Template) -> Template:
-    """A template of headrace's by its name, or one's own as it is. They are versioned by their text.
+    """The template of a name, one of headrace's own; a template of the user's as it is.
 
     Raises:
         ValueError: headrace has none of this name.
@@ -103,21 +103,21 @@ def template_of(given: str | Template) -> Template:
 
 
 class Parents(Declared):
-    """The documents that are asked about."""
+    """The documents that a model is asked about, or whose code is executed."""
 
     dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which what its policy keeps is taken")
     corpus: str | None = Field(None, pattern=_NAME, description="instead of a dataset: a corpus, with its survivors")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Parents:
-        """Refuse neither and both."""
+        """Require exactly one of dataset and corpus."""
         if (self.dataset is None) == (self.corpus is None):
             raise ValueError("parents: name a dataset or a corpus, one of them")
         return self
 
     @property
     def table(self) -> str:
-        """The table that says which documents these are."""
+        """The table that lists these documents."""
         return f"{self.dataset}.verdicts" if self.dataset is not None else f"{self.corpus}.survivors"
 
 

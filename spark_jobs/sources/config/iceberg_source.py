@@ -53,7 +53,7 @@ class IcebergSource(FileSource):
 
     @property
     def lake_tables(self) -> tuple[str, ...]:
-        """The table, where it is one of this lake."""
+        """The table, if it is one of this lake."""
         return () if self.catalogue else (self.table,)
 
     def entries(self) -> Iterator[FoundFile]:
@@ -72,7 +72,7 @@ class IcebergSource(FileSource):
             yield FoundFile(task.file.file_path, path.lstrip("/"), size, None, refusal)
 
     def open(self, location: str) -> IO[bytes] | Any:
-        """A data file where it lies; where rows of it were deleted or columns renamed, a copy of what it is now.
+        """A data file where it lies; after deletions or changes of the schema a copy with its present rows.
 
         Raises:
             OSError: it is no file of the snapshot any more, or cannot be read.
@@ -135,7 +135,7 @@ def _filled(properties: dict[str, str]) -> dict[str, str]:
 
 
 def _as_it_is(table: Table, task: FileScanTask) -> IO[bytes]:
-    """The rows of a data file that were not deleted, with the columns that the table has now, as a temporary file."""
+    """A temporary Parquet file with the rows of a data file that are left, in the present schema of the table."""
     import pyarrow.parquet as pq
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow

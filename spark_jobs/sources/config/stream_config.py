@@ -11,7 +11,7 @@ from spark_jobs.sources.config.declared import NO_ROWS, Declared
 
 
 class KafkaLogin(Declared):
-    """Who a follower is, by SASL; the name and the password are those of environment variables."""
+    """How to log in to Kafka by SASL; user and password stand in environment variables."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(description="as the broker has it")
     user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
@@ -19,7 +19,7 @@ class KafkaLogin(Declared):
 
 
 class KafkaSecurity(Declared):
-    """How brokers are spoken with: TLS where the protocol says SSL, a login where it says SASL."""
+    """How the connection to the brokers is secured: TLS where the protocol says SSL, a login where it says SASL."""
 
     protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"] = Field(description="security.protocol of the client")
     ca: str | None = Field(

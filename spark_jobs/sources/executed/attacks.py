@@ -61,7 +61,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether an attack was held.
+    """The result of an attack.
 
     Attributes:
         what: the attack does.
@@ -75,7 +75,7 @@ class Finding:
 
 
 def attacks(port: int, name: str, files: tuple[str, ...]) -> tuple[Attack, ...]:
-    """All attacks; those that reach for the worker are told where a server, a socket and files of it are."""
+    """All attacks; some are given a port, a socket and files of the worker, which they try to reach."""
     megabytes, folder = (str(_MEGABYTES),), (str(_FOLDER_MEGABYTES),)
     return (
         Attack("privileges", "is root, or has a capability"),
@@ -158,7 +158,7 @@ def _harm(attack: Attack, outcome: Outcome) -> str:
 
 
 def _entries(folder: Path) -> list[str]:
-    """Some of what is in a folder, but for what leads to the interpreter, which code may see."""
+    """At most 50 entries of a folder, without those that lead to the interpreter, which code may see."""
     shown = interpreter_of(sys.executable).folders
     with suppress(OSError):
         found = sorted(map(str, folder.iterdir()))[:50]
@@ -167,7 +167,7 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _left(mark: str) -> int:
-    """Processes of this machine that have a mark in their command line, some seconds after the end of the first."""
+    """How many processes still have a mark in their command line; it waits up to 5 seconds for none."""
     end, count = time.monotonic() + _GONE_SECONDS, 1
     while count and time.monotonic() < end:
         count = sum(mark.encode() in _command_line(pid) for pid in os.listdir("/proc") if pid.isdigit())
@@ -183,7 +183,7 @@ def _command_line(pid: str) -> bytes:
 
 
 def _missing() -> str | None:
-    """What to install, where something is missing."""
+    """The command that installs a missing tool; None where all are there."""
     return next((f"apt install {package}" for tool, package in TOOLS.items() if shutil.which(tool) is None), None)
 
 

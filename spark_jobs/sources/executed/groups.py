@@ -45,12 +45,12 @@ class Group(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove what was made for the group."""
         ...
 
 
 class Watched:
-    """A group that is looked at."""
+    """A group that is counted by looking at its processes a few times a second."""
 
     joins: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ class Watched:
         self._looks_inside = looks_inside
 
     def cpu_seconds(self, pid: int) -> float:
-        """See `Group`; of children whose parent does not ask for their end, what the last look saw."""
+        """See `Group`; a child that ended unnoticed by its parent counts with what the last look saw of it."""
         now = sum(_cpu_seconds(one) for one in descendants(pid))
         self._lost += max(0.0, self._last - now)
         self._last = now
@@ -125,21 +125,18 @@ class Cgroup:
         """Remove the group; its processes take a moment to go."""
         for folder in self._folders:
             for _ in range(100):
-                try:
+                with contextlib.suppress(OSError):
                     folder.rmdir()
-                except FileNotFoundError:
+                if not folder.exists():
                     break
-                except OSError:
-                    time.sleep(0.01)
-                else:
-                    break
+                time.sleep(0.01)
 
 
 _V1_MEMORY: Final = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 
 
 def group_for(limits: ExecutionLimits, layout: Layout | None) -> Group:
-    """A group with these limits: the kernel's where it can be made, else one that is looked at."""
+    """A group with these limits: a `Cgroup` where it can be made, else `Watched`."""
     if layout is not None:
         with contextlib.suppress(OSError):
             return Cgroup(limits, layout)
@@ -147,7 +144,7 @@ def group_for(limits: ExecutionLimits, layout: Layout | None) -> Group:
 
 
 def find_cgroups(limits: ExecutionLimits, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> Layout | None:
-    """Where groups can be made below that of this process; None where they cannot. One is made to know."""
+    """Where groups can be made below that of this process, which is tried out; None where they cannot."""
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
@@ -188,7 +185,7 @@ def _sweep(layout: Layout) -> None:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """A process and all below it, each after its parent."""
+    """A process and all of its descendants, each after its parent."""
     waiting = [pid]
     while waiting:
         one = waiting.pop(0)
@@ -200,7 +197,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process and of its children that ended and were asked about."""
+    """CPU seconds of a process, and of its children that ended and for which it waited."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

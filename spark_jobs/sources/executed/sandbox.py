@@ -90,7 +90,7 @@ class Outcome:
 
 
 def run(program: Program, limits: ExecutionLimits, *, isolated: bool = True) -> Outcome:
-    """Run a program to its end, or until it is over a limit. The thread that calls has to live as long.
+    """Run a program to its end, or until it is over a limit; the calling thread has to live as long.
 
     Raises:
         SetupError: the machine lacks bubblewrap, or another tool.
@@ -207,7 +207,7 @@ def _bubblewrap(program: Program, limits: ExecutionLimits, uid: int, descriptors
 
 
 def _limited(program: Program, limits: ExecutionLimits) -> list[str]:
-    """The words that set the limits of each process."""
+    """The command `prlimit` with the limits of each process."""
     values = {
         "as": limits.address_bytes or limits.memory_bytes,
         "cpu": math.ceil(program.cpu_seconds) + 1,  # a backstop: what stops first says why
@@ -256,7 +256,7 @@ def _own_uid() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _sealed(data: bytes) -> Iterator[int]:
-    """A file of some bytes that nobody can change or make longer, open for reading from its begin."""
+    """A file descriptor of some bytes in memory that nobody can change, at its beginning."""
     number = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(data)
@@ -293,7 +293,7 @@ class Interpreter:
 
 @cache
 def interpreter_of(python: str) -> Interpreter:
-    """The interpreter behind a path.
+    """Ask the interpreter at a path what it is.
 
     Raises:
         SetupError: it does not run.

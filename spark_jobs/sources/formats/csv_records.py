@@ -125,7 +125,7 @@ def _text(line: Line) -> str:
 
 
 class _CsvRows:
-    """Rows of CSV, one after the other, and the lines that are in no row."""
+    """Rows of CSV, one after the other, and refusals of lines that are in no row."""
 
     def __init__(self, lines: Iterator[Line | Refused], delimiter: str, max_bytes: int) -> None:
         self._lines = lines

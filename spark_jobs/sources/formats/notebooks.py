@@ -87,7 +87,7 @@ def _kernel(notebook: dict[str, Any]) -> str:
 
 
 def extract_front_matter(data: bytes) -> Extracted | Refusal:
-    """What stands below the front matter of a Markdown text, with what it says; a text without one as it is.
+    """The text below the front matter of Markdown, whose keys become metadata; without front matter the whole text.
 
     A block that is no mapping is no front matter; where it is not YAML or TOML, the text keeps it and `front_matter`
     says why.

@@ -117,7 +117,7 @@ def _write_ruby(ruby: Any, pieces: list[str]) -> None:
 
 
 def _write_first(alternatives: Iterable[Any], pieces: list[str]) -> None:
-    """Append the first of the forms of one thing that has a text."""
+    """Append the first of several alternative forms that has a text."""
     before = len(pieces)
     for form in alternatives:
         _write(form, pieces)
@@ -164,7 +164,7 @@ def extract_mail(data: bytes) -> Extracted | Refusal:
 
 
 def _shown(part: EmailMessage) -> list[_Leaf]:
-    """The leaves of a mail in order, of alternatives those of one form alone."""
+    """The leaves of a mail in order; of several alternative forms, those of the best one."""
     parts, of = part.get_payload(), part.get_content_type()
     if part.is_attachment() or not isinstance(parts, list) or of == "message/delivery-status":
         return [_Leaf(part, _is_text(part))]
@@ -185,7 +185,7 @@ def _rank(leaves: list[_Leaf]) -> int:
 
 
 def _is_named(leaf: _Leaf) -> bool:
-    """Whether another part can name this one."""
+    """Whether another part can refer to this one, by its id or location."""
     return "Content-ID" in leaf.part or "Content-Location" in leaf.part
 
 

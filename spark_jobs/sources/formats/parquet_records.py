@@ -120,7 +120,7 @@ def parquet_columns(file: IO[bytes]) -> list[str]:
 
 
 def _rows(answer: Any, columns: Sequence[str]) -> Rows | Refused:
-    """What the child answers, checked: it may be the file that speaks."""
+    """The answer of the child, checked, because a hostile file may have taken the child over."""
     if isinstance(answer, Refusal):
         return Refused(None, answer)
     try:

@@ -136,7 +136,7 @@ def copied_share(text: str, parent: str) -> float:
 
 
 def _runs(words: list[str], size: int) -> Iterator[tuple[str, ...]]:
-    """All runs of so many words."""
+    """All runs of `size` words."""
     return zip(*(words[at:] for at in range(size)), strict=False)
 
 

@@ -151,7 +151,7 @@ class Asker:
         return self.done
 
     def stop(self, reason: str, patience: float = math.inf) -> None:
-        """Send nothing more; what is in flight is waited for, for so many seconds, since it is paid for."""
+        """Send nothing more, and wait `patience` seconds for what is in flight, since it is paid for."""
         self._patience = min(self._patience, time.monotonic() + patience)
         self.done.stopped = self.done.stopped or reason
         self._changed.set()
@@ -202,7 +202,7 @@ class Asker:
         return True
 
     def _next_task(self) -> Taken | None:
-        """Take a task; before the first of conversations it is looked whether code may be executed here at all."""
+        """Take a task; before the first one of conversations make sure that code can be executed here."""
         if self._source.execute is not None and self._execute is None:
             if not self._tasks.waits():
                 return None
@@ -240,7 +240,7 @@ class Asker:
                 self._lose(lost)
 
     def _lose(self, holds: Collection[Hold]) -> None:
-        """Ask nothing more of tasks that others have by now."""
+        """Drop tasks that other workers have by now."""
         for lease in [one for one in self._leases if one.task.hold in holds]:
             _log.warning("a task of %d requests went to another worker, since this one was away", len(lease.open))
             lease.lost = True
@@ -316,7 +316,7 @@ class Asker:
         await self._end(pending, attempt, reason, detail[:DETAIL_CHARACTERS], answer, text)
 
     async def _converse(self, pending: _Pending, attempt: Attempt, answer: Answer, language: str) -> None:
-        """Let the code of an answer be executed; with an answer without any a conversation is at its end."""
+        """Queue the code of an answer for execution; an answer without code ends the conversation."""
         request = pending.request
         if code_of(answer.text, language) is None:
             whole, text, facts = conversation_of(request, request.turns, answer)
@@ -335,7 +335,7 @@ class Asker:
             self._to_execute.put_nowait((pending, answered))
 
     async def _execute_code(self, pool: ThreadPoolExecutor) -> None:
-        """Execute the code of one answer after the other, whose conversations go on with what it gave."""
+        """Execute the code of one answer after the other, and go on with its conversation."""
         config = self._source.execute
         assert config is not None
         while True:

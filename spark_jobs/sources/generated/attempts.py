@@ -83,7 +83,7 @@ class Landed:
 
 
 class Heard(NamedTuple):
-    """A turn of a conversation: of which request, and the task that it is of, while which is held it is written."""
+    """A turn of a conversation, with its request and task; it is written only while the task is held."""
 
     request: Request
     turn: Turn
@@ -157,7 +157,7 @@ class AnswerStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """A transaction beside which no other writes to the dataset, from any machine.
+        """A transaction that keeps all others of the dataset waiting, on any machine.
 
         Raises:
             InputError: the dataset was deleted.
@@ -170,12 +170,12 @@ class AnswerStore:
 
     @until_reached
     def totals(self) -> Totals:
-        """What came of all runs so far."""
+        """The totals of all runs so far."""
         with self.engine.connect() as connection:
             return self.totals_in(connection)
 
     def totals_in(self, connection: sa.Connection) -> Totals:
-        """The same, in a transaction.
+        """The totals of all runs so far, read in a transaction that is open.
 
         Raises:
             InputError: the dataset was deleted.
@@ -189,7 +189,7 @@ class AnswerStore:
         return InputError(f"{self.dataset}: it was deleted while it was asked for; run it again to begin anew")
 
     def _make_totals(self) -> None:
-        """Make the row of totals where there is none, of the answers that earlier versions noted."""
+        """Make the row of totals where there is none, from answers that earlier versions of headrace stored."""
         with self.engine.connect() as connection:
             if connection.execute(sa.select(TOTALS.c.dataset).where(self._totals)).first() is not None:
                 return
@@ -225,7 +225,7 @@ class AnswerStore:
     def continued_in(
         self, connection: sa.Connection, requests: Sequence[Request]
     ) -> tuple[list[Request], dict[str, Answer]]:
-        """Where some conversations are: the requests to send next, and known answers whose code is to be executed."""
+        """Where conversations are: the requests to send next, and by key answers whose code is to be executed."""
         found, unexecuted, moved = list(requests), dict[str, Answer](), True
         while moved:
             some, moved = TURNS.c.key.in_([one.key for one in found]), False
@@ -243,7 +243,7 @@ class AnswerStore:
 
     @until_reached
     def answered(self, keys: Iterable[str]) -> set[str]:
-        """Those of some keys that have an answer."""
+        """The keys among these that have an answer."""
         with self.engine.connect() as connection:
             return answered(connection, self.dataset, keys)
 
@@ -267,7 +267,7 @@ class AnswerStore:
         return sum(one.requests for one in tasks), len({one[2:] for one in tasks if one.token is not None})
 
     def answers_since(self, seconds: float) -> int:
-        """Answers that came in the last seconds."""
+        """How many answers came in the last seconds."""
         since = time.time_ns() // 1000 - round(seconds * 1e6)
         own = ATTEMPTS.c.dataset == self.dataset, ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.at >= since
         return int(self._all(sa.select(sa.func.count()).select_from(ATTEMPTS).where(*own))[0][0])
@@ -294,7 +294,7 @@ class AnswerStore:
 
     @until_reached
     def mark_landed(self, keys: Sequence[str]) -> None:
-        """Note that answers lie in a page."""
+        """Mark answers as landed."""
         with self.engine.begin() as connection:
             for at in range(0, len(keys), KEYS_AT_ONCE):
                 some = ANSWERS.c.key.in_(keys[at : at + KEYS_AT_ONCE])
@@ -381,5 +381,5 @@ def _clean(text: str) -> str:
 
 
 def _or(known: int | None, most: int) -> int:
-    """What an endpoint said that it used, else the most that it can have been."""
+    """A usage that the endpoint stated, else the most that it can have been."""
     return most if known is None else known

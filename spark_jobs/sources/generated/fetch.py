@@ -48,14 +48,14 @@ class GeneratedKind(PagedKind[GeneratedSource]):
     """Answers of a model, which are asked for before they are listed."""
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-        """Ask for what a dataset lacks; see `fetch_answers`."""
+        """Ask for the answers that a dataset lacks; see `fetch_answers`."""
         fetch_answers(dataset, self.source, catalogue, objects, wait_seconds)
 
 
 def fetch_answers(
     dataset: str, source: GeneratedSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
 ) -> Asked:
-    """Ask for what a dataset lacks, and seal what was accepted.
+    """Ask for the answers that a dataset lacks, and make pages of those that are accepted.
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.
@@ -174,7 +174,7 @@ def _requests(catalogue: Catalog, source: GeneratedSource, parents: list[tuple[s
 
 
 class AnswerPages:
-    """The pages of a run, which are of one model: what another one wrote lands with the next run."""
+    """Makes pages of accepted answers, in one run those of one model; what another wrote lands with the next."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class AnswerPages:
         objects: ObjectFolder,
         record_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
-        """Without `record_of` an answer's row becomes the record of a model's answer."""
+        """`record_of` makes the record of a page from an answer's row; without it that is `_record`."""
         self._store, self._pages, self._objects = store, pages, objects
         self._record_of = record_of or _record
         self._served: tuple[str, str] | None = None

@@ -31,6 +31,13 @@ FAULTS = (
     *("throttle", "hang", "trickle", "broken", "error_200", "no_usage", "null", "white_space", "cut", "refused"),
     *("other_model", "unavailable", "rejected", "reasoning", "not_json", "copy"),
 )
+_ANSWERS = {
+    "throttle": (429, {"error": {"message": "slow down"}}),
+    "unavailable": (500, {"error": "starting"}),
+    "rejected": (400, {"error": {"message": "context too long"}}),
+    "error_200": (200, {"error": {"message": "out of memory"}}),
+}
+"""Status and body of what some faults answer with."""
 
 
 class StandIn:
@@ -48,7 +55,7 @@ class StandIn:
         seconds: float = 0.0,
         judge: Callable[[str], str] | None = None,
     ) -> None:
-        """Make faults at these rates, and answer after so many seconds; a judge writes the answer to a last message."""
+        """Make faults at these rates, and answer after so many seconds; `judge` gives the answer to a message."""
         self.faults, self._random, self._seconds = dict(faults or {}), random.Random(seed), seconds
         self._judge = judge
         self.bodies: list[dict[str, Any]] = []
@@ -63,14 +70,9 @@ class StandIn:
         fault = next((name for name, rate in self.faults.items() if self._random.random() < rate), "")
         self.counts[fault] += 1
         await asyncio.sleep(self._seconds)
-        if fault == "throttle":
-            return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.2"})
-        if fault == "unavailable":
-            return web.json_response({"error": "starting"}, status=500)
-        if fault == "rejected":
-            return web.json_response({"error": {"message": "context too long"}}, status=400)
-        if fault == "error_200":
-            return web.json_response({"error": {"message": "out of memory"}})
+        if fault in _ANSWERS:
+            status, value = _ANSWERS[fault]
+            return web.json_response(value, status=status, headers={"Retry-After": "0.2"} if status == 429 else None)
         if fault == "not_json":
             return web.Response(text="<html>bad gateway</html>")
         if fault == "hang":
@@ -108,7 +110,7 @@ class StandIn:
 
 
 def written(prompt: str, count: int, seed: str) -> list[str]:
-    """So many words, each one that follows the one before somewhere in a prompt."""
+    """`count` words; each follows the one before it somewhere in the prompt."""
     words = re.findall(r"\S+", prompt)
     follow = defaultdict(list)
     for one, other in itertools.pairwise(words):
@@ -135,7 +137,7 @@ def counting_judge(words: Collection[str], unsteady: float = 0.0, seed: int = 0)
 
 
 def write_code(message: str) -> str:
-    """A program with a fault; to what that gave a mended one, and to what the mended one gave a sentence about it."""
+    """Act a conversation: first a program with a fault, then the mended one, then a sentence about its output."""
     if found := re.search(r"exit status 0.*?Output:\n(\S+)", message, re.DOTALL):
         return f"Added up, the numbers below the count of words give {found[1]}."
     if found := re.search(r"range\((\d+)\)", message):

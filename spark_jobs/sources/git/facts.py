@@ -54,7 +54,7 @@ def quality_facts(history: list[Commit], live: dict[str, int], marked: dict[str,
 
 
 def _day(seconds: int) -> str:
-    """The day of a time, in UTC; forged times beyond the calendar are its ends."""
+    """The day of a time, in UTC; a forged time beyond the calendar gives its first or last day."""
     with contextlib.suppress(OverflowError, ValueError, OSError):
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
     return "9999-12-31" if seconds > 0 else "0001-01-01"

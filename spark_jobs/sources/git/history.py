@@ -59,7 +59,7 @@ class PathHistory:
     live: str | None = None
 
     def ordered(self) -> list[Version]:
-        """The versions, the one that the path had last at the end even where it is an old one again."""
+        """The versions in order, but the one that the path has now, or had last, at the end."""
         last = self.versions[self.last]
         return [version for version in self.versions.values() if version is not last] + [last]
 
@@ -83,7 +83,7 @@ def tips(git: IsolatedGit, store: Store, revisions: object) -> list[str]:
 
 
 def _commits_at(git: IsolatedGit, objects: Iterable[str]) -> list[str]:
-    """The commits that objects are, or that they are tags of, each once; other objects have none."""
+    """The commits among some objects, and those behind their tags, each once."""
     asked = (f"{oid}^{{commit}}\n".encode() for oid in sorted(objects))
     lines = (line.split() for line in git.output("cat-file", "--batch-check", parts=asked).split(b"\n"))
     return sorted({line[0].decode() for line in lines if line[1:2] == [b"commit"]})

@@ -39,7 +39,7 @@ from spark_jobs.sources.git.history import (
 from spark_jobs.sources.git.repositories import Repository, allowed_folders, find_repositories, written
 from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
 from spark_jobs.sources.identity import sha256_hex
-from spark_jobs.sources.languages import Language, is_manifest, language_of
+from spark_jobs.sources.languages import Language, is_manifest, language_columns, language_of
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import LEFT_OUT, absolute
 from spark_jobs.sources.records.facts import Facts, facts_json
@@ -142,7 +142,7 @@ def _is_as_before(one: Repository, states: dict[str, Row]) -> bool:
 
 
 def _is_refused_as_before(row: Row, states: dict[str, Row]) -> bool:
-    """Whether a row says of a repository what its last arrival says, so that it is no news."""
+    """Whether a row refuses a repository as its last arrival did, so that it is left out."""
     state = states.get(row["location"])
     told = ("content_sha256", "reason", "detail")
     return (
@@ -162,7 +162,7 @@ def _damaged(arrivals: pa.Table) -> set[str]:
 
 
 def _arrived(arrivals: pa.Table, states: dict[str, Row], names: list[str]) -> dict[str, _Arrived]:
-    """What is known of some repositories; of versions that landed at a path at once, the one with a doc_id is live."""
+    """What arrived of some repositories; of versions that landed together, the one with a doc_id is at the path now."""
     chosen = arrivals.filter(pc.field("path").is_valid() & pc.field("repository").isin(pa.array(names, pa.string())))
     if chosen.num_rows == 0:
         return {}
@@ -297,7 +297,7 @@ def _wanted(histories: dict[bytes, PathHistory], source: GitSource, left_out: di
 
 def _version_row(root: str, path: _Path, version: Version) -> Row:
     """The row of one version of a file, or of what is no content."""
-    refusal, language = path.refusal, path.language
+    refusal = path.refusal
     if version.mode == SUBMODULE:
         refusal = Refusal(Reason.NOT_A_FILE, f"a submodule at commit {version.blob}; name its repository in the source")
     elif version.mode == LINK:
@@ -306,12 +306,9 @@ def _version_row(root: str, path: _Path, version: Version) -> Row:
         location=f"{root}@{version.blob}:{path.shown}",
         path=path.shown,
         revision=version.revision,
-        kind=language and language.kind,
-        language=language and language.name,
-        media_type=language and language.media_type,
-        reader=None if refusal else "text",
         modified=_microseconds(version.time),
         blob=version.blob,
+        **language_columns(None if refusal else "text", path.language),
         **why(refusal),
     )
 
@@ -344,7 +341,7 @@ def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:
 
 
 def _gone(root: str, repository: str, paths: Iterable[str]) -> list[Row]:
-    """Rows of paths that a repository does not have any more; git writes zeros for the blob of such a path, too."""
+    """Rows of paths that a repository does not have any more; as in git, zeros stand for their blob."""
     none = "0" * 40
     return [
         listing_row(location=f"{root}@{none}:{path}", repository=repository, path=path, gone=True, version=0)

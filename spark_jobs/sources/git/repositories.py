@@ -63,19 +63,19 @@ def find_repositories(source: GitSource) -> list[Repository]:
 
 
 def allowed_folders(repositories: Iterable[Repository]) -> frozenset[str]:
-    """Real paths of the repositories that a source names; what they lead to outside of these is not read."""
+    """Real paths of the repositories that a source names; nothing outside of these is read."""
     return frozenset(os.path.realpath(one.root) for one in repositories if not one.is_linked)
 
 
 def _repositories_in(root: str) -> list[str]:
-    """The repositories right below a folder that is none itself; else the root, of which its row says what it is."""
+    """The repositories right below a folder that is none itself; the root itself where there are none."""
     if _is_repository(root) or not os.path.isdir(root) or not os.access(root, os.R_OK | os.X_OK):
         return [root]
     return [path for path in sorted(glob.glob(f"{glob.escape(root)}/*")) if _is_repository(path)] or [root]
 
 
 def _is_repository(path: str) -> bool:
-    """Whether something looks like a work tree, a bare repository or a bundle; opening it says whether it is one."""
+    """Whether a path looks like a work tree, a bare repository or a bundle."""
     if os.path.isfile(path):
         return path.endswith(".bundle")
     is_bare = os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(os.path.join(path, "objects"))

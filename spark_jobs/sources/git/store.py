@@ -141,7 +141,7 @@ def _git_folders(root: str, allowed: frozenset[str]) -> tuple[str, str]:
 
 
 def _refs(common: str) -> dict[str, str]:
-    """Every ref with its object id; a loose ref hides the packed one of its name."""
+    """The object id of every ref; a loose ref goes before the packed one of its name."""
     found: dict[str, str] = {}
     for line in _text(os.path.join(common, "packed-refs"), _PACKED_REFS_BYTES).splitlines():
         oid, _, name = line.partition(" ")
@@ -157,7 +157,7 @@ def _refs(common: str) -> dict[str, str]:
 
 
 def _text(path: str, limit: int = 4096) -> str:
-    """The beginning of a file; nothing where there is none, or a pipe that would never answer."""
+    """The beginning of a file; empty where there is none, or no regular file."""
     if not os.path.isfile(path):
         return ""
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -179,7 +179,7 @@ def _resolved(own: str, common: str, refs: dict[str, str]) -> str | None:
 
 
 def _unbundled(bundle: str, cache: str) -> str:
-    """The folder of the cache that holds what a bundle holds; made by the first process that asks for it."""
+    """Unpack a bundle into a folder of the cache, once; gives the folder."""
     about = os.stat(bundle)
     with open(bundle, "rb") as file:
         head = file.read(4096)
@@ -374,7 +374,7 @@ class BlobReaders:
     """The readers of a task, one for each repository; at most four are open at once."""
 
     def __init__(self, cache: str, allowed: Callable[[], frozenset[str]] | None = None) -> None:
-        """Open none yet; `allowed` gives the folders outside of which nothing is read (see `open_store`)."""
+        """`allowed` gives the folders outside of which nothing is read (see `open_store`)."""
         self._cache, self._allowed = cache, allowed
         self._readers: dict[str, BlobReader] = {}
 

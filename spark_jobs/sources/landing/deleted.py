@@ -29,7 +29,7 @@ SEEN = ("increment", "location", "path", "status", "content_sha256", "object")
 
 @dataclass(frozen=True)
 class Gone:
-    """What goes with an increment beside its rows.
+    """Files and kept bytes that go with a deleted increment, beside its rows.
 
     Attributes:
         files: location and SHA-256 of each of its files, joined; those that landed elsewhere with them are not here.
@@ -43,7 +43,7 @@ class Gone:
 
     @classmethod
     def of(cls, arrivals: pa.Table, increment: int) -> Gone:
-        """What goes with an increment, by all arrivals of its dataset; the same before and after it went.
+        """What goes with an increment, by all arrivals of its dataset; the same before and after its deletion.
 
         Bytes of a later reading of its files from which nothing landed go too, since they hold the same documents.
         """
@@ -61,7 +61,7 @@ class Gone:
         return cls(files, objects, tuple(sorted(set(named["increment"].to_pylist()))))
 
     def told(self, rows: pa.Table) -> pa.Table:
-        """The arrivals of another increment as they have to be: no row names deleted bytes as kept any more.
+        """The arrivals of another increment after the deletion: no row names deleted bytes as kept any more.
 
         Rows of a deleted file that was read again there, and brought nothing, get the reason `deleted`.
         """

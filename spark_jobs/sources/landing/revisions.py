@@ -178,7 +178,7 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
 
 
 def _of_paths(rows: DataFrame, paths: DataFrame) -> DataFrame:
-    """The rows that are about some of the paths."""
+    """The rows whose path is among the given ones."""
     return rows.alias("row").join(paths.alias("path"), same_path("row", "path"), "left_semi")
 
 

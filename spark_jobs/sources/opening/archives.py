@@ -230,7 +230,7 @@ class _GuardedFile(io.RawIOBase):
 
 
 def _overlapping(members: list[zipfile.ZipInfo]) -> set[int]:
-    """Places of members whose bytes run into those of the next ones, as in bombs that share them (Fifield 2019)."""
+    """Offsets of members whose bytes overlap, as in bombs that share them (Fifield 2019)."""
     found, reach, at = set[int](), 0, -1
     for info in members:
         if info.header_offset < reach or info.header_offset == at:
@@ -365,12 +365,12 @@ def _pax_attributes(data: bytes) -> dict[str, str]:
 
 
 def _text(data: bytes) -> str:
-    """A name as Python writes names of files that may not be UTF-8."""
+    """A name as Python has names of files: bytes that are no UTF-8 become lone surrogates."""
     return data.decode(errors="surrogateescape")
 
 
 def _exactly(stream: Stream, size: int) -> bytes:
-    """So many of the next bytes.
+    """The next bytes, exactly so many.
 
     Raises:
         RefusedError: the archive ends before.

@@ -43,7 +43,7 @@ def is_web(location: str) -> bool:
 
 
 def has_validator(location: str, modified: int | None) -> bool:
-    """Whether it can be told without reading a file of a web server whether it has changed."""
+    """Whether a change of a web file can be seen without reading it, by its time or ETag."""
     return modified is not None or _ETAG in location
 
 
@@ -89,7 +89,7 @@ def open_web(location: str, stall_seconds: float) -> pa.NativeFile:
 
 @contextlib.contextmanager
 def _as_os_errors(stall_seconds: float) -> Iterator[None]:
-    """What may go wrong with a server, as errors of its files."""
+    """Raise errors of a server as OSError, as the errors of files are."""
     import aiohttp
 
     try:

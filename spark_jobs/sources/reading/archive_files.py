@@ -19,7 +19,7 @@ from spark_jobs.sources.opening.archives import Member, Unpacking, archive_membe
 from spark_jobs.sources.opening.file_trees import LEFT_OUT, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package
-from spark_jobs.sources.reading.readers import told_by_name
+from spark_jobs.sources.reading.readers import reader_by_name
 from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, opened
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -29,7 +29,7 @@ _DAMAGES = (str(Reason.CORRUPT_ARCHIVE), str(Reason.DECOMPRESSION_BOMB))
 
 
 class _Outer(NamedTuple):
-    """What the archives inside of one archive share: what may be unpacked, and the documents so far."""
+    """What archives in one archive share: the limits that are left, and the ids of documents so far."""
 
     unpacking: Unpacking
     seen: set[str]
@@ -109,7 +109,7 @@ def _member_rows(
 
 
 def _of_member(row: Row, name: str) -> Row:
-    """A document of a member: where a reader says at which byte it stands, that is one of the member's."""
+    """The document of a member; an offset that its reader states counts in the member, not in the archive."""
     metadata = dict(row["metadata"])
     if EXTRACTED_BY in metadata and "offset" in metadata:
         metadata["member_offset"] = metadata.pop("offset")
@@ -148,9 +148,9 @@ def _member_file(
     }
 
 
-def told_member(source: FileReading, name: str, location: str) -> Row | Refusal:
+def member_columns(source: FileReading, name: str, location: str) -> Row | Refusal:
     """What the name of a member of the archive at a location tells: columns of the listing, or why it is not read."""
-    reader, language = told_by_name(name, source, "auto")
+    reader, language = reader_by_name(name, source, "auto")
     if reader is None:
         return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")
     if reader in COLUMN_READERS and source.text_column is None:
@@ -176,6 +176,6 @@ def _bad_name(name: str) -> Refusal | None:
 
 
 def _shown(name: str) -> str:
-    """A name on one line; what is no character of a text is shown as an escape."""
+    r"""A name on one line; control characters become escapes such as `\x07`."""
     text = name.encode("utf-8", "surrogateescape").decode(errors="backslashreplace")
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

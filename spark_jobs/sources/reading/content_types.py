@@ -56,7 +56,7 @@ def _magika() -> Any:
 
 
 def _package() -> Any:
-    """The package."""
+    """The package magika, imported when it is needed."""
     try:
         import magika
     except ImportError as error:

@@ -108,7 +108,7 @@ def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Rec
 
 
 def _given(row: Row, file: HashedFile, source: Any, max_bytes: int) -> RecordFile:
-    """An open file for its reader."""
+    """An open file in the form that its reader takes."""
     plain = partial(decompressed_by_name, file, row["location"])
     return RecordFile(row, file, plain, source, max_bytes, partial(extract, source=source))
 
@@ -166,7 +166,7 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
 
 
 def _path_hash(repository: str | None, path: str) -> bytes:
-    """A hash of the path of a document, by which its revisions are known."""
+    """A hash of repository and path, which all revisions of a document share."""
     return hashlib.sha256(json.dumps([repository, path]).encode()).digest()[:16]
 
 

@@ -17,6 +17,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.kinds import Opens, kind_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
+from spark_jobs.sources.listing_rows import why
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -77,7 +78,7 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
 
 
 def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:
-    """The document of a text that is a part of its file, or was made from it: hashed as UTF-8 by itself."""
+    """The document of an extracted text; its hash and size are those of the text in UTF-8, not of the file."""
     text, metadata, told = extracted
     data = text.encode()
     if len(data) > rules.max_document_bytes:
@@ -93,24 +94,18 @@ def document_row(
 ) -> Row:
     """The row of a document, from the listing of its file and from what was read."""
     doc_id = document_id(rules.dataset, file["repository"], file["path"], content_sha256)
-    return {
+    of_file = ("repository", "path", "revision", "kind", "language", "media_type", "licence", "location")
+    metadata = {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {}
+    metadata |= {PAST: "true"} if file.get("past") else {}
+    metadata |= {DETECTED: file["detected"]} if file.get("detected") else {}
+    return {name: file[name] for name in of_file} | {
         "shard": shard_of(file["repository"], doc_id, rules.shards),
         "doc_id": doc_id,
-        "repository": file["repository"],
-        "path": file["path"],
-        "revision": file["revision"],
-        "kind": file["kind"],
-        "language": file["language"],
-        "media_type": file["media_type"],
-        "licence": file["licence"],
         "content": content,
         "encoding": encoding,
         "content_sha256": content_sha256,
         "byte_count": byte_count,
-        "metadata": ({EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {})
-        | ({PAST: "true"} if file.get("past") else {})
-        | ({DETECTED: file["detected"]} if file.get("detected") else {}),
-        "location": file["location"],
+        "metadata": metadata,
         "status": "landed",
     }
 
@@ -122,19 +117,9 @@ def _is_only_evidence(kind: str, source: Any) -> bool:
 
 def arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:
     """The row of an arrival: landed, or rejected with the reason."""
-    return {
-        "doc_id": None,
-        "location": file["location"],
-        "repository": file.get("repository"),
-        "path": file.get("path"),
-        "content_sha256": content_sha256,
-        "object": file.get("object"),
-        "byte_count": file.get("byte_count"),
-        "modified": file.get("modified"),
-        "status": "landed" if refusal is None else "rejected",
-        "reason": refusal and str(refusal.reason),
-        "detail": refusal and refusal.detail,
-    }
+    seen = {name: file.get(name) for name in ("repository", "path", "object", "byte_count", "modified")}
+    status = {"status": "landed" if refusal is None else "rejected", **why(refusal)}
+    return {"doc_id": None, "location": file["location"], "content_sha256": content_sha256, **seen, **status}
 
 
 def facts_row(facts: str, location: str | None = None) -> Row:

@@ -72,7 +72,7 @@ class PackagesKind(ListedKind[PackagesSource]):
         return package_file(name, location, self.source)
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """As a package."""
+        """The reader of packages."""
         return language_columns("package", PLAIN_TEXT)
 
 
@@ -203,12 +203,12 @@ def taken_packages(packages: Mapping[str, Package]) -> dict[str, Refusal]:
 
 
 def _rank(location: str, package: Package) -> tuple[object, ...]:
-    """What orders packages of one name, the best last."""
+    """A key that orders packages of one name, the best last."""
     return version_key(package.facts.version or ""), package.kind == "sdist", location
 
 
 def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
-    """What orders versions: 1.0rc1 and 1.0.0-beta before 1.0, that before 1.0.post1 and 1.0.1.
+    """A key that orders versions: 1.0rc1 and 1.0.0-beta before 1.0, that before 1.0.post1 and 1.0.1.
 
     Both PEP 440 and semantic versions are ordered by it, but for epochs and build metadata.
     """
@@ -225,7 +225,7 @@ class _CoreMetadata(importlib.metadata.Distribution):
         self._texts = texts
 
     def read_text(self, filename: str) -> str | None:
-        """A file of its metadata."""
+        """The text of a file of its metadata, or None."""
         return self._texts.get(filename) or None
 
     def locate_file(self, path: Any) -> Any:

@@ -28,7 +28,7 @@ _KERNEL_FILES = (
 
 
 def _fork() -> int:
-    """A child that ends in any case."""
+    """Start a child that ends by an alarm, whatever it does."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(_LONGEST_SECONDS)

@@ -107,7 +107,7 @@ def _upright_text(page: Any) -> str:
 
 
 def _quarter_turns(textpage: Any) -> int:
-    """Quarters of a circle, clockwise, that bring most of a text upright, by characters all over it."""
+    """How many quarter turns, clockwise, bring most characters upright, by a sample of them."""
     count = textpage.count_chars()
     angles = [
         pdfium.FPDFText_GetCharAngle(textpage, index) for index in range(0, count, max(1, count // _ASKED_CHARACTERS))

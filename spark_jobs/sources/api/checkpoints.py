@@ -8,6 +8,7 @@ records are as they were keeps its row, and with it its `sequence`, by which `do
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
 
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.session.catalogue import database_of
 from spark_jobs.sources.config.api_config import ApiSource
@@ -193,6 +195,15 @@ class Checkpoints:
             if row["object"] is not None or row["reason"] is not None:
                 found.setdefault(row["endpoint"], []).append(_page(row))
         return found
+
+    def keep_records(
+        self, endpoint: str, request: str, cursor: str, records: list[Any], objects: ObjectFolder, place: int = 0
+    ) -> bool:
+        """Keep records as the bytes of a page, and store it; see `save`."""
+        data = json.dumps(records, ensure_ascii=False).encode(errors="surrogatepass")
+        kept = objects.keep(io.BytesIO(data))
+        page = StoredPage(cursor, place, None, kept.location, kept.byte_count, len(records), kept.sha256)
+        return self.save(endpoint, request, page)
 
     def save(self, endpoint: str, request: str, page: StoredPage) -> bool:
         """Store a page: in the last row of its cursor if that has the same records, else in a new row (true)."""

@@ -20,7 +20,7 @@ from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.config.api_config import PAGE_MARK, ApiSource, PagedSource
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.kinds import Kind, Listing
-from spark_jobs.sources.languages import PLAIN_TEXT, language_columns
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.records.records import Record
 
@@ -110,15 +110,7 @@ def _gone(
 
 
 def _row(source: PagedSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:
-    return listing_row(
-        location=location,
-        path=endpoint,
-        kind=source.record_kind,
-        media_type="text/plain",
-        reader=None if page.refusal else "page",
-        byte_count=page.byte_count,
-        modified=page.fetched,
-        object=page.object,
-        version=page.sequence,
-        **why(page.refusal),
-    )
+    """The row of the listing of a page that is to be read, or was refused."""
+    columns = language_columns(None if page.refusal else "page", Language(source.record_kind, None, "text/plain"))
+    kept = {"byte_count": page.byte_count, "modified": page.fetched, "object": page.object, "version": page.sequence}
+    return listing_row(location=location, path=endpoint, **columns, **kept, **why(page.refusal))

@@ -201,21 +201,17 @@ class AnswerStore:
             connection.execute(sa.insert(TOTALS), row)
 
     def _row(self, one: Landed) -> dict[str, Any]:
-        parent, answer = one.request.parent, one.answer
+        answer, parent = one.answer, asdict(one.request.parent)
+        texts = {"detail": one.detail, "text": one.text, "reasoning": answer.reasoning}
+        served = {"model": _clean(answer.model)[:255], "fingerprint": _clean(answer.fingerprint)[:255]}
         return {
             "dataset": self.dataset,
             "key": one.request.first_key,
             "template": one.request.template,
-            "parent_dataset": parent.dataset,
-            "parent_doc_id": parent.doc_id,
-            "parent_start": parent.start,
-            "parent_end": parent.end,
+            **{f"parent_{name}": parent[name] for name in ("dataset", "doc_id", "start", "end")},
             "reason": one.reason,
-            "detail": _clean(one.detail),
-            "text": _clean(one.text),
-            "reasoning": _clean(answer.reasoning),
-            "model": _clean(answer.model)[:255],
-            "fingerprint": _clean(answer.fingerprint)[:255],
+            **{name: _clean(text) for name, text in texts.items()},
+            **served,
             "answer_tokens": one.request.body.get("max_tokens", 0),
             "tokens_in": answer.tokens_in,
             "tokens_out": answer.tokens_out,

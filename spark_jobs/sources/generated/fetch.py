@@ -7,7 +7,6 @@ sample of the whole. A cut or refused answer counts as asked; it has a row with 
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 import json
 import logging
@@ -23,7 +22,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.plugins import attribute
 from spark_jobs.progress import tell
-from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
+from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
 from spark_jobs.sources.generated.asking import Asked, Asker
@@ -216,33 +215,18 @@ class AnswerPages:
         return self._other
 
     def _save(self, rows: list[Mapping[str, Any]]) -> None:
-        data = json.dumps([self._record_of(row) for row in rows], ensure_ascii=False).encode()
-        kept = self._objects.keep(io.BytesIO(data))
-        page = StoredPage(
-            cursor=rows[0]["key"],
-            place=0,
-            object=kept.location,
-            byte_count=kept.byte_count,
-            record_count=len(rows),
-            digest=kept.sha256,
-        )
-        self._pages.save(rows[0]["template"], _REQUEST, page)
+        records, template = [self._record_of(row) for row in rows], rows[0]["template"]
+        self._pages.keep_records(template, _REQUEST, rows[0]["key"], records, self._objects)
         self._store.mark_landed([row["key"] for row in rows])
 
 
 def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     """An answer as a record of a page; the fields beside key and text become metadata."""
-    record = {
-        "key": row["key"],
-        "text": row["text"],
-        "parent": row["parent_doc_id"],
-        "parent_dataset": row["parent_dataset"],
-        "parent_bytes": f"{row['parent_start']}-{row['parent_end']}",
-        "model": row["model"],
-        "answer_tokens": row["answer_tokens"],
-    }
-    known = {name: row[name] for name in ("fingerprint", "reasoning", "tokens_in", "tokens_out") if row[name]}
-    return {**record, **known, **json.loads(row["detail"] or "{}")}
+    parent = {"parent": row["parent_doc_id"], "parent_dataset": row["parent_dataset"]}
+    parent["parent_bytes"] = f"{row['parent_start']}-{row['parent_end']}"
+    model = {"model": row["model"], "answer_tokens": row["answer_tokens"]}
+    stated = {name: row[name] for name in ("fingerprint", "reasoning", "tokens_in", "tokens_out") if row[name]}
+    return {"key": row["key"], "text": row["text"], **parent, **model, **stated, **json.loads(row["detail"] or "{}")}
 
 
 def tell_outcome(source: GeneratedSource, store: AnswerStore, done: Asked) -> None:

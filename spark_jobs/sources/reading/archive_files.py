@@ -20,7 +20,7 @@ from spark_jobs.sources.opening.file_trees import LEFT_OUT, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package
 from spark_jobs.sources.reading.readers import reader_by_name
-from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, opened
+from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, opened
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -71,12 +71,9 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
         fault = unreadable(error)
     if document_count and fault is None and damaged is not None and outer.depth == 1:
         fault = Refusal(Reason.CORRUPT_ARCHIVE, f"what is damaged at {damaged} is not read")
-    if document_count and fault is not None:
-        yield arrival({"location": f"{file['location']}#rest"}, fault)
-    elif fault is None and not document_count:
-        every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} of its members and records were refused")
-        fault = every if refused_count else Refusal(Reason.EMPTY, "it holds no file that is taken")
-    yield arrival(file, None if document_count else fault, content_sha256)
+    every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} of its members and records were refused")
+    nothing = every if refused_count else Refusal(Reason.EMPTY, "it holds no file that is taken")
+    yield from closing_arrivals(file, document_count > 0, fault, nothing, content_sha256)
 
 
 def _member_rows(

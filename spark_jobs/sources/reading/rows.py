@@ -8,6 +8,7 @@ is set, as JSON), or an arrival (neither is): one for each file, and one for eac
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -23,30 +24,17 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 Row = dict[str, Any]
 
+_ABOUT = ("doc_id", "repository", "path", "revision", "kind", "language", "media_type", "licence")
 READ_ROWS = pa.schema(
-    [
-        ("shard", pa.int32()),
-        ("doc_id", pa.string()),
-        ("repository", pa.string()),
-        ("path", pa.string()),
-        ("revision", pa.string()),
-        ("kind", pa.string()),
-        ("language", pa.string()),
-        ("media_type", pa.string()),
-        ("licence", pa.string()),
-        ("content", pa.string()),
-        ("encoding", pa.string()),
-        ("content_sha256", pa.string()),
-        ("object", pa.string()),
-        ("byte_count", pa.int64()),
-        ("metadata", pa.map_(pa.string(), pa.string())),
-        ("location", pa.string()),
-        ("modified", pa.timestamp("us", "UTC")),
-        ("status", pa.string()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-        ("facts", pa.string()),
-    ]
+    {
+        "shard": pa.int32(),
+        **dict.fromkeys((*_ABOUT, "content", "encoding", "content_sha256", "object"), pa.string()),
+        "byte_count": pa.int64(),
+        "metadata": pa.map_(pa.string(), pa.string()),
+        "location": pa.string(),
+        "modified": pa.timestamp("us", "UTC"),
+        **dict.fromkeys(("status", "reason", "detail", "facts"), pa.string()),
+    }
 )
 
 
@@ -94,11 +82,10 @@ def document_row(
 ) -> Row:
     """The row of a document, from the listing of its file and from what was read."""
     doc_id = document_id(rules.dataset, file["repository"], file["path"], content_sha256)
-    of_file = ("repository", "path", "revision", "kind", "language", "media_type", "licence", "location")
     metadata = {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {}
     metadata |= {PAST: "true"} if file.get("past") else {}
     metadata |= {DETECTED: file["detected"]} if file.get("detected") else {}
-    return {name: file[name] for name in of_file} | {
+    return {name: file[name] for name in (*_ABOUT[1:], "location")} | {
         "shard": shard_of(file["repository"], doc_id, rules.shards),
         "doc_id": doc_id,
         "content": content,
@@ -125,3 +112,20 @@ def arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = Non
 def facts_row(facts: str, location: str | None = None) -> Row:
     """A row with facts about a repository."""
     return {"doc_id": None, "location": location, "byte_count": None, "facts": facts}
+
+
+def closing_arrivals(
+    file: Row, is_usable: bool, fault: Refusal | None, nothing: Refusal, content_sha256: str | None
+) -> Iterator[Row]:
+    """The arrival of a file whose parts were read; a fault behind usable parts has a row of its own, `file#rest`.
+
+    Args:
+        file: the row of its listing.
+        is_usable: whether any of its parts landed.
+        fault: what ended its reading, if something did.
+        nothing: why it is refused if none of its parts landed, and nothing ended its reading.
+        content_sha256: of the file, where it was read to its end.
+    """
+    if is_usable and fault is not None:
+        yield arrival({"location": f"{file['location']}#rest"}, fault)
+    yield arrival(file, None if is_usable else fault or nothing, content_sha256)

@@ -33,6 +33,7 @@ _LICENCE_EXCEPTIONS = {name.lower(): name for name in _EXCEPTIONS.split()}
 _OPERATORS = {"and": "AND", "or": "OR", "with": "WITH"}
 _HEADER = re.compile(r"SPDX-License-Identifier:[ \t]*([A-Za-z0-9.+()\- ]+)")
 _HEADER_CHARACTERS = 4096
+_REFERENCE = re.compile(r"LicenseRef-.+")  # how SPDX names a licence that is not on its list
 _TOKEN = re.compile(r"\s*(\(|\)|[A-Za-z0-9.+-]+)")
 
 _CLASSIFIERS = {
@@ -190,7 +191,7 @@ def _canonical(text: str) -> str | None:
         elif token == ")" and not wants_id and depth:
             depth -= 1
             words.append(")")
-        elif wants_id and (name := known.get(token.lower()) or _reference(token)):
+        elif wants_id and (name := known.get(token.lower()) or (token if _REFERENCE.fullmatch(token) else None)):
             words.append(name)
             wants_id = False
         elif not wants_id and token.lower() in _OPERATORS:
@@ -199,8 +200,3 @@ def _canonical(text: str) -> str | None:
         else:
             return None
     return None if wants_id or depth else " ".join(words).replace("( ", "(").replace(" )", ")")
-
-
-def _reference(token: str) -> str | None:
-    """`LicenseRef-...`, SPDX's way to name a licence that is not on its list."""
-    return token if token.startswith("LicenseRef-") and len(token) > len("LicenseRef-") else None

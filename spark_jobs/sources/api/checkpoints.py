@@ -160,12 +160,17 @@ class Checkpoints:
 
     def begin(self, endpoint: str, request: str, reading: Reading) -> None:
         """Store the latest reading."""
-        told = {"reading": reading.number, "complete": reading.complete, "since": reading.since, "mark": reading.mark}
+        changed = {
+            "reading": reading.number,
+            "complete": reading.complete,
+            "since": reading.since,
+            "mark": reading.mark,
+        }
         own = {"dataset": self._dataset, "endpoint": endpoint, "request": request}
         with self._engine.begin() as connection:
             where = self._of(_READINGS, endpoint, request)
-            if not connection.execute(sa.update(_READINGS).where(*where).values(**told)).rowcount:
-                connection.execute(sa.insert(_READINGS).values(**own, **told))
+            if not connection.execute(sa.update(_READINGS).where(*where).values(**changed)).rowcount:
+                connection.execute(sa.insert(_READINGS).values(**own, **changed))
 
     def forget(self) -> None:
         """Forget whatever was fetched for the dataset, as when its objects are deleted."""
@@ -217,8 +222,8 @@ class Checkpoints:
                 self._insert(connection, endpoint, request, page)
                 return True
             names = ("place", "reading", "etag", "modified", "next_cursor")
-            told = {name: getattr(page, name) for name in names}
-            connection.execute(change.where(_PAGES.c.sequence == before["sequence"]).values(**told))
+            changed = {name: getattr(page, name) for name in names}
+            connection.execute(change.where(_PAGES.c.sequence == before["sequence"]).values(**changed))
         return False
 
     def refuse(self, endpoint: str, request: str, page: StoredPage) -> int:
@@ -232,8 +237,8 @@ class Checkpoints:
             if before is None:
                 self._insert(connection, endpoint, request, replace(page, failures=again))
             else:
-                told = {"reading": page.reading, "place": page.place, "failures": again}
-                connection.execute(sa.update(_PAGES).where(*own).values(**told))
+                changed = {"reading": page.reading, "place": page.place, "failures": again}
+                connection.execute(sa.update(_PAGES).where(*own).values(**changed))
         return again
 
     def _insert(self, connection: sa.Connection, endpoint: str, request: str, page: StoredPage) -> None:

@@ -150,17 +150,17 @@ def next_cursor(
     return found
 
 
-def _next_address(url: str, told: Any) -> str | dict[str, str] | None:
+def _next_address(url: str, stated: Any) -> str | dict[str, str] | None:
     """The address that an answer from `url` says is next."""
-    if not told:
+    if not stated:
         return None
-    if not isinstance(told, str):
-        fields = f" with {', '.join(list(told)[:5])}" if isinstance(told, dict) else ""
-        return stop(f"its next address is a JSON {type(told).__name__}{fields}, not a text; correct paginator.path")
+    if not isinstance(stated, str):
+        fields = f" with {', '.join(list(stated)[:5])}" if isinstance(stated, dict) else ""
+        return stop(f"its next address is a JSON {type(stated).__name__}{fields}, not a text; correct paginator.path")
     try:
-        return urljoin(url, told)
+        return urljoin(url, stated)
     except ValueError as error:
-        return stop(f"its next address {told[:200]!r} is none: {error}")
+        return stop(f"its next address {stated[:200]!r} is none: {error}")
 
 
 def record_keys(records: Iterable[Any], id_column: str) -> frozenset[str]:

@@ -37,7 +37,7 @@ class ExecutedSource(PagedSource, Runner):
     repository_column: str | None = Field(
         "repository", pattern="^repository$", description="the repository of the code; there is no other"
     )
-    record_kind: Literal["code", "prose", "markup", "data"] = Field("code", description="as for files")
+    record_kind: Literal["code", "prose", "markup", "data"] = Field("code", description="kind of the records")
     unknown_fields: Literal["ignore", "metadata"] = "metadata"
     parents: Parents = Field(description="whose code is executed: {dataset: NAME} or {corpus: NAME}")
     language: str = Field("python", min_length=1, description="language of the documents that are taken")
@@ -45,7 +45,7 @@ class ExecutedSource(PagedSource, Runner):
         ("doctests", "tests", "generated"), min_length=1, description="which calls of Python's functions are made"
     )
     generated_each: int = Field(5, ge=1, le=1000, description="most generated inputs of a function")
-    calls_each: int = Field(200, ge=1, description="most calls of a document; the rest is a row with that reason")
+    calls_each: int = Field(200, ge=1, description="most calls of a document; one row counts the others")
     inputs: tuple[str, ...] = Field(("",), min_length=1, description="with command: what each document is given")
     limits: ExecutionLimits = Field(ExecutionLimits(), description="what a call may use")
     trace: Trace = Field(Trace(), description="how much is noted of the steps of a call")
@@ -57,7 +57,7 @@ class ExecutedSource(PagedSource, Runner):
         None, ge=1, description="records that are wanted; without it those of all documents",
         json_schema_extra=NO_ROWS,
     )  # fmt: skip
-    seed: int = Field(0, description="of the order in which documents are taken")
+    seed: int = Field(0, description="seed of the order in which documents are taken")
 
     @model_validator(mode="after")
     def _inputs_have_a_command(self) -> ExecutedSource:

@@ -27,7 +27,7 @@ class ExecutionLimits(Declared):
         ge=1 << 24,
         description="address space of each process, of which Node and Java want much; without it memory_bytes",
     )
-    processes: int = Field(32, ge=2, description="processes and threads at a time")
+    processes: int = Field(32, ge=2, description="most processes and threads at a time")
     folder_bytes: int = Field(64_000_000, ge=1 << 16, description="bytes in /tmp, and as many in /dev/shm")
     files: int = Field(10_000, ge=1, description="files in /tmp and /dev/shm")
     file_bytes: int = Field(16_000_000, ge=1, description="largest file")
@@ -50,7 +50,7 @@ class Runner(Declared):
         description="unsafe_local runs strangers' code as the worker itself, with all that the worker may do",
         json_schema_extra=NO_ROWS,
     )
-    at_once: int = Field(4, ge=1, le=256, description="sandboxes at a time", json_schema_extra=NO_ROWS)
+    at_once: int = Field(4, ge=1, le=256, description="most sandboxes at a time", json_schema_extra=NO_ROWS)
 
     @model_validator(mode="after")
     def _command_names_the_file(self) -> Runner:
@@ -66,9 +66,9 @@ class ProgramExecution(Runner, ExecutionLimits):
     """How the code in a model's answers is executed; what it gave is the model's next message."""
 
     rounds: int = Field(4, ge=1, le=100, description="most answers in a conversation; the code of each is executed")
-    language: str = Field("python", min_length=1, description="of the fenced code blocks that are executed")
+    language: str = Field("python", min_length=1, description="language of the fenced code blocks that are executed")
     shown_bytes: int = Field(
-        4000, ge=100, description="of what a program printed, and of its errors, that the model is shown"
+        4000, ge=100, description="most bytes of a program's output, and of its errors, that the model is shown"
     )
 
     @model_validator(mode="after")

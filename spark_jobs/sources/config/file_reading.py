@@ -36,13 +36,13 @@ class OcrRules(Declared):
         "none", description="what recognises text: none, rapidocr, or package.module:function of your own"
     )
     min_layer_score: float = Field(
-        0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised, and has the better text"
+        0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised; the better text counts"
     )
     min_confidence: float = Field(
-        0.9, ge=0, le=1, description="what was recognised with less confidence, such as a foreign script, is not taken"
+        0.9, ge=0, le=1, description="text recognised with less, such as in a foreign script, is not taken"
     )
     hidden_layers: Literal["keep", "replace"] = Field(
-        "keep", description="unpainted text over a scan, made by an earlier recogniser: believed, or recognised anew"
+        "keep", description="invisible text over a scan, from an earlier recogniser: keep it, or recognise anew"
     )
     page_seconds: int = Field(60, ge=1, description="processor time for the recognition of one page")
     max_pages: int = Field(500, ge=1, description="pages of one file that are recognised; the others are counted")
@@ -98,7 +98,7 @@ class FileReading(Described):
         "the same value in the group of this name",
     )
     unmatched_lines: Literal["continue", "refuse"] = Field(
-        "continue", description="lines of a log that the pattern does not match: they continue the line before, or not"
+        "continue", description="lines of a log that the pattern does not match: part of the entry before, or refused"
     )
     extractor: Literal["both", "resiliparse", "trafilatura", "none"] = Field(
         "both",

@@ -127,17 +127,17 @@ class ModelEndpoint(Declared):
     url: str = Field(pattern=r"^https?://", description="its address, up to and with /v1")
     model: str = Field(min_length=1, description="name of the model")
     key: str | None = Field(None, pattern=VARIABLE, description="environment variable that holds the key")
-    answer_tokens: int = Field(1024, ge=1, description="most tokens of an answer, as it is asked for")
+    answer_tokens: int = Field(1024, ge=1, description="most tokens of an answer (max_tokens)")
     reads_characters: int = Field(
         12_000, ge=100, description="characters that the model reads; longer parents are cut at paragraphs"
     )
-    temperature: float = Field(0.7, ge=0, le=2, description="as it is asked for")
+    temperature: float = Field(0.7, ge=0, le=2, description="sampling temperature")
     more: dict[str, object] = Field(default_factory=dict, description="further fields of each request, e.g. top_p")
 
     @field_validator("more")
     @classmethod
     def _keeps_the_form(cls, given: dict[str, object]) -> dict[str, object]:
-        """Refuse what is declared elsewhere, and what makes answers of another form: they are paid for and not read."""
+        """Refuse fields that are declared elsewhere, and those that would make answers of a form that is not read."""
         own = {"model": "endpoint.model", "max_tokens": "endpoint.answer_tokens", "n": "samples"}
         own |= {"temperature": "endpoint.temperature", "messages": "templates", "response_format": "answer_schema"}
         for name in given.keys() & own.keys():
@@ -148,12 +148,12 @@ class ModelEndpoint(Declared):
 
 
 class Budget(Declared):
-    """What a dataset may cost, over all its runs; reserved before a request is sent, settled by its usage."""
+    """What a dataset may cost, over all its runs: reserved before a request is sent, then corrected by its usage."""
 
-    tokens: int | None = Field(None, ge=1, description="of prompts and answers together")
-    money: float | None = Field(None, gt=0, description="in the currency of the prices")
-    price_in: float | None = Field(None, ge=0, description="of a million tokens of prompts")
-    price_out: float | None = Field(None, ge=0, description="of a million tokens of answers")
+    tokens: int | None = Field(None, ge=1, description="most tokens of prompts and answers together")
+    money: float | None = Field(None, gt=0, description="most money, in the currency of the prices")
+    price_in: float | None = Field(None, ge=0, description="price of a million tokens of prompts")
+    price_out: float | None = Field(None, ge=0, description="price of a million tokens of answers")
 
     @model_validator(mode="after")
     def _has_prices(self) -> Budget:
@@ -172,13 +172,15 @@ class Budget(Declared):
 class Asking(Declared):
     """How hard the endpoint is asked."""
 
-    at_once: int = Field(64, ge=1, le=4096, description="requests in flight")
-    requests_a_minute: float = Field(math.inf, gt=0, description="requests sent in a minute")
-    answer_seconds: float = Field(600, gt=0, description="for a whole answer, to its last byte")
-    attempts: int = Field(5, ge=1, description="attempts at a request; waits that the endpoint asks for are none")
+    at_once: int = Field(64, ge=1, le=4096, description="most requests in flight")
+    requests_a_minute: float = Field(math.inf, gt=0, description="most requests sent in a minute")
+    answer_seconds: float = Field(600, gt=0, description="longest wait for a whole answer, to its last byte")
+    attempts: int = Field(5, ge=1, description="most attempts at a request, without those that it lets wait")
     backoff_seconds: float = Field(1, gt=0, description="longest wait after the first fault; twice that after the next")
-    silence_seconds: float = Field(300, gt=0, description="without a success; then the run stops with the reason")
-    run_minutes: float = Field(math.inf, gt=0, description="of a run; what came by then lands, the next run goes on")
+    silence_seconds: float = Field(
+        300, gt=0, description="longest time without a success; then the run stops and says why"
+    )
+    run_minutes: float = Field(math.inf, gt=0, description="longest run; what came by then lands, the next run goes on")
     priority: int = Field(0, description="workers of several datasets take tasks of a higher one first")
 
 
@@ -202,11 +204,11 @@ class GeneratedSource(PagedSource):
         json_schema_extra=NO_ROWS,
     )  # fmt: skip
     asked_at_most: int | None = Field(
-        None, ge=1, description="requests that are made for them", json_schema_extra=NO_ROWS
+        None, ge=1, description="most requests that are made for them", json_schema_extra=NO_ROWS
     )
-    seed: int = Field(0, description="of the order in which parents are asked about")
+    seed: int = Field(0, description="seed of the order in which parents are asked about")
     on_cut: Literal["drop", "raise_limit_once", "keep"] = Field(
-        "drop", description="of an answer that came to its limit; it is never sent again unchanged"
+        "drop", description="what becomes of an answer that reached answer_tokens"
     )
     max_copied: float = Field(0.8, ge=0, le=1, description="largest share of an answer's runs of 8 words in its parent")
     max_longer: float = Field(5, gt=0, description="how many times as long as its parent an answer may be")
@@ -214,7 +216,7 @@ class GeneratedSource(PagedSource):
         None, description="execute the code of answers and let the model go on; the document is the whole conversation",
         json_schema_extra=NO_ROWS,
     )  # fmt: skip
-    budget: Budget = Field(Budget(), description="what it may cost", json_schema_extra=NO_ROWS)
+    budget: Budget = Field(Budget(), description="what the answers may cost", json_schema_extra=NO_ROWS)
     asking: Asking = Field(Asking(), description="how hard the endpoint is asked", json_schema_extra=NO_ROWS)
 
     @model_validator(mode="after")

@@ -104,7 +104,7 @@ class RepositorySelection(Declared):
 class EveryNth(Declared):
     """Every Nth commit of the line of first parents, counted from the root, and the newest."""
 
-    every: int = Field(ge=1, description="1 takes each commit of that line")
+    every: int = Field(ge=1, description="N; 1 takes each commit of that line")
 
 
 class GitSource(Declared):
@@ -120,7 +120,7 @@ class GitSource(Declared):
         "of first parents",
     )
     kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, as for python_code"
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by their extension; and manifests"
     )
     marked: Literal["leave_out", "take"] = Field(
         "leave_out", description="files that .gitattributes calls linguist-generated, linguist-vendored or -diff"
@@ -140,7 +140,7 @@ class PackagesSource(Declared):
     kind: Literal["packages"] = "packages"
     path: str = Field(min_length=1, description="package or directory of packages, or a URI that PyArrow opens")
     kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, as for python_code"
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by their extension; and manifests"
     )
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
 
@@ -155,7 +155,7 @@ class FilesSource(FileSource):
     )
     limits: Limits = Field(
         Limits(start_per_second=1, max_per_second=4),
-        description="how hard the hosts of `urls` are asked, each by itself",
+        description="how hard each host of `urls` is asked",
         json_schema_extra=NO_ROWS,
     )
     glob: str | None = Field(
@@ -164,7 +164,7 @@ class FilesSource(FileSource):
     stall_seconds: float = Field(
         60,
         gt=0,
-        description="longest wait for the next bytes of a web server; a file that stalls is refused (no_answer)",
+        description="longest wait for the next bytes of a web server; then the file is refused (no_answer)",
         json_schema_extra=NO_ROWS,
     )
 
@@ -235,7 +235,7 @@ class DocumentsConfig(Declared):
         description="copy keeps the bytes of every file that is read, named by their SHA-256, and reads those; "
         "reference notes the hash and leaves the file where it is",
     )
-    provenance: Provenance = Field(Provenance(), description="where it is from", json_schema_extra=NO_ROWS)
+    provenance: Provenance = Field(Provenance(), description="where the data is from", json_schema_extra=NO_ROWS)
     shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
     max_document_bytes: int = Field(
         100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
@@ -255,7 +255,7 @@ class DocumentsConfig(Declared):
 
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:
-        """Refuse copies of what git keeps by hash already."""
+        """Refuse copies of what is kept by its hash already: pages, and blobs of git."""
         if self.landing == "copy" and isinstance(self.source, PagedSource):
             raise ValueError("landing: copy is what APIs and streams always do; leave it out")
         if self.landing == "copy" and isinstance(self.source, GitSource):

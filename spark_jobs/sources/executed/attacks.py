@@ -24,7 +24,7 @@ from typing import Final
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.sources.config.execution_config import ExecutionLimits
-from spark_jobs.sources.executed.groups import CPU, FILES, MEMORY
+from spark_jobs.sources.executed.groups import CPU, FILES, MEMORY, read_text
 from spark_jobs.sources.executed.sandbox import IDLE, OUTPUT, TOOLS, Outcome, Program, interpreter_of, run
 
 INSIDE: Final = Path(__file__).with_name("inside")
@@ -170,16 +170,9 @@ def _left(mark: str) -> int:
     """How many processes still have a mark in their command line; it waits up to 5 seconds for none."""
     end, count = time.monotonic() + _GONE_SECONDS, 1
     while count and time.monotonic() < end:
-        count = sum(mark.encode() in _command_line(pid) for pid in os.listdir("/proc") if pid.isdigit())
+        count = sum(mark in read_text(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdigit())
         time.sleep(0.02 if count else 0)
     return count
-
-
-def _command_line(pid: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def _missing() -> str | None:
@@ -200,27 +193,20 @@ def _mend(attack: Attack, outcome: Outcome) -> str:
 
 def _mend_start() -> str:
     """Why bubblewrap may not make namespaces here, and what allows it."""
-    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
+    if read_text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1":
         return (
             "AppArmor forbids user namespaces, as on Ubuntu 24.04: give /usr/bin/bwrap a profile with `userns,`, or "
             "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
         )
-    if _setting("kernel/unprivileged_userns_clone") == "0":
+    if read_text("/proc/sys/kernel/unprivileged_userns_clone").strip() == "0":
         return "this kernel forbids user namespaces: sysctl -w kernel.unprivileged_userns_clone=1"
-    if _setting("user/max_user_namespaces") == "0":
+    if read_text("/proc/sys/user/max_user_namespaces").strip() == "0":
         return "this kernel forbids user namespaces: sysctl -w user.max_user_namespaces=15000"
     return (
         "a container's seccomp or AppArmor forbids namespaces, or its /proc is masked: start it with --security-opt "
         "seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined (in Kubernetes "
         "seccompProfile and appArmorProfile Unconfined, procMount Unmasked), or run the worker outside of it"
     )
-
-
-def _setting(name: str) -> str:
-    try:
-        return Path("/proc/sys", name).read_text().strip()
-    except OSError:
-        return ""
 
 
 @cache

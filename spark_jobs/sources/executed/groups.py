@@ -145,10 +145,7 @@ def group_for(limits: ExecutionLimits, layout: Layout | None) -> Group:
 
 def find_cgroups(limits: ExecutionLimits, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> Layout | None:
     """Where groups can be made below that of this process, which is tried out; None where they cannot."""
-    try:
-        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
-    except OSError:
-        return None
+    lines = [line.split(":", 2) for line in read_text(own).splitlines()]
     paths = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     found = []
     if {"memory", "pids", "cpuacct"} <= paths.keys():
@@ -156,10 +153,9 @@ def find_cgroups(limits: ExecutionLimits, root: Path = _ROOT, own: Path = Path("
     if "" in paths:  # with v2 a group with processes cannot hold others, so the nearest above that has controllers
         folder = root / paths[""]
         for above in (folder, *folder.parents):
-            with contextlib.suppress(OSError):
-                if {"memory", "pids"} <= set((above / "cgroup.subtree_control").read_text().split()):
-                    found.append(Layout((above,), True))
-                    break
+            if {"memory", "pids"} <= set(read_text(above / "cgroup.subtree_control").split()):
+                found.append(Layout((above,), True))
+                break
             if above == root:
                 break
     for layout in found:
@@ -192,33 +188,32 @@ def descendants(pid: int) -> Iterator[int]:
         yield one
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{one}/task"):
-                with contextlib.suppress(OSError):
-                    waiting += map(int, Path(f"/proc/{one}/task/{task}/children").read_text().split())
+                waiting += map(int, read_text(f"/proc/{one}/task/{task}/children").split())
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a file of the kernel; empty where there is none, as of a process that has ended."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _cpu_seconds(pid: int) -> float:
     """CPU seconds of a process, and of its children that ended and for which it waited."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICKS
 
 
 def _resident_bytes(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError):
-        return 0
+    fields = read_text(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * _PAGE if fields else 0
 
 
 def _own_bytes(pid: int) -> int:
     """Memory of a process, what it shares with others counted by its part; slower than `_resident_bytes`."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        return 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
-    except (OSError, StopIteration):
-        return _resident_bytes(pid)
+    lines = read_text(f"/proc/{pid}/smaps_rollup").splitlines()
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), _resident_bytes(pid))
 
 
 def _stored(processes: list[int]) -> tuple[int, int]:
@@ -234,8 +229,5 @@ def _stored(processes: list[int]) -> tuple[int, int]:
 
 def _numbers_in(path: Path) -> dict[str, int]:
     """The lines `name number` of a file."""
-    try:
-        pairs = (line.split() for line in path.read_text().splitlines())
-        return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
-    except OSError:
-        return {}
+    pairs = (line.split() for line in read_text(path).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}

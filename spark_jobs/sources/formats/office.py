@@ -154,13 +154,13 @@ def extract_mail(data: bytes) -> Extracted | Refusal:
         return Refusal(Reason.EMPTY, "the mail has no text")
     text = found[0].text if len(found) == 1 else "\n\n".join(one.text.strip("\r\n") for one in found) + "\n"
     facts = {"title": mail["Subject"], "published": mail["Date"], "message_id": mail["Message-ID"]}
-    told = {
+    decoding = {
         "attachment_count": str(sum(not leaf.is_text for leaf in leaves)),
         "source_encoding": ", ".join(dict.fromkeys(one.encoding for one in found)),
         "source_encoding_by": ", ".join(dict.fromkeys(one.named_by for one in found)),
         EXTRACTED_BY: f"email (Python {platform.python_version()}) and resiliparse {version('resiliparse')}",
     }
-    return Extracted(text, {**cleaned_facts(facts), **told})
+    return Extracted(text, {**cleaned_facts(facts), **decoding})
 
 
 def _shown(part: EmailMessage) -> list[_Leaf]:

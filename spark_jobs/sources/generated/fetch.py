@@ -110,7 +110,7 @@ async def ask(
     source, store = tasks.source, tasks.store
     asker, ahead = Asker(tasks, field=field, executor=executor), max(_AHEAD, 4 * source.asking.at_once)
     more, exhausted, on_their_way = True, False, await asyncio.to_thread(tasks.clear)
-    end, told = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
+    end, shown_at = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
     working = asyncio.create_task(asker.work(lambda: more))
     try:
         while not working.done():
@@ -134,8 +134,8 @@ async def ask(
                 asker.stop(why)
             if time.monotonic() > end:
                 asker.stop(f"{field}.asking.run_minutes is {source.asking.run_minutes:g}; the next run goes on")
-            if time.monotonic() - told > _TELL_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - shown_at > _TELL_SECONDS:
+                shown_at = time.monotonic()
                 tell(f"{store.dataset}: {(await asyncio.to_thread(progress_of, store)).line(source.budget)}")
             await asyncio.wait([working], timeout=_LOOK_SECONDS)
     finally:

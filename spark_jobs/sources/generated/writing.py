@@ -1,4 +1,4 @@
-"""Write attempts, answers and turns as they come: what waits goes into one transaction, and each waits for its own."""
+"""Write attempts, answers and turns: all that wait go into one transaction, and each caller waits for its end."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
+from collections import Counter
 
 from spark_jobs.sources.config.source_config import RepositorySelection
 from spark_jobs.sources.git.history import Commit
@@ -72,10 +73,7 @@ def original_of(histories: dict[str, list[Commit]]) -> str:
     """
     shared = set.intersection(*({commit.oid for commit in history} for history in histories.values()))
     some = next(iter(histories.values()))
-    counts: dict[str, int] = {}
-    for commit in some:
-        if commit.oid in shared:
-            counts[commit.author] = counts.get(commit.author, 0) + 1
+    counts = Counter(commit.author for commit in some if commit.oid in shared)
     founder = min(counts, key=lambda author: (-counts[author], author))
 
     def rank(name: str) -> tuple[int, int, str]:

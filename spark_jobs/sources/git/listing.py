@@ -144,13 +144,13 @@ def _is_as_before(one: Repository, states: dict[str, Row]) -> bool:
 def _is_refused_as_before(row: Row, states: dict[str, Row]) -> bool:
     """Whether a row refuses a repository as its last arrival did, so that it is left out."""
     state = states.get(row["location"])
-    told = ("content_sha256", "reason", "detail")
+    compared = ("content_sha256", "reason", "detail")
     return (
         state is not None
         and state["status"] == "rejected"
         and row["reason"] is not None
         and not row["gone"]
-        and all(row[name] == state[name] for name in told)
+        and all(row[name] == state[name] for name in compared)
     )
 
 

@@ -285,8 +285,8 @@ def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
 def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
     """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
     file = listed.file
-    is_told = not is_web(file.location) or has_validator(file.location, file.modified)
-    if before["status"] == "gone" or not is_told or not same_file(file, before):
+    has_time = not is_web(file.location) or has_validator(file.location, file.modified)
+    if before["status"] == "gone" or not has_time or not same_file(file, before):
         return False
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None:

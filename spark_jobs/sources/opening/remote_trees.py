@@ -168,10 +168,9 @@ def _described(opened: Any, url: str, base: str, stall_seconds: float) -> WebFil
     except OSError as error:
         return WebFile(url, path, None, None, error)
     time, etag = info.get("Last-Modified"), info.get("ETag")
-    try:
+    modified = None
+    with contextlib.suppress(ValueError):
         modified = int(parsedate_to_datetime(time).timestamp() * 1_000_000) if time else None
-    except ValueError:
-        modified = None
     if modified is None and etag:
         url += f"{_ETAG}{hashlib.sha256(etag.encode()).hexdigest()[:16]}"
     return WebFile(url, path, info.get("size"), modified)

@@ -122,21 +122,21 @@ def _member_file(
     fault = _bad_name(member.name or "")
     if fault is None and any(part.startswith(".") or part in LEFT_OUT for part in name.split("/")):
         return None
-    told = kind_of(rules.source).member(name, file["location"]) if fault is None else None
-    if fault is None and told is None:
+    columns = kind_of(rules.source).member(name, file["location"]) if fault is None else None
+    if fault is None and columns is None:
         return None
     if fault is not None or member.refusal is not None:
         return fault or member.refusal
     if name in names:
         return Refusal(Reason.LISTED_TWICE, "an earlier member has this name")
     names.add(name)
-    if isinstance(told, Refusal):
-        return told
-    assert told is not None
+    if isinstance(columns, Refusal):
+        return columns
+    assert columns is not None
     return {
         **file,
         "path": f"{file['path']}#{name}",
-        **told,
+        **columns,
         "location": f"{file['location']}#{name}",
         "object": None,
         "byte_count": member.byte_count,

@@ -143,8 +143,8 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
         if "stream" in file:
             file = {**file, "stream": source}
     assert isinstance(rules.source, FileReading)  # no other source lists such files
-    told = columns_by_content(head, rules.source)
-    return told if isinstance(told, Refusal) else {**file, **told}
+    columns = columns_by_content(head, rules.source)
+    return columns if isinstance(columns, Refusal) else {**file, **columns}
 
 
 def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row]:
@@ -268,11 +268,11 @@ def _whole_text(
     metadata: Mapping[str, str] = {}
     if isinstance(decoded, Refusal):
         sample = data[:DETECTION_BYTES]
-        told = extract("legacy", sample, sample == data, source=source) if source.encoding != "strict" else decoded
-        found = decoded if isinstance(told, Refusal) else decode_as(data, told.metadata["source_encoding"])
-        if isinstance(found, Refusal) or isinstance(told, Refusal):
+        detected = extract("legacy", sample, sample == data, source=source) if source.encoding != "strict" else decoded
+        found = decoded if isinstance(detected, Refusal) else decode_as(data, detected.metadata["source_encoding"])
+        if isinstance(found, Refusal) or isinstance(detected, Refusal):
             return decoded
-        decoded, metadata = found, told.metadata
+        decoded, metadata = found, detected.metadata
     text, encoding = decoded
     if source.front_matter == "metadata" and file["media_type"] == "text/markdown" and text.startswith(_FENCES):
         below = extract("front_matter", text.encode(), source=source)

@@ -176,5 +176,5 @@ def _record_language(record: Record, source: Source) -> str | None:
     """The language by the column that names it; without one, for code, markup and data, by the id as a path."""
     if record.kind == "prose" or (isinstance(source, FileReading) and source.language_column is not None):
         return record.language
-    told = language_of(record.record_id or "")
-    return told and told.name
+    language = language_of(record.record_id or "")
+    return language and language.name

@@ -67,12 +67,12 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
 
 def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:
     """The document of an extracted text; its hash and size are those of the text in UTF-8, not of the file."""
-    text, metadata, told = extracted
+    text, metadata, columns = extracted
     data = text.encode()
     if len(data) > rules.max_document_bytes:
         detail = f"{len(data)} bytes of text; max_document_bytes is {rules.max_document_bytes}"
         return Refusal(Reason.TOO_LARGE, detail)
-    row = document_row({**file, **(told or {})}, rules, text, "utf-8", sha256_hex(data), len(data))
+    row = document_row({**file, **(columns or {})}, rules, text, "utf-8", sha256_hex(data), len(data))
     row["metadata"] = {**row["metadata"], **metadata}
     return row
 

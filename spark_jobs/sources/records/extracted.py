@@ -15,7 +15,7 @@ class Extracted(NamedTuple):
 
     text: str
     metadata: dict[str, str]
-    told: dict[str, str | None] | None = None
+    columns: dict[str, str | None] | None = None
     """Kind, language and media type, where the content says another than the name of the file."""
 
 

@@ -179,8 +179,8 @@ def _summary(reports: list[dict[str, Any]], engine: str) -> dict[str, str]:
 def _nothing(reports: list[dict[str, Any]], rules: OcrRules) -> Refusal:
     """The refusal of a file without any text."""
     faults = [report["fault"] for report in reports if "fault" in report]
-    told = "".join(f", {fault} on {faults.count(fault)}" for fault in sorted(set(faults)))
+    listed = "".join(f", {fault} on {faults.count(fault)}" for fault in sorted(set(faults)))
     count = f"none of its {len(reports)} pages has"
     if rules.engine == "none":
-        return Refusal(Reason.EMPTY, f"{count} a text layer{told}; `ocr: rapidocr` in the source reads scans")
-    return Refusal(Reason.EMPTY, f"{count} text that {rules.engine} reads{told}")
+        return Refusal(Reason.EMPTY, f"{count} a text layer{listed}; `ocr: rapidocr` in the source reads scans")
+    return Refusal(Reason.EMPTY, f"{count} text that {rules.engine} reads{listed}")

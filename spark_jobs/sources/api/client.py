@@ -197,8 +197,9 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) ->
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after"))
         too_long = wait is not None and wait > limits.max_wait_seconds
-        mend = f"; it asks to wait {wait:g} s, more than limits.max_wait_seconds: a later run goes on"
-        said = f"status {status}{mend if too_long else ''}"
+        said = f"status {status}"
+        if too_long:
+            said += f"; it asks to wait {wait:g} s, more than limits.max_wait_seconds: a later run goes on"
         return _refused(said, again=not too_long, status=status, overload=True, retry_after=wait)
     if status != 200:
         mend = "; check auth and its environment variables" if status in (401, 403) else ""

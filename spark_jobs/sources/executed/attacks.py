@@ -76,7 +76,7 @@ class Finding:
 
 def attacks(port: int, name: str, files: tuple[str, ...]) -> tuple[Attack, ...]:
     """All attacks; some are given a port, a socket and files of the worker, which they try to reach."""
-    megabytes, folder = (str(_MEGABYTES),), (str(_FOLDER_MEGABYTES),)
+    megabytes = (str(_MEGABYTES),)
     return (
         Attack("privileges", "is root, or has a capability"),
         Attack("user_namespace", "makes a user namespace"),
@@ -89,9 +89,9 @@ def attacks(port: int, name: str, files: tuple[str, ...]) -> tuple[Attack, ...]:
         Attack("allocate", "allocates 10 GB", given=megabytes),
         Attack("allocate_together", "allocates in many processes", (MEMORY,), megabytes),
         Attack("hidden_memory", "allocates outside of processes (memfd, System V)"),
-        Attack("fill_tmp", "fills /tmp", given=folder),
-        Attack("fill_shm", "fills /dev/shm", given=folder),
-        Attack("fill_dev", "fills /dev"),
+        Attack("fill", "fills /tmp", given=("/tmp", str(_FOLDER_MEGABYTES))),
+        Attack("fill", "fills /dev/shm", given=("/dev/shm", str(_FOLDER_MEGABYTES))),
+        Attack("fill", "fills /dev", given=("/dev", "0")),
         Attack("many_files", "makes a million files", (FILES, MEMORY)),
         Attack("print_much", "prints 10 GB", (OUTPUT,)),
         Attack("write_kernel_files", "writes to /proc and /sys"),

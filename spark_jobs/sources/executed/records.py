@@ -119,7 +119,8 @@ def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
     """The text of a record, and its fields; kind is that of the call."""
     form = _streams if kind == "command" else _typed
     session = "\n".join(line for one in result.statements for line in form(one))
-    parts = [source.rstrip("\n"), session + _elsewhere(result)]
+    elsewhere = result.printed_elsewhere.rstrip()  # past Python's `sys.stdout`; a terminal would show it last
+    parts = [source.rstrip("\n"), f"{session}\n{elsewhere}" if elsewhere else session]
     if result.trace:
         cut = "; it goes on" if result.trace_was_cut else ""
         parts.append("\n".join([f"Trace, by lines of the file{cut}:", *result.trace]))
@@ -153,8 +154,3 @@ def _streams(statement: Statement) -> list[str]:
     """What a command line was given, and what it wrote."""
     lines = ["Input:", statement.input.removesuffix("\n"), "", "Output:", statement.printed.removesuffix("\n")]
     return lines if statement.exception is None else [*lines, statement.exception]
-
-
-def _elsewhere(result: Result) -> str:
-    """What the processes of a call wrote past Python's `sys.stdout`; a terminal would show it last."""
-    return f"\n{result.printed_elsewhere.rstrip()}" if result.printed_elsewhere.strip() else ""

@@ -40,7 +40,7 @@ class FileKind(ListedKind[F]):
         """Sort files by location, and refuse a source whose settings do not fit the formats of its files.
 
         Raises:
-            InputError: there is none, the pattern of lines is no pattern, or records have no text column.
+            InputError: there is no file, `line_pattern` is no pattern, or files of records have no text column.
         """
         files, source = located(config, listed), self.source
         if source.line_pattern is not None and missing_package("log", source) is None:

@@ -66,7 +66,7 @@ def _moved(batches: Iterable[pa.RecordBatch], objects: ObjectFolder | None) -> I
 
 
 def _copy(location: str, sha256: str | None, objects: ObjectFolder) -> str:
-    """Keep the bytes of an object in another folder.
+    """Copy a kept object into a folder; gives the location of the copy.
 
     Raises:
         InputError: they are not what landed.

@@ -260,7 +260,7 @@ class Checkpoints:
 
 
 def _page(row: Any) -> StoredPage:
-    """The page in a row."""
+    """The page that a row of `headrace_pages` describes."""
     refusal = Refusal(Reason(row["reason"]), row["detail"]) if row["reason"] else None
     return StoredPage(**{name: row[name] for name in (*_FACTS, "sequence")}, refusal=refusal)
 

@@ -211,6 +211,6 @@ def kafka_options(topic: KafkaTopic) -> dict[str, str]:
 
 
 def _quoted(value: str) -> str:
-    """A value of a JAAS config, whose text Java's StreamTokenizer reads."""
+    """A value in quotes, as Java's StreamTokenizer reads those of a JAAS config."""
     escaped = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
     return '"' + "".join(escaped.get(one, one) for one in value) + '"'

@@ -159,7 +159,7 @@ class NextUrlPages(Declared):
 
 
 class LinkHeaderPages(Declared):
-    """Each answer has a header Link with rel="next" (RFC 8288)."""
+    """The header Link of an answer names the next page by rel="next" (RFC 8288)."""
 
     kind: Literal["link_header"] = "link_header"
 

@@ -46,7 +46,7 @@ class IcebergSource(FileSource):
     @field_validator("format")
     @classmethod
     def _format_is_parquet(cls, name: str) -> str:
-        """Refuse another format than that of the files of a table."""
+        """Refuse any format but Parquet, which is that of the files of a table."""
         if name != "parquet":
             raise ValueError(f"{name} is no format of a table's files that is read; leave it out")
         return name

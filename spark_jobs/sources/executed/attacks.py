@@ -48,9 +48,9 @@ class Attack:
 
     Attributes:
         name: the function of `inside/attack.py`.
-        what: it does, as the line of a check says it.
+        what: what it does, in words for a message.
         stopped: the reason for which the sandbox has to stop it; empty where it ends by itself, without success.
-        given: what it is told.
+        given: its arguments.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Finding:
     """The result of an attack.
 
     Attributes:
-        what: the attack does.
-        harm: what it could do; empty where it was held.
+        what: what the attack does.
+        harm: what it could do; empty where the sandbox held.
         mend: what to do about it.
     """
 

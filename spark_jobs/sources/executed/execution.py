@@ -296,7 +296,7 @@ def _why(outcome: Outcome) -> str:
 
 @cache
 def _tools() -> dict[str, str]:
-    """Hypothesis and what it needs: path inside to path outside.
+    """The packages Hypothesis and what it needs: their paths in the sandbox, each with the path outside.
 
     Raises:
         InputError: it is not installed.

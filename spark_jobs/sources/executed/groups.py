@@ -76,7 +76,7 @@ class Watched:
         return MEMORY if stored + sum(map(_own_bytes, processes)) > self._limits.memory_bytes else ""
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: there is nothing to remove."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _own_bytes(pid: int) -> int:
-    """Memory of a process, what it shares with others counted by its part; slower than `_resident_bytes`."""
+    """Memory of a process, of shared pages only its share; slower than `_resident_bytes`."""
     lines = read_text(f"/proc/{pid}/smaps_rollup").splitlines()
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), _resident_bytes(pid))
 

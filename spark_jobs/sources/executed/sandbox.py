@@ -51,15 +51,15 @@ _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "
 
 @dataclass(frozen=True)
 class Program:
-    """What is run.
+    """A program that is to be run.
 
     Attributes:
-        command: the command line, with paths as they are inside.
-        folders: what it may read beside the system: path inside to path outside; files too.
+        command: the command line, with paths as they are in the sandbox.
+        folders: folders and files that it may read beside the system: path in the sandbox to path outside.
         variables: its environment, beside PATH, HOME, TMPDIR and LANG.
         given: its standard input.
-        output_bytes: of standard output and error together, after which it is stopped.
-        cpu_seconds: of all its processes together.
+        output_bytes: most bytes of standard output and error together; with more it is stopped.
+        cpu_seconds: most CPU time of all its processes together.
     """
 
     command: tuple[str, ...]
@@ -75,11 +75,11 @@ class Outcome:
     """How a program ended.
 
     Attributes:
-        status: of exit; minus the number of the signal that ended it.
+        status: exit status; minus the number of the signal that ended it.
         output: what it wrote to standard output.
         errors: what it wrote to standard error.
         reason: why it was stopped: time_out, idle, memory, files, too_long; empty where it ended by itself.
-        cpu_seconds: of all its processes.
+        cpu_seconds: CPU time of all its processes.
     """
 
     status: int

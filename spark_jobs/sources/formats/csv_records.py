@@ -51,7 +51,7 @@ def read_csv(file: RecordFile) -> Iterator[Record | Refused]:
 
 
 def names_in(file: RecordFile) -> list[str]:
-    """Names in its header."""
+    """Names in the header of a file."""
     return csv_columns(file.plain(), _DELIMITERS[file.row["reader"]], file.max_bytes)
 
 

@@ -44,7 +44,7 @@ def read_parquet(file: RecordFile) -> Iterator[Record | Refused]:
 
 
 def names_in(file: RecordFile) -> list[str]:
-    """Names of its columns."""
+    """Names of the columns of a file."""
     return parquet_columns(file.raw.random_access(file.source.archives.max_temporary_bytes))
 
 

@@ -314,7 +314,7 @@ class AnswerStore:
 
     @until_reached
     def reopen_failed(self) -> None:
-        """Forget requests to which no answer came, so that they are open again; what they cost stays noted."""
+        """Forget requests that failed to the end, so that they are asked again; what they cost stays counted."""
         with self.transaction() as connection:
             connection.execute(sa.delete(ANSWERS).where(self._own, ANSWERS.c.reason == FAILED))
         self._count_again()

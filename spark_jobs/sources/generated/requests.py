@@ -39,9 +39,9 @@ class Turn:
     """An answer with code in a conversation, and what the code gave, which is the next message.
 
     Attributes:
-        key: of the request that it answers.
+        key: of the request to which this is the answer.
         answer: of the model.
-        output: what is said to the model of the execution; None before it.
+        output: the message for the model about its execution; None before that.
         status: of the program's exit, or why it was stopped.
     """
 

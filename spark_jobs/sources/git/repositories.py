@@ -41,7 +41,7 @@ class Repository:
 def find_repositories(source: GitSource) -> list[Repository]:
     """The repositories that a source names, by name: that of the folder or file, without .git or .bundle.
 
-    Of a folder that is none but holds some, these are meant.
+    A folder that is no repository stands for those right below it.
 
     Raises:
         InputError: two have one name.

@@ -41,7 +41,7 @@ PROVENANCE = Table(
 
 
 def provenance(arrivals: DataFrame, config: DocumentsConfig) -> DataFrame:
-    """The one row for an increment, from its arrivals."""
+    """The row of `provenance` for an increment, from its arrivals."""
     from pyspark.sql import functions as F
 
     landed = arrivals.where("status = 'landed'")

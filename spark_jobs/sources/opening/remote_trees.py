@@ -142,7 +142,7 @@ def _linked(opened: Any, base: str) -> set[str]:
     """Addresses of files below an address, by its index pages, each of which is looked at once.
 
     Raises:
-        OSError: folders are in each other without an end.
+        OSError: folders are nested too deep, as where an index page leads back to itself.
     """
     files, pages, seen = set[str](), [base], {base}
     while pages:

@@ -243,7 +243,7 @@ def privileges() -> Iterator[str]:
 
 
 def main() -> None:
-    """Try one, and print what it could do."""
+    """Run the attack that the command line names, and print what it could do."""
     signal.alarm(_LONGEST_SECONDS)
     for limit, bound in ((resource.RLIMIT_AS, 2 << 30), (resource.RLIMIT_CPU, _LONGEST_SECONDS)):
         hard = resource.getrlimit(limit)[1]

@@ -177,7 +177,7 @@ def _summary(reports: list[dict[str, Any]], engine: str) -> dict[str, str]:
 
 
 def _nothing(reports: list[dict[str, Any]], rules: OcrRules) -> Refusal:
-    """The refusal of a file without any text."""
+    """The refusal of a file of pages on which no text was found."""
     faults = [report["fault"] for report in reports if "fault" in report]
     listed = "".join(f", {fault} on {faults.count(fault)}" for fault in sorted(set(faults)))
     count = f"none of its {len(reports)} pages has"

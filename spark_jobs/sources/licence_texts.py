@@ -17,9 +17,9 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 _RUN: Final = 3  # words
-_MAX_MISSING: Final = 0.07  # of the words of the terms, and
-_REPLACED: Final = 4  # words more: holders are called by other names
-_INSERTED: Final = 4  # words inside of the terms beside those that stand for others
+_MAX_MISSING: Final = 0.07  # share of the words of the terms that may be missing, and
+_REPLACED: Final = 4  # so many words more, because holders have other names
+_INSERTED: Final = 4  # words that may be added inside of the terms, beside replaced ones
 
 _COPYRIGHT: Final = re.compile(
     r"(?m)^[^\w\n(©]*(?:[Pp]ortions |[Pp]arts |[Ss]ome |[Aa]ll [^\n]{0,40})?"

@@ -25,8 +25,8 @@ LISTING = pa.schema(
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
         pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
-        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read; of one to be
-        # read those, joined by spaces, with which it was deleted, because of which it does not land again
+        pa.field("content_sha256", pa.string()),  # hash of an unchanged file when it was read; of a file
+        # to read the hashes, joined by spaces, with which it was deleted and does not land again
         pa.field("object", pa.string()),  # where its bytes are kept since they landed, which are read instead
         pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
         pa.field("detail", pa.string()),

@@ -21,6 +21,7 @@ from spark_jobs.sources.config.api_config import PAGE_MARK, ApiSource, PagedSour
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.kinds import Kind, Listing
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns
+from spark_jobs.sources.listing.changes import add_size_ranks
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.records.records import Record
 
@@ -62,8 +63,7 @@ class PagedKind(Kind[P]):
         if not rows:
             return None
         rows.sort(key=lambda row: row["location"])
-        for rank, row in enumerate(sorted(rows, key=lambda row: -(row["byte_count"] or 0))):
-            row["size_rank"] = rank
+        add_size_ranks(rows)
         return pa.Table.from_pylist(rows, LISTING)
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,9 +33,9 @@ from spark_jobs.sources.generated.attempts import Landed
 _INSIDE: Final = Path(__file__).with_name("inside")
 _BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; main()"
 _FOLDER, _LEFT_SECONDS = "headrace-code-", 60
-_IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU, beside that of calls
-_MOST_BYTES: Final = 64 << 20  # of what a sandbox says
-_LATER: Final = 400 * 86_400  # seconds
+_IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU time beside that of calls
+_MOST_BYTES: Final = 64 << 20  # most output of a sandbox that is read
+_LATER: Final = 400 * 86_400  # seconds by which the clock of a run is ahead of that of the run before
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class _Python:
         limits, trace = self._source.limits, self._source.trace
         results = dict[int, Result]()
         left, typed = list(calls), {number: len(statements) for number, statements in calls}
-        each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # in JSON a character can be six
+        each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # escaped in JSON, one has six bytes
         while left:
             asked = {"mode": "run", "calls": left, "isolated": self._isolated, "result_bytes": each}
             asked |= limits.model_dump(include={"cpu_seconds", "idle_seconds", "output_bytes"})

@@ -28,7 +28,7 @@ from spark_jobs.sources.generated.parents import ranked_parents, texts_of
 
 _ROUND: Final = 2000  # documents whose texts are held at a time
 _BUNDLE: Final = 20  # documents of a repository that are executed one after the other
-_DONE: Final = ("executed", "no_functions")  # reasons of documents, not of calls
+_DONE: Final = ("executed", "no_functions")  # reasons of rows about whole documents, not calls
 
 _Key = tuple[str, str]  # dataset and doc_id; of a group, dataset and repository
 _log = logging.getLogger(__name__)

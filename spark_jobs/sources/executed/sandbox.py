@@ -44,7 +44,7 @@ _SYSTEM_FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives")
 _UIDS: Final = range(60800, 61056)  # no user of a usual system, and below the 65,536 that a container has
 _INSIDE: Final = "1000"
 _LOOK_SECONDS: Final = 0.05
-_WALL_OF_CPU: Final = 200  # seconds on the wall for each CPU second, when all else fails
+_WALL_OF_CPU: Final = 200  # last resort: wall-clock seconds for each CPU second
 _READ_BYTES: Final = 1 << 16
 _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 

@@ -34,7 +34,7 @@ from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _QUOTED_NAMES = re.compile(r'"[^"]*"(\t"[^"]*")*\r?')
-_HELD_LINES = 100_000  # of a row, to be read on their own where it is none; and no more than LONG_BYTES
+_HELD_LINES = 100_000  # most lines of a row that are held to be read on their own, if it turns out to be none
 _READ_AGAIN = 4  # times the bytes of the file; one that wants more is no CSV
 
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 
-DETAIL_CHARACTERS: Final = 300  # of what an endpoint says of a fault
-_WORDS: Final = 8  # of a run that counts as copied
-_REPETITIVE: Final = 0.1  # bytes after compression, of those before
-_LEAST_BYTES: Final = 400  # below which short texts compress by chance
-_MOST_TOKENS: Final = (1 << 31) - 1  # that an answer can have used; the database takes no more
-_LEAST_CHARACTERS: Final = 200  # that a parent counts as having: five times a title is no long answer
+DETAIL_CHARACTERS: Final = 300  # of a message about a fault that are kept
+_WORDS: Final = 8  # words of a run that counts as copied
+_REPETITIVE: Final = 0.1  # compressed size over size, below which a text repeats itself
+_LEAST_BYTES: Final = 400  # shorter texts compress well by chance
+_MOST_TOKENS: Final = (1 << 31) - 1  # largest usage that the column in the database takes
+_LEAST_CHARACTERS: Final = 200  # length that a shorter parent counts as having: five times a title is no long answer
 _ONE_CHARACTER: Final = re.compile(r"\w|\S")
 _SPACELESS: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")
 

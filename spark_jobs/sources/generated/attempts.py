@@ -37,7 +37,7 @@ from spark_jobs.sources.generated.tables import (
     until_reached,
 )
 
-FAILED = "failed"  # reason of a request that was tried to the end, and to which no answer came
+FAILED = "failed"  # reason of a request that got no answer in all of its attempts
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,12 @@ class AnswerStore:
             holds = {*(one.hold for one in answers), *(one.hold for one in turns)}
             held = {one for one in holds if one is not None}
             lost = held - holds_of(connection, held)
-            known = answered(connection, self.dataset, [one.request.key for one in answers])  # before a server went
+            known = answered(
+                connection,
+                self.dataset,
+                [one.request.key for one in answers],
+                # some may be written already, before a lost connection made this run again
+            )
             given = [self._row(one) for one in answers if one.hold not in lost and one.request.key not in known]
             if tried:
                 connection.execute(sa.insert(ATTEMPTS), tried)
@@ -347,7 +352,7 @@ def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, st
     if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(ANSWERS.name):
         return []
     wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
-    of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # those of judges are no documents
+    of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # the answers of judges are no documents
     columns = sa.select(ANSWERS.c.dataset, ANSWERS.c.template, ANSWERS.c.key)
     columns = columns.where(ANSWERS.c.reason == "", of_datasets)
     with catalogue.engine.connect() as connection:

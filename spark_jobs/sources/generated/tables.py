@@ -63,7 +63,7 @@ TASKS = sa.Table(
     sa.Column("dataset", sa.String(64), nullable=False, index=True),
     sa.Column("requests", sa.Integer, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
-    sa.Column("token", sa.String(32)),  # of who has it; null while it waits
+    sa.Column("token", sa.String(32)),  # of the acquisition; null while the task waits
     sa.Column("host", sa.String(255)),
     sa.Column("scope", sa.String(255)),
     sa.Column("pid", sa.Integer),
@@ -83,7 +83,7 @@ TURNS = sa.Table(
     sa.Column("status", sa.String(32), nullable=False),
 )
 KEYS_AT_ONCE = 500
-_LOCKED_SECONDS = 60.0  # that a write waits for others; SQLite itself gives up after five
+_LOCKED_SECONDS = 60.0  # longest wait for the writes of others; SQLite itself gives up after five
 _Result = TypeVar("_Result")
 _Parameters = ParamSpec("_Parameters")
 

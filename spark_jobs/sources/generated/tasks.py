@@ -33,9 +33,9 @@ from spark_jobs.sources.generated.tables import (
     until_reached,
 )
 
-REQUESTS: Final = 32  # of a task: a lease for each would be what limits an SQLite file
+REQUESTS: Final = 32  # in a task; with one each, leases would be the bottleneck of an SQLite file
 LEASE_SECONDS: Final = 60.0
-_MARK_TOKENS: Final = 64  # that a chat template puts around messages
+_MARK_TOKENS: Final = 64  # tokens that a chat template may put around messages
 _FREE: Final = dict.fromkeys(("token", "host", "scope", "pid", "started", "expires")) | {"held_in": 0, "held_out": 0}
 
 

@@ -24,7 +24,7 @@ from spark_jobs.sources.refusals import Reason
 
 LINK: Final = "120000"
 SUBMODULE: Final = "160000"
-_MAX_PATHS = 2_000_000  # of one repository; a tree that holds the same tree many times over, again and again, has more
+_MAX_PATHS = 2_000_000  # of one repository; only trees that hold one tree again and again have more
 _FORMAT = "--format=%H%x00%T%x00%P%x00%ct%x00%ae"
 _CHUNK_BYTES = 1 << 20
 _FOREIGN_PARTS = frozenset({b"", b".", b"..", b".git"})

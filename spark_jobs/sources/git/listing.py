@@ -13,7 +13,7 @@ the increment that brought them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from spark_jobs.sources.git.repositories import Repository, allowed_folders, fin
 from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import Language, is_manifest, language_columns, language_of
+from spark_jobs.sources.listing.changes import LatestArrivals
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import LEFT_OUT, absolute
 from spark_jobs.sources.records.facts import Facts, facts_json
@@ -78,7 +79,8 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
     Raises:
         InputError: the source names no repository, or two of one name.
     """
-    repositories, states = find_repositories(source), _states(arrivals)
+    repositories = find_repositories(source)
+    states = LatestArrivals(arrivals.filter(pc.field("path").is_null() & pc.field("repository").is_valid()))
     roots = {written(one.root) for one in repositories}
     vanished = sorted(root for root, row in states.items() if row["status"] != "gone" and root not in roots)
     if not repositories and not config.allow_empty:
@@ -125,15 +127,7 @@ def _opened(one: Repository, source: GitSource, allowed: frozenset[str]) -> Repo
     return replace(one, store=store, digest=sha256_hex("\n".join([str(store.head), *tags]).encode(errors="replace")))
 
 
-def _states(arrivals: pa.Table) -> dict[str, Row]:
-    """The latest arrival of each repository itself, by its location."""
-    own = arrivals.filter(pc.field("path").is_null() & pc.field("repository").is_valid())
-    columns = ["location", "repository", "content_sha256", "status", "reason", "detail"]
-    ordered = own.take(pc.sort_indices(own["increment"])).select(columns) if own.num_rows else own
-    return {row["location"]: row for row in ordered.to_pylist()}
-
-
-def _is_as_before(one: Repository, states: dict[str, Row]) -> bool:
+def _is_as_before(one: Repository, states: Mapping[str, Row]) -> bool:
     """Whether the commits of a repository are those of its last arrival; what was damaged is tried again."""
     state = states.get(written(one.root))
     if state is None or state["status"] == "gone" or one.digest is None:
@@ -141,7 +135,7 @@ def _is_as_before(one: Repository, states: dict[str, Row]) -> bool:
     return bool(state["content_sha256"] == one.digest) and state["reason"] in (None, str(Reason.NOT_SELECTED))
 
 
-def _is_refused_as_before(row: Row, states: dict[str, Row]) -> bool:
+def _is_refused_as_before(row: Row, states: Mapping[str, Row]) -> bool:
     """Whether a row refuses a repository as its last arrival did, so that it is left out."""
     state = states.get(row["location"])
     compared = ("content_sha256", "reason", "detail")
@@ -161,7 +155,7 @@ def _damaged(arrivals: pa.Table) -> set[str]:
     return set(last["repository"].to_pylist())
 
 
-def _arrived(arrivals: pa.Table, states: dict[str, Row], names: list[str]) -> dict[str, _Arrived]:
+def _arrived(arrivals: pa.Table, states: Mapping[str, Row], names: list[str]) -> dict[str, _Arrived]:
     """What arrived of some repositories; of versions that landed together, the one with a doc_id is at the path now."""
     chosen = arrivals.filter(pc.field("path").is_valid() & pc.field("repository").isin(pa.array(names, pa.string())))
     if chosen.num_rows == 0:

@@ -136,7 +136,7 @@ class ListedKind(Kind[S]):
             rows[listed.file.location] = _row(listed, before, before["object"])
         _add_repository_facts(rows, files)
         listing = [*rows.values(), *gone]
-        _add_size_ranks(listing)
+        add_size_ranks(listing)
         return pa.Table.from_pylist(sorted(listing, key=lambda row: row["location"]), LISTING)
 
 
@@ -326,7 +326,7 @@ def _add_repository_facts(rows: Mapping[str, dict[str, Any]], files: Iterable[Li
             row["repository_facts"] = facts_json(facts)
 
 
-def _add_size_ranks(rows: list[dict[str, Any]]) -> None:
+def add_size_ranks(rows: list[dict[str, Any]]) -> None:
     """Rank the files to be read by size, largest first; distributed round robin, they load all tasks about alike."""
     fresh = [row for row in rows if not row["unchanged"] and not row["gone"]]
     sizes = np.array([row["byte_count"] or 0 for row in fresh], np.int64)

@@ -48,9 +48,9 @@ _SET = {**_ONE_THREAD, **_ALLOCATION, "PYTHONHASHSEED": "0"}
 _LENGTH = struct.Struct("<Q")
 _PIPE_BYTES = 1 << 20  # as much as any user may have: the two wait for each other less often
 _JSON_BYTES = 64 << 20  # most of one message, beside its bytes and long texts
-_LONG_CHARACTERS = 200  # of a text that is sent as bytes, so that its size bounds the memory that it takes
+_LONG_CHARACTERS = 200  # a longer text is sent as bytes, so that its size bounds the memory that it takes
 
-# By the process that started it, for a fork has the entry too, and by its address space.
+# By the process that started it (a fork inherits the entry) and by its address space.
 _children: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
 
 

@@ -9,7 +9,6 @@ on that file alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -22,7 +21,7 @@ from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
 from spark_jobs.sources.licences import header_licence
-from spark_jobs.sources.opening.compression import CODECS, decompressed
+from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_to
 from spark_jobs.sources.reading.archive_files import read_archive
@@ -185,14 +184,13 @@ def _bytes(file: Row, rules: ReadingRules) -> tuple[bytes, str]:
         OSError: it cannot be read.
     """
     most = rules.max_document_bytes + 1  # a file may have grown since it was listed
-    codec = CODECS.get(os.path.splitext(file["path"].lower())[1])
     with opened(file, rules) as stream, HashedFile(stream) as source:
-        if codec is None:
-            data = read_up_to(stream, most)
-            return data, sha256_hex(data)
+        plain = decompressed_by_name(source, file["path"])
         try:
-            data = read_up_to(decompressed(source, codec), most)
+            data = read_up_to(plain, most)
         except (OSError, pa.ArrowException) as error:
+            if plain is source:
+                raise
             detail = f"damaged: {first_line(error)}"
             raise RefusedError(reason_of(error, Reason.CORRUPT_ARCHIVE), detail) from error
         return data, source.sha256_to_end()

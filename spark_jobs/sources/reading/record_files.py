@@ -89,7 +89,7 @@ def read_facts(file: Row) -> Iterator[Row]:
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
     if not touches:
-        if fault is not None:  # becomes no row of a table; `documents` checks by it what executors can read
+        if fault is not None:  # no row of a table: by it `documents` checks what executors can read
             yield arrival({"location": None, "path": file["location"]}, fault)
         return
     nothing = Refusal(Reason.NO_USABLE_RECORD, "no line of it tells of a repository")

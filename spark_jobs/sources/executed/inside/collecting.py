@@ -20,7 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 _MOST_STATEMENTS = 50
-_MOST_CHARACTERS = 2000  # of one generated input
+_MOST_CHARACTERS = 2000  # longest call with a generated input
 _TRIES = 3  # inputs made for each that is taken
 # Any character would make texts that nobody writes, and hypothesis take 2.5 s to list them all.
 _ALPHABET = string.ascii_letters + string.digits + string.punctuation + " \n\täöüßéñçøαωжяאب中日本語한🙂"

@@ -24,7 +24,7 @@ from .tracing import Tracer
 
 _LOOK_SECONDS = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
-_DEPTH = 50  # of values that are given back
+_DEPTH = 50  # nesting up to which a value is written
 
 
 def run_calls(module: ModuleType, asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:

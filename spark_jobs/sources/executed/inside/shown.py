@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _CUT = "..."
-_MOST_BITS = 10_000  # of an integer that is written out
+_MOST_BITS = 10_000  # longer integers are not written out
 
 
 name_of = type.__dict__["__name__"].__get__  # a metaclass may have another, which is code of the program

@@ -16,7 +16,7 @@ from typing import Any
 
 from .shown import Shown, name_of
 
-_VALUES = 12  # of a line
+_VALUES = 12  # most values in an event
 
 
 class Tracer:

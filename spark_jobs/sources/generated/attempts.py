@@ -135,12 +135,8 @@ class AnswerStore:
             holds = {*(one.hold for one in answers), *(one.hold for one in turns)}
             held = {one for one in holds if one is not None}
             lost = held - holds_of(connection, held)
-            known = answered(
-                connection,
-                self.dataset,
-                [one.request.key for one in answers],
-                # some may be written already, before a lost connection made this run again
-            )
+            # Some may be written already, where a lost connection makes this run again.
+            known = answered(connection, self.dataset, [one.request.key for one in answers])
             given = [self._row(one) for one in answers if one.hold not in lost and one.request.key not in known]
             if tried:
                 connection.execute(sa.insert(ATTEMPTS), tried)

@@ -54,10 +54,10 @@ def answering(*answers: str) -> StandIn:
     """A model that gives one answer after the other to each conversation."""
 
     class Scripted(StandIn):
-        def _completion(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
+        def completion(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
             round_ = sum(one["role"] == "assistant" for one in body["messages"])
             self._judge = lambda _: answers[round_]
-            return super()._completion(body, fault)
+            return super().completion(body, fault)
 
     return Scripted()
 
@@ -179,8 +179,8 @@ def test_a_conversation_ends_with_the_reason_of_its_answer(twin: Twin, fault: st
     """In its second round, as a row of its first key; nothing of it lands, and it is not asked again."""
 
     class Later(StandIn):
-        def _completion(self, body: dict[str, Any], fault_: str) -> dict[str, Any]:
-            return super()._completion(body, fault if len(body["messages"]) > 1 else fault_)
+        def completion(self, body: dict[str, Any], fault_: str) -> dict[str, Any]:
+            return super().completion(body, fault if len(body["messages"]) > 1 else fault_)
 
     with served(Later(judge=write_code)) as url:
         source = conversing(url)

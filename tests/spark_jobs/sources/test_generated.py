@@ -312,7 +312,7 @@ class Said(StandIn):
         self.bodies.append(await request.json())
         if self.response is not None:
             return web.Response(status=self.response[0], headers=self.response[1])
-        return web.json_response({**self._completion(self.bodies[-1], ""), **self.fields})
+        return web.json_response({**self.completion(self.bodies[-1], ""), **self.fields})
 
 
 def test_what_a_server_says_of_itself_fits_into_the_database(twin: Twin) -> None:

@@ -146,7 +146,7 @@ def _words(text: str) -> list[str]:
 
 
 def _fits(text: str, schema: Mapping[str, object] | None) -> bool:
-    """Whether a text is JSON of a schema, where there is one."""
+    """Whether a text is JSON that a schema allows; without a schema, every text fits."""
     if schema is None:
         return True
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]

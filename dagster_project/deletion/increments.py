@@ -216,7 +216,7 @@ def _emptied(lake: Lake, space: str, number: int, gone: Gone) -> Iterator[str]:
     for other, row in ledger.increments(seen).items():
         if other in gone.later and other != number:
             rows = catalogue.load_table(seen).scan(EqualTo("increment", other)).to_arrow()
-            told_rows = gone.told(rows)
+            told_rows = gone.updated(rows)
             if not told_rows.equals(rows):
                 kept = {"inputs": row.inputs, "run_id": lake.run_id}
                 replace_increment(ledger, row, told_rows.sort_by("location"), lake.leases, **kept)

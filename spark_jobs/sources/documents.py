@@ -280,7 +280,7 @@ def _is_readable(location: str, source: Source) -> bool:
 
 
 def _on_one_page(landed: DataFrame) -> DataFrame:
-    """Documents of pages, each once: of those on several pages, as the last page has it."""
+    """Keep each document of a paged source once: of one that is on several pages, that of the last page."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -352,12 +352,12 @@ def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) ->
     if events is None:
         return rows.withColumn("doc_id", F.lit(None).cast("string")).select(names)
     files_of = files.select("location", F.struct("repository", "path").alias("file"))
-    told = events.join(files_of, "location").withColumn("whole", F.expr("struct(repository, path) <=> file"))
-    by_file = told.groupBy("location").agg(
+    of_files = events.join(files_of, "location").withColumn("whole", F.expr("struct(repository, path) <=> file"))
+    by_file = of_files.groupBy("location").agg(
         F.max(F.when(F.col("whole"), F.col("doc_id"))).alias("doc_id"),
         F.max(F.col("status") == "returned").alias("returned"),
     )
     returned = F.when((F.col("status") == "unchanged") & F.col("returned"), "returned").otherwise(F.col("status"))
     whole_files = rows.join(by_file, "location", "left").withColumn("status", returned).select(names)
-    records = told.where("NOT whole").withColumn("location", F.concat("location", F.lit("#record:"), "doc_id"))
+    records = of_files.where("NOT whole").withColumn("location", F.concat("location", F.lit("#record:"), "doc_id"))
     return whole_files.unionByName(records.drop("file", "whole"), allowMissingColumns=True)

@@ -17,9 +17,9 @@ from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, fact
 from spark_jobs.sources.listing_rows import why
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, stat_web_file
 from spark_jobs.sources.opening.remote_trees import is_web
-from spark_jobs.sources.reading.archive_files import told_member
+from spark_jobs.sources.reading.archive_files import member_columns
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, READERS, missing_package
-from spark_jobs.sources.reading.readers import is_picture, told_by_name
+from spark_jobs.sources.reading.readers import is_picture, reader_by_name
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 F = TypeVar("F", bound=FileSource)
@@ -37,10 +37,10 @@ class FileKind(ListedKind[F]):
         return self.checked(config, (*self._facts(), *self._tree()))
 
     def checked(self, config: DocumentsConfig, listed: Iterable[Listed]) -> list[Listed]:
-        """Files by location, where the settings of their formats are those that they need.
+        """Sort files by location, and refuse a source whose settings do not fit the formats of its files.
 
         Raises:
-            InputError: there is none, the pattern of lines is no pattern, or records have no text column.
+            InputError: there is no file, `line_pattern` is no pattern, or files of records have no text column.
         """
         files, source = located(config, listed), self.source
         if source.line_pattern is not None and missing_package("log", source) is None:
@@ -57,7 +57,7 @@ class FileKind(ListedKind[F]):
         return files
 
     def _facts(self) -> Iterator[Listed]:
-        """Files of facts about repositories: the one that is named, else that in the root of a tree.
+        """Files of facts about repositories: the one that `repositories` names, else the one in the root of a tree.
 
         Records without a repository need no facts, and so their file may have any name.
         """
@@ -83,7 +83,7 @@ class FileKind(ListedKind[F]):
 
     def listed(self, file: FoundFile) -> Listed:
         """A file, with the reader for its format and what its documents are."""
-        (reader, language), refusal = self.told(file.path), None
+        (reader, language), refusal = self.reader_of(file.path), None
         if reader is None:
             mend = "`ocr: rapidocr` reads text in pictures" if is_picture(file.path) else "state `format`"
             refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
@@ -92,9 +92,9 @@ class FileKind(ListedKind[F]):
             refusal = Refusal(Reason.NOT_INSTALLED, f"its reader needs {package}, which is not installed; {mend}")
         return Listed(file, file.path, reader, language, None, refusal)
 
-    def told(self, path: str) -> tuple[str | None, Language]:
+    def reader_of(self, path: str) -> tuple[str | None, Language]:
         """The reader of a file and what its documents are, by its path."""
-        return told_by_name(path, self.source, self.source.format)
+        return reader_by_name(path, self.source, self.source.format)
 
     def open(self, location: str) -> Any:
         """The bytes at a location.
@@ -111,7 +111,7 @@ class FileKind(ListedKind[F]):
 
     def member(self, name: str, location: str) -> dict[str, Any] | Refusal | None:
         """A member of an archive is what it would be as a file of that name."""
-        return told_member(self.source, name, location)
+        return member_columns(self.source, name, location)
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
         """The reader that the file has now."""

@@ -1,10 +1,10 @@
 """What the steps ask of a kind of source, and where the code of each kind is; nothing else in the core names one.
 
-    fetch      what a server has or a model writes comes to where it can be listed
-    changes    which of it is new, changed or gone: rows of the listing, which say how each file is read
+    fetch      ask a server, a model or a sandbox for what is new, and keep it where `changes` lists it
+    changes    which files or pages are new, changed or gone: rows of the listing, which say how each is read
     opening    bytes of a listed file, on the workers
     member     which files in an archive are read, and how
-    again      how a file that arrived is read once more; the source is not asked
+    again      how a file that arrived before is read again, without asking the source
 
 Sources of files, those of packages too, have two methods instead (`config.file_source`), behind one kind.
 """
@@ -31,7 +31,7 @@ S = TypeVar("S")
 Listing: TypeAlias = "pa.Table | None"
 """Rows of `listing_rows.LISTING`; None where nothing is new, changed or gone."""
 Opens: TypeAlias = "Callable[[Mapping[str, Any], int], AbstractContextManager[Any]]"
-"""What opens the file of a row of the listing or of `arrivals`; of a blob at most as many bytes as are given."""
+"""Opens the file of a row of the listing or of `arrivals`; the number is the most bytes to read of a blob of git."""
 KINDS: Final[Mapping[str, str]] = {
     "files": "spark_jobs.sources.files:FileKind",
     "addresses": "spark_jobs.sources.api.fetch:AddressKind",
@@ -63,7 +63,7 @@ class Kind(Generic[S]):
         self.source = source
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-        """Fetch what `changes` lists for a dataset; nothing where the source is where it can be listed."""
+        """Bring what is new to where `changes` can list it; most kinds have nothing to fetch."""
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
         """The listing; arguments and results as of `listing.changes.discover`."""
@@ -71,7 +71,7 @@ class Kind(Generic[S]):
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[Opens]:
-        """What opens the files of the source for one task, and holds what that needs until its end."""
+        """A function that opens files of the source; what it needs, such as processes, is held for one task."""
         yield lambda file, _: self.open(file["location"])
 
     def open(self, location: str) -> Any:
@@ -87,7 +87,7 @@ class Kind(Generic[S]):
         raise NotImplementedError
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """Columns of the listing by which a file that arrived is read once more."""
+        """Columns of the listing with which a file that arrived before is read again."""
         raise NotImplementedError
 
 

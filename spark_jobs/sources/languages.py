@@ -128,9 +128,9 @@ def language_of(path: str) -> Language | None:
     return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])
 
 
-def language_columns(reader: str | None, language: Language) -> dict[str, str | None]:
+def language_columns(reader: str | None, language: Language | None) -> dict[str, str | None]:
     """Columns of the listing that say how a file is read and what its documents are."""
-    kind, name, media_type = language
+    kind, name, media_type = language or (None, None, None)
     return {"reader": reader, "kind": kind, "language": name, "media_type": media_type or None}
 
 

@@ -17,9 +17,9 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 _RUN: Final = 3  # words
-_MAX_MISSING: Final = 0.07  # of the words of the terms, and
-_REPLACED: Final = 4  # words more: holders are called by other names
-_INSERTED: Final = 4  # words inside of the terms beside those that stand for others
+_MAX_MISSING: Final = 0.07  # share of the words of the terms that may be missing, and
+_REPLACED: Final = 4  # so many words more, because holders have other names
+_INSERTED: Final = 4  # words that may be added inside of the terms, beside replaced ones
 
 _COPYRIGHT: Final = re.compile(
     r"(?m)^[^\w\n(©]*(?:[Pp]ortions |[Pp]arts |[Ss]ome |[Aa]ll [^\n]{0,40})?"
@@ -75,7 +75,7 @@ def known_text(data: bytes) -> str | None:
 
 
 def _changes_nothing(words: tuple[str, ...], known: _Known, missed: int) -> bool:
-    """Whether the words beside those of a licence are no terms."""
+    """Whether the words beside those of a licence are none that state terms."""
     own = set(re.split(r"[^a-z0-9]+", known.name.lower()))
     own |= {_OWN[word] for word in own if word in _OWN}
     inserted, place, before = 0, 0, 0
@@ -122,7 +122,7 @@ def _runs(words: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
 
 
 def _covered(words: tuple[str, ...], runs: frozenset[tuple[str, ...]]) -> list[bool]:
-    """Whether each word is in a run that is among some."""
+    """For each word, whether it stands in one of the given runs."""
     covered = [False] * len(words)
     for k in range(len(words) - _RUN + 1):
         if words[k : k + _RUN] in runs:
@@ -131,6 +131,6 @@ def _covered(words: tuple[str, ...], runs: frozenset[tuple[str, ...]]) -> list[b
 
 
 def _uncovered(words: tuple[str, ...], runs: frozenset[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The words in a row that are in no run among some."""
+    """The stretches of words that stand in none of the given runs."""
     marked = zip(words, _covered(words, runs), strict=True)
     return [tuple(word for word, _ in part) for covered, part in groupby(marked, key=lambda one: one[1]) if not covered]

@@ -33,6 +33,7 @@ _LICENCE_EXCEPTIONS = {name.lower(): name for name in _EXCEPTIONS.split()}
 _OPERATORS = {"and": "AND", "or": "OR", "with": "WITH"}
 _HEADER = re.compile(r"SPDX-License-Identifier:[ \t]*([A-Za-z0-9.+()\- ]+)")
 _HEADER_CHARACTERS = 4096
+_REFERENCE = re.compile(r"LicenseRef-.+")  # how SPDX names a licence that is not on its list
 _TOKEN = re.compile(r"\s*(\(|\)|[A-Za-z0-9.+-]+)")
 
 _CLASSIFIERS = {
@@ -63,55 +64,28 @@ _CLASSIFIERS = {
 }
 
 _NAMES = {
-    "apache": "Apache-2.0",
-    "apache 2": "Apache-2.0",
-    "apache 2.0": "Apache-2.0",
-    "apache license": "Apache-2.0",
-    "apache license 2.0": "Apache-2.0",
-    "apache license v2.0": "Apache-2.0",
-    "apache license version 2.0": "Apache-2.0",
-    "apache software license": "Apache-2.0",
-    "apache software license 2.0": "Apache-2.0",
-    "expat": "MIT",
-    "mit license": "MIT",
-    "the mit license": "MIT",
-    "mit license (mit)": "MIT",
-    "the mit license (mit)": "MIT",
-    "2-clause bsd": "BSD-2-Clause",
-    "2-clause bsd license": "BSD-2-Clause",
-    "bsd 2-clause": "BSD-2-Clause",
-    "bsd 2-clause license": "BSD-2-Clause",
-    "simplified bsd license": "BSD-2-Clause",
-    "3-clause bsd": "BSD-3-Clause",
-    "3-clause bsd license": "BSD-3-Clause",
-    "bsd 3-clause": "BSD-3-Clause",
-    "bsd 3-clause license": "BSD-3-Clause",
-    "bsd-3-clause license": "BSD-3-Clause",
-    "modified bsd": "BSD-3-Clause",
-    "modified bsd license": "BSD-3-Clause",
-    "new bsd": "BSD-3-Clause",
-    "new bsd license": "BSD-3-Clause",
-    "isc license": "ISC",
-    "mpl 2.0": "MPL-2.0",
-    "mozilla public license 2.0": "MPL-2.0",
-    "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
-    "psf": "PSF-2.0",
-    "psf license": "PSF-2.0",
-    "python software foundation license": "PSF-2.0",
-    "gplv2": "GPL-2.0-only",
-    "gplv3": "GPL-3.0-only",
-    "lgplv3": "LGPL-3.0-only",
-    "agplv3": "AGPL-3.0-only",
-    "gpl-2.0": "GPL-2.0-only",
-    "gpl-3.0": "GPL-3.0-only",
-    "lgpl-2.1": "LGPL-2.1-only",
-    "lgpl-3.0": "LGPL-3.0-only",
-    "agpl-3.0": "AGPL-3.0-only",
-    "gpl-2.0+": "GPL-2.0-or-later",
-    "gpl-3.0+": "GPL-3.0-or-later",
-    "unlicense": "Unlicense",
-    "the unlicense": "Unlicense",
-    "zlib license": "Zlib",
+    name: licence
+    for licence, names in {
+        "Apache-2.0": "apache|apache 2|apache 2.0|apache license|apache license 2.0|apache license v2.0|"
+        "apache license version 2.0|apache software license|apache software license 2.0",
+        "MIT": "expat|mit license|the mit license|mit license (mit)|the mit license (mit)",
+        "BSD-2-Clause": "2-clause bsd|2-clause bsd license|bsd 2-clause|bsd 2-clause license|simplified bsd license",
+        "BSD-3-Clause": "3-clause bsd|3-clause bsd license|bsd 3-clause|bsd 3-clause license|bsd-3-clause license|"
+        "modified bsd|modified bsd license|new bsd|new bsd license",
+        "ISC": "isc license",
+        "MPL-2.0": "mpl 2.0|mozilla public license 2.0|mozilla public license 2.0 (mpl 2.0)",
+        "PSF-2.0": "psf|psf license|python software foundation license",
+        "GPL-2.0-only": "gplv2|gpl-2.0",
+        "GPL-3.0-only": "gplv3|gpl-3.0",
+        "LGPL-3.0-only": "lgplv3|lgpl-3.0",
+        "AGPL-3.0-only": "agplv3|agpl-3.0",
+        "LGPL-2.1-only": "lgpl-2.1",
+        "GPL-2.0-or-later": "gpl-2.0+",
+        "GPL-3.0-or-later": "gpl-3.0+",
+        "Unlicense": "unlicense|the unlicense",
+        "Zlib": "zlib license",
+    }.items()
+    for name in names.split("|")
 }
 
 
@@ -139,34 +113,14 @@ def allows(expression: str, licences: frozenset[str]) -> bool:
 
     An exception (`WITH`) only gives more rights, so the licence that it belongs to decides.
     """
-    words = re.sub(r" WITH \S+", "", expression).replace("(", "( ").replace(")", " )").split()
-    position = 0
+    text, chosen = re.sub(r" WITH \S+", "", expression), licences | {"yes"}
 
-    def either() -> bool:
-        nonlocal position
-        found = both()
-        while words[position : position + 1] == ["OR"]:
-            position += 1
-            found = both() or found
-        return found
+    def holds(flat: str) -> bool:
+        return any(all(word in chosen for word in part.split(" AND ")) for part in flat.split(" OR "))
 
-    def both() -> bool:
-        nonlocal position
-        found = one()
-        while words[position : position + 1] == ["AND"]:
-            position += 1
-            found = one() and found
-        return found
-
-    def one() -> bool:
-        nonlocal position
-        word, position = words[position], position + 1
-        if word != "(":
-            return word in licences
-        found, position = either(), position + 1
-        return found
-
-    return either()
+    while "(" in text:  # of brackets in brackets the inner ones first
+        text = re.sub(r"\(([^()]*)\)", lambda inner: "yes" if holds(inner[1]) else "no", text)
+    return holds(text)
 
 
 def spdx_licence(expression: str | None, classifiers: Sequence[str], text: str | None) -> str | None:
@@ -191,28 +145,27 @@ def spdx_licence(expression: str | None, classifiers: Sequence[str], text: str |
 
 
 def declared_licence(name: str, data: bytes) -> str | None:
-    """The licence that a manifest declares, or None."""
+    """The licence that a manifest (package.json, Cargo.toml, pyproject.toml) declares, or None."""
+    is_json, is_crate = name.endswith(".json"), name == "Cargo.toml"
     try:
-        text = data.decode()
-        said: Any = json.loads(text) if name.endswith(".json") else tomllib.loads(text)
-        part = said if name.endswith(".json") else said.get("package" if name == "Cargo.toml" else "project", {})
-        licence = part.get("license")
+        said: Any = (json.loads if is_json else tomllib.loads)(data.decode())
+        licence = (said if is_json else said.get("package" if is_crate else "project", {})).get("license")
     except (ValueError, RecursionError, AttributeError):
         return None
     if isinstance(licence, dict):
         licence = licence.get("text")
     if not isinstance(licence, str):
         return None
-    return spdx_licence(None, [], licence.replace("/", " OR ") if name == "Cargo.toml" else licence)
+    return spdx_expression(licence.replace("/", " OR ") if is_crate else licence)
 
 
 def licence_of_text(data: bytes) -> str | None:
-    """The SPDX id of a licence's text; None else, see `licence_texts`."""
+    """The SPDX id of the licence whose text this is, or None; see `licence_texts`."""
     return spdx_expression(known_text(data))
 
 
 def licence_of_texts(texts: Mapping[str, bytes]) -> tuple[str | None, str | None]:
-    """The licence of something with texts of licences, and the names of those; None where one is not recognised.
+    """The licence that some files of licence texts state, and their names; None where one is not recognised.
 
     Several give `A AND B`, as nothing says that either will do.
     """
@@ -238,7 +191,7 @@ def _canonical(text: str) -> str | None:
         elif token == ")" and not wants_id and depth:
             depth -= 1
             words.append(")")
-        elif wants_id and (name := known.get(token.lower()) or _reference(token)):
+        elif wants_id and (name := known.get(token.lower()) or (token if _REFERENCE.fullmatch(token) else None)):
             words.append(name)
             wants_id = False
         elif not wants_id and token.lower() in _OPERATORS:
@@ -247,8 +200,3 @@ def _canonical(text: str) -> str | None:
         else:
             return None
     return None if wants_id or depth else " ".join(words).replace("( ", "(").replace(" )", ")")
-
-
-def _reference(token: str) -> str | None:
-    """`LicenseRef-...`, SPDX's way to name a licence that is not on its list."""
-    return token if token.startswith("LicenseRef-") and len(token) > len("LicenseRef-") else None

@@ -25,8 +25,8 @@ LISTING = pa.schema(
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
         pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
-        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read; of one to be
-        # read those, joined by spaces, with which it was deleted, because of which it does not land again
+        pa.field("content_sha256", pa.string()),  # hash of an unchanged file when it was read; of a file
+        # to read the hashes, joined by spaces, with which it was deleted and does not land again
         pa.field("object", pa.string()),  # where its bytes are kept since they landed, which are read instead
         pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
         pa.field("detail", pa.string()),
@@ -40,17 +40,17 @@ LISTING = pa.schema(
 
 
 def listing_row(**known: object) -> dict[str, Any]:
-    """A row of the listing of which some columns are known."""
+    """A row of the listing with these columns; the others are null or false."""
     return dict.fromkeys(LISTING.names) | {"unchanged": False, "gone": False, "size_rank": 0} | known
 
 
 def why(refusal: Refusal | None) -> dict[str, str | None]:
-    """The columns that say why something is refused."""
+    """The columns `reason` and `detail` of a refusal; null without one."""
     return {"reason": str(refusal.reason) if refusal else None, "detail": refusal.detail if refusal else None}
 
 
 def without_superseded(arrivals: pa.Table) -> pa.Table:
-    """Arrivals without those rows `unchanged` that a later row of their location makes superfluous.
+    """Arrivals without the rows `unchanged` that are older than another row of their location.
 
     Earlier versions of headrace wrote such a row for every file in every increment.
     """

@@ -94,17 +94,8 @@ class Reason(enum.StrEnum):
 
 
 LEFT_OUT = frozenset(
-    {
-        Reason.UNKNOWN_FORMAT,
-        Reason.UNKNOWN_CONTENT,
-        Reason.NOT_A_FILE,
-        Reason.LISTED_TWICE,
-        Reason.OTHER_PACKAGE,
-        Reason.NO_DOCSTRING,
-        Reason.NOT_SELECTED,
-        Reason.MARKED,
-        Reason.DELETED,
-    }
+    {Reason.UNKNOWN_FORMAT, Reason.UNKNOWN_CONTENT, Reason.NOT_A_FILE, Reason.LISTED_TWICE, Reason.OTHER_PACKAGE}
+    | {Reason.NO_DOCSTRING, Reason.NOT_SELECTED, Reason.MARKED, Reason.DELETED}
 )
 """Reasons that are no faults: the source does not take such files."""
 
@@ -117,7 +108,7 @@ class Refusal:
     detail: str
 
     def and_also(self, other: Refusal) -> Refusal:
-        """This fault with the sentence about another one of the same file appended."""
+        """This fault, with the sentence of another fault of the same file appended."""
         return Refusal(self.reason, f"{self.detail}; {other.detail}")
 
 
@@ -138,5 +129,5 @@ def first_line(error: Exception) -> str:
 
 
 def reason_of(error: Exception, otherwise: Reason) -> Reason:
-    """The reason that an error brings along, else another."""
+    """The reason of a `RefusedError`; for any other error the given one."""
     return error.refusal.reason if isinstance(error, RefusedError) else otherwise

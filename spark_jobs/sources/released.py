@@ -51,7 +51,7 @@ def released(
 
 
 def _moved(batches: Iterable[pa.RecordBatch], objects: ObjectFolder | None) -> Iterator[pa.RecordBatch]:
-    """Arrivals whose kept objects are copied, with where the copies are."""
+    """Copy the kept objects of arrivals; gives the arrivals with the locations of the copies."""
     import pyarrow as pa
 
     for batch in batches:
@@ -66,7 +66,7 @@ def _moved(batches: Iterable[pa.RecordBatch], objects: ObjectFolder | None) -> I
 
 
 def _copy(location: str, sha256: str | None, objects: ObjectFolder) -> str:
-    """Keep the bytes of an object in another folder.
+    """Copy a kept object into a folder; gives the location of the copy.
 
     Raises:
         InputError: they are not what landed.

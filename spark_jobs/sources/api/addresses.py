@@ -12,7 +12,7 @@ import asyncio
 import io
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -31,17 +31,17 @@ _SILENT = 3  # addresses in a row that got no answer or 5xx, after which a host 
 
 
 def listed_addresses(source: FilesSource) -> Iterator[tuple[str, Refusal | None]]:
-    """Each address of the list once, without its fragment; a line that is none as `FILE#line:N`, with the reason.
+    """Each address of the list once, without its fragment; for a line that is no address `FILE#line:N` and the reason.
 
     Raises:
         InputError: the file cannot be read.
     """
-    place, seen = absolute(source.urls or ""), set[str]()
+    file, seen = absolute(source.urls or ""), set[str]()
     try:
-        with open_file(place, source.stall_seconds) as stream:
+        with open_file(file, source.stall_seconds) as stream:
             lines = bytes(stream.read()).decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"source.urls {place}: {error}; name a file of text with one address a line") from error
+        raise InputError(f"source.urls {file}: {error}; name a file of text with one address a line") from error
     for number, line in enumerate(map(str.strip, lines), start=1):
         if not line or line.startswith("#"):
             continue
@@ -54,14 +54,14 @@ def listed_addresses(source: FilesSource) -> Iterator[tuple[str, Refusal | None]
             fault = "the address holds a user or a password, which would stand in tables; take it out"
         url = parts._replace(fragment="").geturl()
         if fault:
-            yield f"{place}#line:{number}", Refusal(Reason.BAD_RECORD, fault)
+            yield f"{file}#line:{number}", Refusal(Reason.BAD_RECORD, fault)
         elif url not in seen:
             seen.add(url)
             yield url, None
 
 
 def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[FoundFile, str | None]]:
-    """Addresses that were asked and lines that are none, as files, each with the object of its bytes."""
+    """Addresses that were asked, and lines that are no address, as files, each with the object of its bytes."""
     newest = dict[str, StoredPage]()
     for page in store.pages(*_OWN):
         if page.cursor not in newest or page.reading >= newest[page.cursor].reading:
@@ -79,7 +79,7 @@ def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[F
 
 
 def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
-    """Ask for each address; a fetch that was cut off, or stopped after `limits.fetch_seconds`, goes on.
+    """Ask for each address once; a fetch that was cut off, or stopped after `limits.fetch_seconds`, is continued.
 
     Raises:
         InputError: the list cannot be read.
@@ -94,8 +94,8 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
     for url, refusal in listed_addresses(source):
         if refusal is None and url not in there:
             hosts.setdefault(urlsplit(url).netloc, []).append(url)
-    deleted = {(page.cursor, page.digest) for page in pages if page.refusal is None and page.object is None}
-    fetch = _AddressFetch(source, store, objects, known, deleted, number, seed)
+    stored = {(page.cursor, page.digest): page for page in pages if page.refusal is None}
+    fetch = _AddressFetch(source, store, objects, known, stored, number, seed)
     asyncio.run(fetch.ask_hosts(hosts))
     if not fetch.done.paused:
         store.begin(*_OWN, Reading(number, True, None, None))
@@ -104,13 +104,13 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
 
 @dataclass
 class _AddressFetch:
-    """One fetch; `known` is the newest page of each address that gave one, `deleted` what each gave that is deleted."""
+    """One fetch, with the newest page of each address that gave one (`known`), and all by address and digest."""
 
     source: FilesSource
     store: Checkpoints
     objects: ObjectFolder
     known: Mapping[str, StoredPage]
-    deleted: Collection[tuple[str, str | None]]
+    stored: Mapping[tuple[str, str | None], StoredPage]
     number: int
     seed: int
     done: Fetched = field(default_factory=Fetched)
@@ -169,8 +169,8 @@ class _AddressFetch:
             digest = sha256_of(io.BytesIO(got.data))
             page = replace(page, digest=digest, byte_count=len(got.data), record_count=1)
             page = replace(page, etag=got.etag, modified=got.modified)
-            if (url, digest) in self.deleted:
-                self.store.save(*_OWN, page)
+            if (before := self.stored.get((url, digest))) is not None:  # without object if it was deleted for good
+                page = replace(page, object=before.object)
             else:
                 page = replace(page, object=self.objects.keep(io.BytesIO(got.data)).location)
-                self.done.pages += self.store.save(*_OWN, page)
+            self.done.pages += self.store.save(*_OWN, page) and page.object is not None

@@ -8,6 +8,7 @@ records are as they were keeps its row, and with it its `sequence`, by which `do
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import threading
 import time
@@ -18,7 +19,10 @@ from typing import Any
 import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
 
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.session.catalogue import database_of
+from spark_jobs.sources.config.api_config import ApiSource
 from spark_jobs.sources.refusals import Reason, Refusal
 
 
@@ -77,7 +81,7 @@ _SUPERSEDED = -1  # reading of a page whose cursor gave something else later in 
 
 @dataclass(frozen=True)
 class StoredPage:
-    """A page that was fetched or refused; see the module, and `paging` for cursors.
+    """A row of `headrace_pages`: a page that was fetched or refused; `paging` says what cursors are.
 
     Attributes:
         sequence: number of the row in its endpoint; never used again.
@@ -115,12 +119,24 @@ _FACTS = [name for name in StoredPage.__dataclass_fields__ if name not in ("sequ
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading: its number, whether it came to its end, its `since`, and what that of the next one is made from."""
+    """A reading: its number, whether it is complete, its `since`, and the value that the next `since` is made of."""
 
     number: int
     complete: bool
     since: str | None
     mark: Any
+
+
+COMPLETE_LIST = "whole"
+"""Stands in the place of a request's digest for the last reading that saw the whole list; its mark is that digest."""
+
+
+def request_digest(source: ApiSource, endpoint: str) -> str:
+    """Key of the stored pages and readings of an endpoint: another address or parameter begins a list anew."""
+    asked = source.lists[endpoint]
+    names = {"params", "paginator", "since", "pages"}
+    said = [asked.url, asked.params, source.records_path(endpoint), source.model_dump(mode="json", include=names)]
+    return hashlib.sha256(canonical_json(said).encode()).hexdigest()
 
 
 class Checkpoints:
@@ -143,13 +159,18 @@ class Checkpoints:
         return None if found is None else Reading(*found)
 
     def begin(self, endpoint: str, request: str, reading: Reading) -> None:
-        """Set what the latest reading is."""
-        told = {"reading": reading.number, "complete": reading.complete, "since": reading.since, "mark": reading.mark}
+        """Store the latest reading."""
+        changed = {
+            "reading": reading.number,
+            "complete": reading.complete,
+            "since": reading.since,
+            "mark": reading.mark,
+        }
         own = {"dataset": self._dataset, "endpoint": endpoint, "request": request}
         with self._engine.begin() as connection:
             where = self._of(_READINGS, endpoint, request)
-            if not connection.execute(sa.update(_READINGS).where(*where).values(**told)).rowcount:
-                connection.execute(sa.insert(_READINGS).values(**own, **told))
+            if not connection.execute(sa.update(_READINGS).where(*where).values(**changed)).rowcount:
+                connection.execute(sa.insert(_READINGS).values(**own, **changed))
 
     def forget(self) -> None:
         """Forget whatever was fetched for the dataset, as when its objects are deleted."""
@@ -159,14 +180,11 @@ class Checkpoints:
 
     def forget_objects(self, names: Collection[str]) -> None:
         """Forget where pages are kept whose objects, named by SHA-256, were deleted: they do not land any more."""
+        own = _PAGES.c.dataset == self._dataset
         with self._engine.begin() as connection:
-            own = sa.select(_PAGES.c.object).where(_PAGES.c.dataset == self._dataset, _PAGES.c.object.is_not(None))
-            for location in [one for (one,) in connection.execute(own) if one.rpartition("/")[2] in names]:
-                connection.execute(
-                    sa.update(_PAGES)
-                    .where(_PAGES.c.dataset == self._dataset, _PAGES.c.object == location)
-                    .values(object=None)
-                )
+            kept = connection.execute(sa.select(_PAGES.c.object).where(own, _PAGES.c.object.is_not(None))).scalars()
+            for location in [one for one in kept if one.rpartition("/")[2] in names]:
+                connection.execute(sa.update(_PAGES).where(own, _PAGES.c.object == location).values(object=None))
 
     def pages(self, endpoint: str, request: str, reading: int | None = None) -> list[StoredPage]:
         """Pages of an endpoint by a request, of one reading or all, the newest last."""
@@ -183,8 +201,17 @@ class Checkpoints:
                 found.setdefault(row["endpoint"], []).append(_page(row))
         return found
 
+    def keep_records(
+        self, endpoint: str, request: str, cursor: str, records: list[Any], objects: ObjectFolder, place: int = 0
+    ) -> bool:
+        """Keep records as the bytes of a page, and store it; see `save`."""
+        data = json.dumps(records, ensure_ascii=False).encode(errors="surrogatepass")
+        kept = objects.keep(io.BytesIO(data))
+        page = StoredPage(cursor, place, None, kept.location, kept.byte_count, len(records), kept.sha256)
+        return self.save(endpoint, request, page)
+
     def save(self, endpoint: str, request: str, page: StoredPage) -> bool:
-        """Note a page, in the last row of its cursor if that has the same records; returns whether it is a new row."""
+        """Store a page: in the last row of its cursor if that has the same records, else in a new row (true)."""
         own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
         newest = sa.select(_PAGES).where(*own, _PAGES.c.reason.is_(None)).order_by(_PAGES.c.sequence.desc()).limit(1)
         change = sa.update(_PAGES).where(*own)
@@ -195,12 +222,12 @@ class Checkpoints:
                 self._insert(connection, endpoint, request, page)
                 return True
             names = ("place", "reading", "etag", "modified", "next_cursor")
-            told = {name: getattr(page, name) for name in names}
-            connection.execute(change.where(_PAGES.c.sequence == before["sequence"]).values(**told))
+            changed = {name: getattr(page, name) for name in names}
+            connection.execute(change.where(_PAGES.c.sequence == before["sequence"]).values(**changed))
         return False
 
     def refuse(self, endpoint: str, request: str, page: StoredPage) -> int:
-        """Note that a page was refused, in the row that says so already if there is one; returns how often it was."""
+        """Store that a page was refused, one row for each reason; returns in how many fetches it was."""
         assert page.refusal is not None
         own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
         own = (*own, _PAGES.c.reason == str(page.refusal.reason))
@@ -210,8 +237,8 @@ class Checkpoints:
             if before is None:
                 self._insert(connection, endpoint, request, replace(page, failures=again))
             else:
-                told = {"reading": page.reading, "place": page.place, "failures": again}
-                connection.execute(sa.update(_PAGES).where(*own).values(**told))
+                changed = {"reading": page.reading, "place": page.place, "failures": again}
+                connection.execute(sa.update(_PAGES).where(*own).values(**changed))
         return again
 
     def _insert(self, connection: sa.Connection, endpoint: str, request: str, page: StoredPage) -> None:
@@ -233,7 +260,7 @@ class Checkpoints:
 
 
 def _page(row: Any) -> StoredPage:
-    """The page in a row."""
+    """The page that a row of `headrace_pages` describes."""
     refusal = Refusal(Reason(row["reason"]), row["detail"]) if row["reason"] else None
     return StoredPage(**{name: row[name] for name in (*_FACTS, "sequence")}, refusal=refusal)
 

@@ -24,7 +24,6 @@ from spark_jobs.sources.config.api_config import Auth, BasicAuth, BearerAuth, Ke
 from spark_jobs.sources.refusals import Reason, Refusal
 
 Got = TypeVar("Got")
-_REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 5
 _TRANSIENT = (408, 421, 425, 429)
 _TOKEN_BYTES = 1 << 20
@@ -75,7 +74,7 @@ class ApiClient:
         allowed: Iterable[str] = (),
         accept: Mapping[str, str] = MappingProxyType({"Accept": "application/json"}),
     ) -> None:
-        """Open no connection yet.
+        """Prepare the connections; none is opened yet.
 
         Args:
             limits: of time and bytes.
@@ -98,14 +97,8 @@ class ApiClient:
         """End all connections."""
         await self._http.aclose()
 
-    def without_key(self, url: str) -> str:
-        """An address without the parameter of the key, which some servers repeat in that of the next page."""
-        if isinstance(self._auth, KeyAuth) and self._auth.place == "query":
-            return str(httpx2.URL(url).copy_remove_param(self._auth.name))
-        return url
-
     def next_address(self, url: str, source_url: str) -> str | dict[str, str]:
-        """The address of a next page, without the key; why it is not asked for where it leads to another host.
+        """The address of a next page, without the key, which some servers repeat in it; or why it may not be asked for.
 
         Args:
             url: the address.
@@ -114,7 +107,9 @@ class ApiClient:
         try:
             host = _host(httpx2.URL(url))
             if host in self._hosts or host == _host(httpx2.URL(source_url)):
-                return self.without_key(url)
+                if isinstance(self._auth, KeyAuth) and self._auth.place == "query":
+                    return str(httpx2.URL(url).copy_remove_param(self._auth.name))
+                return url
             mend = f"add {host} to source.allowed_hosts if it may be asked, without credentials"
             return stop(f"the next address leads to another host, {host}; {mend}")
         except httpx2.InvalidURL as error:
@@ -150,11 +145,10 @@ class ApiClient:
                 headers |= dict(self._headers) | own
                 asked = _with_params(url, params)
             async with self._http.stream("GET", asked, headers=headers, follow_redirects=False) as response:
-                status = response.status_code
-                if status in _REDIRECTS and "location" in response.headers:
+                if response.has_redirect_location:
                     url = url.join(response.headers["location"])
                     continue
-                if status == 401 and isinstance(self._auth, OAuth2Auth) and not renewed:
+                if response.status_code == 401 and isinstance(self._auth, OAuth2Auth) and not renewed:
                     self._token, renewed = None, True
                     continue
                 return await _answer(response, url, self._limits)
@@ -187,10 +181,9 @@ class ApiClient:
         form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
         client = (self._secrets["client_id"], self._secrets["client_secret"])
         async with self._http.stream("POST", auth.token_url, data=form, auth=client) as response:
-            data = b"".join([chunk async for chunk in _bounded(response, _TOKEN_BYTES)])
             try:
-                told = json.loads(data)
-                token, lasting = str(told["access_token"]), float(told.get("expires_in", 300))
+                answer = json.loads(await _body(response, _TOKEN_BYTES))
+                token, lasting = str(answer["access_token"]), float(answer.get("expires_in", 300))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise OSError(f"{auth.token_url} gave no token (status {response.status_code})") from error
         return token, time.monotonic() + max(lasting - _RENEWED_SECONDS, lasting / 2)
@@ -204,34 +197,31 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) ->
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after"))
         too_long = wait is not None and wait > limits.max_wait_seconds
-        mend = (
-            f"; it asks to wait {wait:g} s, more than limits.max_wait_seconds: a later run goes on" if too_long else ""
-        )
-        said = f"status {status}{mend}"
+        said = f"status {status}"
+        if too_long:
+            said += f"; it asks to wait {wait:g} s, more than limits.max_wait_seconds: a later run goes on"
         return _refused(said, again=not too_long, status=status, overload=True, retry_after=wait)
     if status != 200:
         mend = "; check auth and its environment variables" if status in (401, 403) else ""
         return _refused(f"status {status}{mend}", again=False, status=status)
-    chunks, held = list[bytes](), 0
-    async for chunk in _bounded(response, limits.max_page_bytes):
-        chunks.append(chunk)
-        held += len(chunk)
-    if held > limits.max_page_bytes:
+    data = await _body(response, limits.max_page_bytes)
+    if len(data) > limits.max_page_bytes:
         detail = f"more than {limits.max_page_bytes} bytes, the limits.max_page_bytes"
         return Fault(Refusal(Reason.TOO_LARGE, detail), again=True)
     links = response.links.items() if "link" in headers else ()
     link = next((one.get("url") for relations, one in links if "next" in (relations or "").lower().split()), None)
-    return Answer(b"".join(chunks), str(url), link, headers.get("etag"), headers.get("last-modified"))
+    return Answer(data, str(url), link, headers.get("etag"), headers.get("last-modified"))
 
 
-async def _bounded(response: httpx2.Response, max_bytes: int) -> Any:
-    """Chunks of a body, up to the first by which it is longer than `max_bytes`."""
-    held = 0
+async def _body(response: httpx2.Response, max_bytes: int) -> bytes:
+    """A body; of one that is longer than `max_bytes` its beginning, which is longer too."""
+    chunks, held = list[bytes](), 0
     async for chunk in response.aiter_bytes():
+        chunks.append(chunk)
         held += len(chunk)
-        yield chunk
         if held > max_bytes:
-            return
+            break
+    return b"".join(chunks)
 
 
 def _refused(detail: str, **facts: Any) -> Fault:
@@ -239,7 +229,7 @@ def _refused(detail: str, **facts: Any) -> Fault:
 
 
 def _with_params(url: httpx2.URL, params: Mapping[str, str]) -> httpx2.URL:
-    """An address with more parameters; without any as it is, whose own would be written anew."""
+    """An address with more parameters; without any it stays letter by letter as it is."""
     return url.copy_merge_params(dict(params)) if params else url
 
 
@@ -253,7 +243,7 @@ def _host(url: httpx2.URL) -> str:
 
 
 def _secrets(auth: Auth | None) -> dict[str, str]:
-    """Values of the environment variables that the authentication names, by its fields.
+    """Values of the environment variables that `auth` names, by its fields.
 
     Raises:
         ConfigError: names the first that is not set.
@@ -263,13 +253,13 @@ def _secrets(auth: Auth | None) -> dict[str, str]:
 
 
 def validators(page: StoredPage | None) -> dict[str, str]:
-    """Headers that ask a server for a page only if it is another one than was given before."""
-    told = {} if page is None else {"If-None-Match": page.etag, "If-Modified-Since": page.modified}
-    return {name: value for name, value in told.items() if value}
+    """Headers that ask a server for a page only if it has changed."""
+    known = {} if page is None else {"If-None-Match": page.etag, "If-Modified-Since": page.modified}
+    return {name: value for name, value in known.items() if value}
 
 
 async def tried(ask: Callable[[], Awaitable[Got | Fault]], pace: Pace, limits: Limits) -> Got | Fault:
-    """What is got by asking as often as the limits say, with a wait after each fault that another try may mend."""
+    """Ask as often as the limits say, with a wait after each fault that another try may mend; gives the last result."""
     for attempt in range(1, limits.tries + 1):
         got = await ask()
         if not isinstance(got, Fault):

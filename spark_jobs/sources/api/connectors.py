@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 from spark_jobs.exceptions import ConfigError
@@ -26,7 +27,7 @@ def imported(reference: str) -> Any:
 
 
 async def called(connector: Any, name: str, cursor: Any, seconds: float) -> Page | Refusal:
-    """The page at a cursor, with values as JSON has them, or why there is none; its thread may be left behind."""
+    """The page at a cursor, in values of JSON, or why there is none; a call that never returns leaves its thread."""
     try:
         page = Page(*await asyncio.wait_for(_in_thread(connector, cursor), seconds))
         records = [dict(record) for record in page.records]
@@ -40,19 +41,14 @@ async def called(connector: Any, name: str, cursor: Any, seconds: float) -> Page
 
 async def _in_thread(function: Any, argument: Any) -> Any:
     """The result of a function that may never return; its thread ends with the process."""
-    loop, result = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
-
-    def tell(value: Any, error: BaseException | None) -> None:
-        if not result.done():
-            result.set_exception(error) if error is not None else result.set_result(value)
+    result: Future[Any] = Future()
+    result.set_running_or_notify_cancel()  # else a timeout would cancel it, and the thread could set no result
 
     def run() -> None:
         try:
-            outcome: tuple[Any, BaseException | None] = (function(argument), None)
+            result.set_result(function(argument))
         except Exception as error:  # noqa: BLE001 - handed on
-            outcome = (None, error)
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, *outcome)
+            result.set_exception(error)
 
     threading.Thread(target=run, name="pages", daemon=True).start()
-    return await result
+    return await asyncio.wrap_future(result)

@@ -2,25 +2,24 @@
 
     page -> records -> kept as an object -> its row in the database   (`checkpoints`), then the next page
 
-A reading is gone through again, at most `limits.readings` times, where the list moved while it was read: pages of
-another size, fewer records in all than before, records after the end, a cursor that expired. It ends when a reading
-was quiet or brought nothing new. What is read twice lands once, because a document's path is its record's id.
+A list can move while it is read: pages of another size, fewer records in all than before, records after the end, a
+cursor that expired. Then it is read again, at most `limits.readings` times, until a reading saw no such move or brought
+no new page. What is read twice lands once, because a document's path is its record's id.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import io
 import json
 import time
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.ledger.step_key import canonical_json
-from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
+from spark_jobs.sources.api.checkpoints import COMPLETE_LIST, Checkpoints, Reading, StoredPage, request_digest
 from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
 from spark_jobs.sources.api.connectors import called
 from spark_jobs.sources.api.page_records import records_in
@@ -34,14 +33,12 @@ from spark_jobs.sources.api.paging import (
     since_value,
     value_at,
     why_stopped,
-    written_at,
 )
 from spark_jobs.sources.api.rate import Pace
-from spark_jobs.sources.config.api_config import ApiSource, CursorPages, NumberedPages, OffsetPages
+from spark_jobs.sources.config.api_config import ApiSource, LinkHeaderPages, NextUrlPages, NumberedPages, OffsetPages
+from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.refusals import Reason, Refusal
 
-WHOLE = "whole"
-"""Stands for a request in the note of the last reading that saw the whole list; its mark is the request's digest."""
 _STOPPED = "stopped"  # by a refusal or for the time; the next fetch goes on with the reading
 _EXPIRED = (400, 404, 410, 422)
 _HOLE_FAILURES = 2  # fetches in which an addressable page fails before a reading goes on without it
@@ -59,22 +56,10 @@ class Fetched:
 
 
 class _Got(NamedTuple):
-    """A page as it came: its bytes (None where it is the known one), and what they say."""
+    """A page that came, without its object, and its bytes; None where these are stored already or it has no record."""
 
+    page: StoredPage
     data: bytes | None
-    records: list[Any]
-    digest: str | None
-    next: Any
-    etag: str | None = None
-    modified: str | None = None
-
-
-def request_digest(source: ApiSource, endpoint: str) -> str:
-    """What pages and cursors of an endpoint are known by: a change of what is asked for begins anew."""
-    asked = source.lists[endpoint]
-    names = {"params", "paginator", "since", "pages"}
-    said = [asked.url, asked.params, source.records_path(endpoint), source.model_dump(mode="json", include=names)]
-    return hashlib.sha256(canonical_json(said).encode()).hexdigest()
 
 
 @dataclass
@@ -96,73 +81,66 @@ class EndpointFetch:
         self.request = request_digest(self.source, self.name)
         paginator = self.source.paginator
         self.parallel = is_addressable(paginator) and self.connector is None
-        self.reading = Reading(-1, True, None, None)
+        self.step = paginator.limit if isinstance(paginator, OffsetPages) else 1  # of cursors, where pages are full
+        self.reading = self.store.reading(self.name, self.request) or Reading(-1, True, None, None)
         self.there: dict[str, StoredPage] = {}  # pages of this reading, by the cursor of their row
         self.known: dict[str, StoredPage] = {}  # the newest page of any reading, by the cursor of its row
-        self.deleted: set[tuple[str, str | None]] = set()  # cursors and digests of pages that were deleted for good
+        self.stored: dict[tuple[str, str | None], StoredPage] = {}  # all of them, by cursor and digest
         self.digests: dict[str, StoredPage] = {}
         self.end: int | None = None  # the first page without records
         self.totals: list[Any] = []
         self.planned: list[int] = []  # cursors of addressable pages of this reading, in order
-        self.requests = self.new_pages = 0
-        self.kept = 0
+        self.requests = self.new_pages = self.kept = 0
         self.saving = asyncio.Lock()
         self.until = time.monotonic() + self.source.limits.fetch_seconds
 
     async def fetch(self) -> None:
-        """Read the endpoint until a reading was quiet or brought nothing new."""
-        before = self.store.reading(self.name, self.request)
+        """Read the endpoint until a reading saw no move of the list or brought no new page."""
         left = self.source.limits.readings
         while left:
             requests = self.requests
-            moved = await self._read(before)
-            if moved is None:
+            if (moved := await self._read()) is None:
                 return
-            left -= self.requests > requests  # a reading that was all there but for what cannot be read asks nothing
-            before = self.reading
+            left -= self.requests > requests  # one of which all was stored asks nothing, and does not count
         self._refuse(StoredPage("", -1, refusal=Refusal(Reason.UNSTABLE_LIST, f"{moved}; read again at the next run")))
 
-    async def _read(self, before: Reading | None) -> str | None:
-        """Go through the endpoint once; gives what moved meanwhile, or None."""
-        if before is None or before.complete:
-            mark = None if before is None else before.mark
-            since = since_value(self.source.since, mark) if self.source.since else None
-            self.reading = Reading(0 if before is None else before.number + 1, False, since, mark)
+    async def _read(self) -> str | None:
+        """Read the endpoint once, or finish the reading that was begun; gives how the list moved, or None."""
+        before = self.reading
+        if before.complete:
+            since = since_value(self.source.since, before.mark) if self.source.since else None
+            self.reading = Reading(before.number + 1, False, since, before.mark)
             self.store.begin(self.name, self.request, self.reading)
-        else:
-            self.reading = before
-        pages = self.store.pages(self.name, self.request)
-        self.known = {page.cursor: page for page in pages if page.refusal is None}
-        self.deleted = {(page.cursor, page.digest) for page in pages if page.refusal is None and page.object is None}
-        known = (page for page in pages if (self._is_hole(page) if page.refusal else not why_stopped(page.next_cursor)))
-        self.there = {page.cursor: page for page in known if page.reading == self.reading.number and page.place >= 0}
-        self.digests = {page.digest: page for page in self.there.values() if page.digest}
-        self.end = min((page.place for page in self.there.values() if _is_empty(page)), default=None)
-        self.totals, self.new_pages = [], 0
-        stopped = await (self._read_parallel() if self.parallel else self._read_chain())
-        if stopped is not None and stopped != _STOPPED:
-            self._complete(self.reading.mark)
-            return stopped
-        if stopped is not None:
+        self._recall()
+        moved = await (self._read_parallel() if self.parallel else self._read_chain())
+        if moved == _STOPPED:
             return None
-        moved = self._moved()
-        in_one = before is None or before.complete or bool(self.totals)  # else it was resumed, and may have moved
-        holes = [page.place for page in self.there.values() if page.refusal is not None]
-        if moved is None and in_one and not holes:
-            self.store.begin(self.name, WHOLE, replace(self.reading, mark=self.request))
-        moved = f"page {min(holes)} could not be read" if holes else moved if self.new_pages else None
-        seen = (
-            [page.seen for page in self.there.values()] if moved is None else []
-        )  # else what was missed is asked again
-        self._complete(largest([self.reading.mark, *seen]))
+        if moved is None:
+            moved = self._moved()
+            holes = [page.place for page in self.there.values() if page.refusal is not None]
+            if moved is None and not holes and (before.complete or self.totals):  # else it may have moved in between
+                self.store.begin(self.name, COMPLETE_LIST, replace(self.reading, mark=self.request))
+            moved = f"page {min(holes)} could not be read" if holes else moved if self.new_pages else None
+        seen = [page.seen for page in self.there.values() if moved is None]  # else all of it is asked for again
+        self.reading = replace(self.reading, complete=True, mark=largest([self.reading.mark, *seen]))
+        self.store.begin(self.name, self.request, self.reading)
         return moved
 
-    def _complete(self, mark: Any) -> None:
-        self.reading = replace(self.reading, complete=True, mark=mark)
-        self.store.begin(self.name, self.request, self.reading)
+    def _recall(self) -> None:
+        """Take up what is stored of the endpoint, and which of it is of this reading."""
+        pages = self.store.pages(self.name, self.request)
+        got = [page for page in pages if page.refusal is None]
+        self.known = {page.cursor: page for page in got}
+        self.stored = {(page.cursor, page.digest): page for page in got}
+        in_this = (page for page in pages if page.reading == self.reading.number and page.place >= 0)
+        self.there = {page.cursor: page for page in in_this if self._is_done(page)}
+        self.digests = {page.digest: page for page in self.there.values() if page.digest}
+        empty = (page.place for page in self.there.values() if page.refusal is None and not page.record_count)
+        self.end = min(empty, default=None)
+        self.totals, self.new_pages = [], 0
 
     async def _read_chain(self) -> str | None:
-        """Read pages one after the other; gives what ended it early: a refusal, or what moved."""
+        """Read pages one after the other; gives what ended it early: a refusal, or how the list moved."""
         cursor = first_cursor(self.source.paginator) if self.connector is None else None
         asked, place = set[str](), 0
         keeping: asyncio.Task[StoredPage] | None = None  # of the page before, while the next one is asked for
@@ -180,9 +158,9 @@ class EndpointFetch:
                         failures = self._refuse(StoredPage(self._key(cursor), place, refusal=got.refusal))
                         again = failures < _HOLE_FAILURES or not place
                         return _STOPPED if again else f"page {place + 1} cannot be read"
-                    page = self._page(cursor, place, got)
+                    page = got.page
                     self._take(page)
-                    keeping = asyncio.create_task(self._keep(page, got.data))
+                    keeping = asyncio.create_task(self._keep(got))
                 if page.next_cursor is None:
                     return None
                 if self._is_late():
@@ -193,17 +171,15 @@ class EndpointFetch:
                 await keeping
 
     async def _read_parallel(self) -> str | None:
-        """Read pages that can be asked for by number, several at a time."""
+        """Read pages that can be asked for by number, several at a time; gives whether it was stopped early."""
         paginator = self.source.paginator
-        assert isinstance(paginator, NumberedPages | OffsetPages)
         first = ahead = first_cursor(paginator)
-        running, refused = dict[asyncio.Task[StoredPage | None], int](), False
+        running, stopped = dict[asyncio.Task[StoredPage | None], int](), False
         todo, self.planned = [first], [first]
 
         def plan(cursor: int, after: int) -> bool:
             room = self._room(after)
-            fits = room is None or cursor < after + room
-            if not fits or refused or (self.end is not None and cursor >= self.end):
+            if (room is not None and cursor >= after + room) or (self.end is not None and cursor >= self.end):
                 return False
             insort(self.planned, cursor)
             todo.append(cursor)
@@ -217,69 +193,62 @@ class EndpointFetch:
                 finished, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in finished:
                     cursor, page = running.pop(task), task.result()
-                    refused = refused or page is None or self._is_late()
-                    if page is None or refused:
+                    stopped = stopped or page is None or self._is_late()
+                    if page is None or stopped:
                         todo.clear()
                     elif page.next_cursor is not None:
                         plan(page.next_cursor, cursor)  # after a short page by offset: its missing rest
                         ahead = max(ahead, page.next_cursor)
                         # A server that gives less than was asked for is not asked ahead: its pages would overlap.
-                        while self._is_full(page) and len(running) + len(todo) < self.source.limits.connections:
-                            if not plan(ahead + self._step, ahead):
+                        is_full = not isinstance(paginator, OffsetPages) or page.record_count == self.step
+                        while is_full and len(running) + len(todo) < self.source.limits.connections:
+                            if not plan(ahead + self.step, ahead):
                                 break
-                            ahead += self._step
+                            ahead += self.step
         finally:
             for task in running:
                 task.cancel()
-        return _STOPPED if refused else None
+        return _STOPPED if stopped else None
 
-    @property
-    def _step(self) -> int:
-        """How far the cursor of a page is from that of the next, where each page is full."""
-        return self.source.paginator.limit if isinstance(self.source.paginator, OffsetPages) else 1
-
-    def _is_hole(self, page: StoredPage) -> bool:
-        """Whether a reading goes on without a page that was refused."""
-        return self.parallel and page.failures >= _HOLE_FAILURES
+    def _is_done(self, page: StoredPage) -> bool:
+        """Whether a reading that is resumed does not ask for a page again: it is there, or failed too often."""
+        if page.refusal is not None:
+            return self.parallel and page.failures >= _HOLE_FAILURES
+        return why_stopped(page.next_cursor) is None
 
     def _room(self, cursor: int) -> int | None:
         """How far the next planned page is behind a cursor; None where there is none."""
         place = bisect_right(self.planned, cursor)
         return None if place == len(self.planned) else self.planned[place] - cursor
 
-    def _is_full(self, page: StoredPage) -> bool:
-        """Whether a page has as many records as were asked for, so that the next one begins a step behind it."""
-        return isinstance(self.source.paginator, NumberedPages) or page.record_count == self._step
-
     async def _one(self, cursor: int) -> StoredPage | None:
         """One addressable page: as it was fetched in this reading before, or fetched; None where it is refused."""
         if (page := self.there.get(self._key(cursor))) is not None:
-            counts = (one.record_count for one in self.there.values())
-            step = self._step if isinstance(self.source.paginator, NumberedPages) else max(counts) or self._step
+            most = max(one.record_count for one in self.there.values()) or self.step
+            step = most if isinstance(self.source.paginator, OffsetPages) else self.step
             return page if page.refusal is None else replace(page, next_cursor=cursor + step)
         got = await self._get(cursor, cursor, set())
         if not isinstance(got, Fault):
-            return await self._keep(self._page(cursor, cursor, got), got.data)
+            return await self._keep(got)
         if got.status == 404 and cursor != first_cursor(self.source.paginator):
-            return await self._keep(self._page(cursor, cursor, _Got(b"", [], None, None)), b"")
+            return await self._keep(_Got(self._page(cursor, cursor, []), None))
         self._refuse(StoredPage(self._key(cursor), cursor, refusal=got.refusal))
         return None
 
     def _moved(self) -> str | None:
         """What shows that the list moved while it was read; None where nothing does."""
         pages = sorted((page for page in self.there.values() if page.refusal is None), key=lambda page: page.place)
-        if any(then > now for then, now in zip(self.totals, self.totals[1:], strict=False)):
+        if any(then > now for then, now in pairwise(self.totals)):
             return "the total number of records shrank while they were read"
-        if self.source.total is not None and self.totals and self._distinct(pages) < self.totals[-1]:
-            return f"{self._distinct(pages)} records were read, the server says that there are {self.totals[-1]}"
+        if self.totals and (count := self._distinct(pages)) < self.totals[-1]:
+            return f"{count} records were read, the server says that there are {self.totals[-1]}"
         if not self.parallel:
             return None
         if any(self.end is not None and page.place > self.end and page.record_count for page in pages):
             return "there are records behind the first empty page"
         counts = [page.record_count for page in pages if page.record_count]
-        if isinstance(self.source.paginator, NumberedPages) and (
-            len(set(counts[:-1])) > 1 or (len(counts) > 1 and counts[-1] > counts[0])
-        ):
+        is_even = not counts or (len(set(counts[:-1])) < 2 and counts[-1] <= counts[0])
+        if isinstance(self.source.paginator, NumberedPages) and not is_even:
             return f"pages have {min(counts)} to {max(counts)} records"
         return None
 
@@ -303,28 +272,26 @@ class EndpointFetch:
                 await self.pace.turn()
                 self.done.requests += 1
                 self.requests += 1
-                got = await (self._ask(cursor) if self.connector is None else self._called(cursor))
-            repeated = None if isinstance(got, Fault) else self._repeats(cursor, got, asked)
+                got = await (self._ask if self.connector is None else self._called)(cursor, place)
+            repeated = None if isinstance(got, Fault) else self._repeats(got.page, asked)
             return got if repeated is None else Fault(Refusal(Reason.UNSTABLE_LIST, repeated), again=True)
 
         fault = await tried(ask, self.pace, self.source.limits)
         if isinstance(fault, _Got):
             return fault
         if fault.refusal.reason == Reason.UNSTABLE_LIST and self.parallel:
-            return _Got(b"", [], None, None)  # servers that repeat the last page for ever, after the end
-        number = place if self.parallel else place + 1
-        return fault._replace(refusal=replace(fault.refusal, detail=f"page {number}: {fault.refusal.detail}"))
+            return _Got(self._page(cursor, place, []), None)  # a server that repeats the last page for ever
+        detail = f"page {place + (not self.parallel)}: {fault.refusal.detail}"
+        return fault._replace(refusal=replace(fault.refusal, detail=detail))
 
-    def _repeats(self, cursor: Any, got: _Got, asked: set[str]) -> str | None:
+    def _repeats(self, page: StoredPage, asked: set[str]) -> str | None:
         """Why a page cannot follow those before it; None where it can."""
-        if got.next is not None and json.dumps(got.next) in asked:
+        if page.next_cursor is not None and json.dumps(page.next_cursor) in asked:
             return "its next cursor is that of a page before it"
-        other = self.digests.get(got.digest) if got.digest is not None else None
-        if other is None or other.cursor == self._key(cursor):
-            return None
-        return f"it repeats the records of page {other.place}"
+        other = self.digests.get(page.digest) if page.digest is not None else None
+        return f"it repeats the records of page {other.place}" if other and other.cursor != page.cursor else None
 
-    async def _ask(self, cursor: Any) -> _Got | Fault:
+    async def _ask(self, cursor: Any, place: int) -> _Got | Fault:
         """Ask the server for a page once."""
         source, asked = self.source, self.asked
         if (why := why_stopped(cursor)) is not None:
@@ -340,77 +307,65 @@ class EndpointFetch:
         answer = await self.client.get(url, params, validators(before))
         if isinstance(answer, Fault):
             return answer
-        if answer.data is None:
-            if before is None:
-                return Fault(Refusal(Reason.HTTP_ERROR, "status 304, and the page is not known"), again=True)
-            return _Got(None, [], before.digest, before.next_cursor)
-        return self._understood(cursor, answer)
+        if answer.data is not None:
+            return self._understood(cursor, place, answer, answer.data)
+        if before is None:
+            return Fault(Refusal(Reason.HTTP_ERROR, "status 304, and the page is not known"), again=True)
+        return _Got(replace(before, place=place, reading=self.reading.number), None)
 
-    def _understood(self, cursor: Any, answer: Answer) -> _Got | Fault:
+    def _understood(self, cursor: Any, place: int, answer: Answer, data: bytes) -> _Got | Fault:
         """What an answer holds, or what is wrong with it."""
-        source, data = self.source, answer.data or b""
-        records = records_in(data, source.records_path(self.name), source.error)
+        records = records_in(data, self.source.records_path(self.name), self.source.error)
         if isinstance(records, Refusal):
             return Fault(records, again=True)
-        told = json.loads(data)
-        following = self._following(cursor, answer, told, len(records))
-        total = value_at(told, source.total) if source.total else None
+        value = json.loads(data)
+        paginator, total_path = self.source.paginator, self.source.total
+        following = next_cursor(paginator, answer.url, cursor, value, answer.link, len(records), data)
+        if isinstance(paginator, LinkHeaderPages | NextUrlPages) and isinstance(following, str):
+            following = self.client.next_address(following, answer.url)
+        total = value_at(value, total_path) if total_path else None
         if isinstance(total, int):
             self.totals.append(total)
         try:
-            digest = _digest(records)
+            return _Got(self._page(cursor, place, records, following, answer), data)
         except RecursionError:
             return Fault(Refusal(Reason.BAD_ANSWER, "a record is nested too deeply"), again=False)
-        return _Got(data, records, digest, following, answer.etag, answer.modified)
 
-    def _following(self, cursor: Any, answer: Answer, told: Any, record_count: int) -> Any:
-        """The cursor after an answer: a token as it was written, an address of a host that may be asked."""
-        paginator = self.source.paginator
-        found = next_cursor(paginator, answer.url, cursor, told, answer.link, record_count)
-        if found is None or is_addressable(paginator) or why_stopped(found) is not None:
-            return found
-        if not isinstance(paginator, CursorPages):
-            return self.client.next_address(found, answer.url)
-        if isinstance(found, str) or type(found) is int:
-            return found
-        data = answer.data or b""
-        return written_at(data.decode(json.detect_encoding(data), "surrogatepass"), paginator.path)
-
-    async def _called(self, cursor: Any) -> _Got | Fault:
+    async def _called(self, cursor: Any, place: int) -> _Got | Fault:
         """Ask a connector of the user's for a page once."""
         page = await called(self.connector, self.source.pages or "", cursor, self.source.limits.timeout_seconds)
         if isinstance(page, Refusal):
             return Fault(page, again=True)
         records = list(page.records)
-        return _Got(json.dumps(records).encode(), records, _digest(records), page.next_cursor)
+        return _Got(self._page(cursor, place, records, page.next_cursor), json.dumps(records).encode())
 
     def _key(self, cursor: Any) -> str:
         """The cursor of a page's row."""
         return json.dumps([self.reading.since, cursor])
 
-    def _page(self, cursor: Any, place: int, got: _Got) -> StoredPage:
-        """The row of a page, still without its object."""
-        key, since = self._key(cursor), self.source.since
-        if got.data is None:
-            return replace(self.known[key], place=place, reading=self.reading.number)
+    def _page(
+        self, cursor: Any, place: int, records: list[Any], following: Any = None, answer: Answer | None = None
+    ) -> StoredPage:
+        """The row of a page with these records, still without its object."""
+        since = self.source.since
         return StoredPage(
-            cursor=key,
+            cursor=self._key(cursor),
             place=place,
-            next_cursor=got.next,
-            record_count=len(got.records),
-            digest=got.digest,
-            seen=largest(value_at(one, since.column) for one in got.records) if since else None,
-            etag=got.etag,
-            modified=got.modified,
+            next_cursor=following,
+            record_count=len(records),
+            digest=sha256_hex(json.dumps(records, sort_keys=True).encode()) if records else None,
+            seen=largest(value_at(one, since.column) for one in records) if since else None,
+            etag=answer.etag if answer else None,
+            modified=answer.modified if answer else None,
             reading=self.reading.number,
         )
 
-    async def _keep(self, page: StoredPage, data: bytes | None) -> StoredPage:
+    async def _keep(self, got: _Got) -> StoredPage:
         """Keep a page's bytes, then note it: from here on it is not asked for again in this reading."""
-        before = self.known.get(page.cursor)
-        if before is not None and before.digest == page.digest:  # kept already, or deleted for good
+        page, data = got
+        if (before := self.stored.get((page.cursor, page.digest))) is not None:  # without object if deleted for good
             page = replace(page, object=before.object, byte_count=before.byte_count)
-        elif data is not None and page.record_count and (page.cursor, page.digest) not in self.deleted:
+        elif data is not None and page.record_count:
             kept = await asyncio.to_thread(self.objects.keep, io.BytesIO(data))
             page = replace(page, object=kept.location, byte_count=kept.byte_count)
         async with self.saving:
@@ -424,7 +379,7 @@ class EndpointFetch:
         return page
 
     def _take(self, page: StoredPage) -> None:
-        """Know a page as one of this reading."""
+        """Count a page among those of this reading."""
         self.there[page.cursor] = page
         if page.digest:
             self.digests[page.digest] = page
@@ -438,16 +393,8 @@ class EndpointFetch:
         return late
 
     def _refuse(self, page: StoredPage) -> int:
+        """Note a page that could not be read; gives in how many fetches it could not."""
         page = replace(page, reading=self.reading.number)
         assert page.refusal is not None
         self.done.refusals.append(f"{self.name}: {page.refusal.detail} ({page.refusal.reason})")
         return self.store.refuse(self.name, self.request, page)
-
-
-def _is_empty(page: StoredPage) -> bool:
-    return page.refusal is None and page.record_count == 0
-
-
-def _digest(records: list[Any]) -> str | None:
-    """SHA-256 over the records of a page, None where it has none."""
-    return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest() if records else None

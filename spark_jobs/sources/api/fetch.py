@@ -56,11 +56,11 @@ class AddressKind(FileKind[FilesSource]):
         found = (replace(self.listed(file), object=kept) for file, kept in found_addresses(self.source, store))
         return self.checked(config, (*facts_files(self.source.repositories), *found))
 
-    def told(self, path: str) -> tuple[str | None, Language]:
-        """Told by the name of a file at the end of an address, or by its content."""
+    def reader_of(self, path: str) -> tuple[str | None, Language]:
+        """By the name of a file at the end of an address, else by its content."""
         parts = urlsplit(path)
         is_named = not parts.query and not _MAKES_PAGES.search(parts.path)
-        reader, language = super().told(parts.path.rpartition("/")[2] if is_named else "")
+        reader, language = super().reader_of(parts.path.rpartition("/")[2] if is_named else "")
         return reader or "detect", language
 
 
@@ -77,7 +77,7 @@ def fetch_source(
     store = Checkpoints(catalogue, dataset)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         if isinstance(source, ApiSource):
-            done = fetch_pages(source, store, objects)
+            done = asyncio.run(fetch_pages(source, store, objects))
         else:
             done = fetch_addresses(source, store, objects)
     _log.info("%s: %d requests, %d new pages, %d records", dataset, done.requests, done.pages, done.records)
@@ -88,12 +88,8 @@ def fetch_source(
     return done
 
 
-def fetch_pages(source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
+async def fetch_pages(source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
     """Fetch the endpoints of a source side by side; the seed is that of the waits after faults."""
-    return asyncio.run(_fetch_all(source, store, objects, seed))
-
-
-async def _fetch_all(source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int) -> Fetched:
     named = [one.url for one in source.lists.values() if one.url]
     done, client = Fetched(), ApiClient(source.limits, source.auth, source.headers, named, source.allowed_hosts)
     pace, slots = Pace(source.limits, seed), asyncio.Semaphore(source.limits.connections)

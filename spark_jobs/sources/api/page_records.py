@@ -50,7 +50,7 @@ def _has(answer: Any, path: str) -> bool:
 
 
 def read_page(file: RecordFile) -> Iterator[Record | Refused]:
-    """Records of a page that was kept, each with its page and place in the metadata; see `page_records`."""
+    """Records of a kept page; their metadata has the number of the page and their place there. See `page_records`."""
     page, endpoint = file.row["location"].rpartition(PAGE_MARK)[2], file.row["path"]
     path = file.source.records_path(endpoint)
     for record in page_records(file.raw.read(), path, file.source, endpoint, file.max_bytes):
@@ -99,7 +99,7 @@ def page_records(
 
 
 def _with_unknown(record: Record, unknown: Mapping[str, Any]) -> Record | Refused:
-    """A record with the fields that no column names in its metadata."""
+    """The record with all fields in its metadata that no column of the source names."""
     try:
         metadata = {name: text for name, value in unknown.items() if (text := value_text(value)) is not None}
         "".join([*metadata, *metadata.values()]).encode()

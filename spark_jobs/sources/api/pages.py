@@ -15,13 +15,13 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
-from spark_jobs.sources.api.endpoint import WHOLE, request_digest
+from spark_jobs.sources.api.checkpoints import COMPLETE_LIST, Checkpoints, StoredPage, request_digest
 from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.config.api_config import PAGE_MARK, ApiSource, PagedSource
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.kinds import Kind, Listing
-from spark_jobs.sources.languages import PLAIN_TEXT, language_columns
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns
+from spark_jobs.sources.listing.changes import add_size_ranks
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.records.records import Record
 
@@ -29,7 +29,7 @@ P = TypeVar("P", bound=PagedSource)
 
 
 class PagedKind(Kind[P]):
-    """Sources whose records are kept page by page; who brings the pages of a stream is the command that follows it."""
+    """Sources whose records are kept page by page; pages of a stream are brought by the command that follows it."""
 
     has_versions = on_pages = True
 
@@ -63,12 +63,11 @@ class PagedKind(Kind[P]):
         if not rows:
             return None
         rows.sort(key=lambda row: row["location"])
-        for rank, row in enumerate(sorted(rows, key=lambda row: -(row["byte_count"] or 0))):
-            row["size_rank"] = rank
+        add_size_ranks(rows)
         return pa.Table.from_pylist(rows, LISTING)
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """Any page is read as one."""
+        """The reader of pages, whatever the page."""
         return language_columns("page", PLAIN_TEXT)
 
 
@@ -76,7 +75,7 @@ def _whole_list(source: PagedSource, endpoint: str, store: Checkpoints) -> dict[
     """The pages of the last reading that saw all of a list, by sequence; none where it is not declared or known."""
     if not isinstance(source, ApiSource) or not source.lists_all or endpoint not in source.lists:
         return {}
-    reading, request = store.reading(endpoint, WHOLE), request_digest(source, endpoint)
+    reading, request = store.reading(endpoint, COMPLETE_LIST), request_digest(source, endpoint)
     if reading is None or reading.mark != request:
         return {}
     return {page.sequence: page for page in store.pages(endpoint, request, reading.number) if page.record_count}
@@ -90,7 +89,7 @@ def _gone(
     there: Iterable[StoredPage],
     objects: ObjectFolder,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of superseded pages, and of their records that no page of the list has."""
+    """Rows `gone` of superseded pages, and of their records that no page of the list has any more."""
 
     def records(page: StoredPage) -> Iterator[Record]:
         if page.object is None:  # deleted for good, and in the list as it was
@@ -111,15 +110,7 @@ def _gone(
 
 
 def _row(source: PagedSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:
-    return listing_row(
-        location=location,
-        path=endpoint,
-        kind=source.record_kind,
-        media_type="text/plain",
-        reader=None if page.refusal else "page",
-        byte_count=page.byte_count,
-        modified=page.fetched,
-        object=page.object,
-        version=page.sequence,
-        **why(page.refusal),
-    )
+    """The row of the listing of a page that is to be read, or was refused."""
+    columns = language_columns(None if page.refusal else "page", Language(source.record_kind, None, "text/plain"))
+    kept = {"byte_count": page.byte_count, "modified": page.fetched, "object": page.object, "version": page.sequence}
+    return listing_row(location=location, path=endpoint, **columns, **kept, **why(page.refusal))

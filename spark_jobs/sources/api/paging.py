@@ -82,7 +82,7 @@ def _past_blanks(text: str, place: int) -> int:
 
 
 def stop(why: str) -> dict[str, str]:
-    """What stands for the cursor of a page that cannot be asked for."""
+    """The cursor of a page that cannot be asked for: the reason why."""
     return {"stop": why}
 
 
@@ -115,10 +115,12 @@ def page_request(paginator: Paginator, url: str, params: Mapping[str, str], curs
     return url, asked
 
 
-def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: str | None, record_count: int) -> Any:
+def next_cursor(
+    paginator: Paginator, url: str, cursor: Any, answer: Any, link: str | None, record_count: int, data: bytes = b"{}"
+) -> Any:
     """The cursor after a page, None after the last; `stop` where there is a next page that cannot be asked for.
 
-    A token of the server's own is given as JSON has it: its text is that of `written_at`.
+    A token of the server's own that is neither a text nor a whole number is given as it is written: `1.0`, `[1,  2]`.
 
     Args:
         paginator: how pages follow each other.
@@ -127,6 +129,7 @@ def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: 
         answer: the page, as JSON has it.
         link: the address with rel="next" of the header Link.
         record_count: records of the page.
+        data: the page as it came.
     """
     found: Any = None
     if isinstance(paginator, NumberedPages) and record_count:
@@ -140,22 +143,24 @@ def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: 
             return stop(f"{paginator.more!r} says that there are more pages, and {paginator.path!r} has no cursor")
         if isinstance(found, float) and math.isnan(found):
             return None
+        if found is not None and not isinstance(found, str) and type(found) is not int:
+            found = written_at(data.decode(json.detect_encoding(data), "surrogatepass"), paginator.path)
     elif isinstance(paginator, NextUrlPages | LinkHeaderPages):
         found = _next_address(url, link if isinstance(paginator, LinkHeaderPages) else value_at(answer, paginator.path))
     return found
 
 
-def _next_address(url: str, told: Any) -> str | dict[str, str] | None:
+def _next_address(url: str, stated: Any) -> str | dict[str, str] | None:
     """The address that an answer from `url` says is next."""
-    if not told:
+    if not stated:
         return None
-    if not isinstance(told, str):
-        fields = f" with {', '.join(list(told)[:5])}" if isinstance(told, dict) else ""
-        return stop(f"its next address is a JSON {type(told).__name__}{fields}, not a text; correct paginator.path")
+    if not isinstance(stated, str):
+        fields = f" with {', '.join(list(stated)[:5])}" if isinstance(stated, dict) else ""
+        return stop(f"its next address is a JSON {type(stated).__name__}{fields}, not a text; correct paginator.path")
     try:
-        return urljoin(url, told)
+        return urljoin(url, stated)
     except ValueError as error:
-        return stop(f"its next address {told[:200]!r} is none: {error}")
+        return stop(f"its next address {stated[:200]!r} is none: {error}")
 
 
 def record_keys(records: Iterable[Any], id_column: str) -> frozenset[str]:
@@ -174,7 +179,7 @@ def largest(values: Iterable[Any]) -> Any:
 
 
 def since_value(since: Since, seen: Any) -> str | None:
-    """What is asked for after a value was seen: that value less the lag, or the first value where none was."""
+    """The value to ask from: the largest one that was seen, less the lag; the first value where none was seen."""
     if seen is None:
         return since.first
     if isinstance(seen, str):
@@ -190,7 +195,7 @@ def since_value(since: Since, seen: Any) -> str | None:
 
 
 def _order(value: Any) -> tuple[int, float] | None:
-    """What a value is compared by: numbers with numbers, times with times."""
+    """The key that orders values: numbers among numbers, times among times; None for others."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

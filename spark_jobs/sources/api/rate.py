@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ _HALVED_SECONDS = 1.0  # faults of requests that were under way together halve t
 
 
 class Pace:
-    """Gives each request its moment. One for all requests of a source."""
+    """Says when each request may be sent; all requests of a source share one."""
 
     def __init__(self, limits: Limits, seed: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_second = min(max(limits.start_per_second, limits.min_per_second), limits.max_per_second)
@@ -40,7 +41,7 @@ class Pace:
             await asyncio.sleep(left)
 
     def succeeded(self) -> None:
-        """An answer came: one more request a second for each second of them."""
+        """After an answer: raise the rate, by one request a second in each second with answers."""
         self.per_second = min(self._limits.max_per_second, self.per_second + 1 / self.per_second)
 
     def overloaded(self, retry_after_seconds: float | None) -> None:
@@ -60,11 +61,11 @@ class Pace:
 
 
 def retry_after(header: str | None, now: datetime | None = None) -> float | None:
-    """Seconds that a header Retry-After asks for, as seconds or as a date (RFC 9110, 10.2.3); None if it is neither."""
+    """Seconds that a header Retry-After asks for, a number or a date (RFC 9110, 10.2.3); None if it is neither."""
     if header is None:
         return None
-    if header.strip().isdecimal():
-        return float(header[:20])
+    if re.fullmatch(r"\s*\d{1,20}(\.\d*)?\s*", header):  # the RFC allows no fraction, some servers send one
+        return float(header)
     try:
         moment = parsedate_to_datetime(header)
     except (ValueError, TypeError):

@@ -45,16 +45,8 @@ SCHEMA_CHANGES = Table(
     sort=("endpoint", "field", "new_type"),
     partition=("increment",),
 )
-_FIELDS = pa.schema(
-    [
-        ("endpoint", pa.string()),
-        ("field", pa.string()),
-        ("type", pa.string()),
-        ("in_every", pa.bool_()),
-        ("page", pa.int64()),
-        ("location", pa.string()),
-    ]
-)
+_TEXTS = dict.fromkeys(("endpoint", "field", "type", "location"), pa.string())
+_FIELDS = pa.schema({**_TEXTS, "in_every": pa.bool_(), "page": pa.int64()})
 _MAX_NAME = 200
 _MAX_FIELDS = 1000  # of a page: an API that uses ids for names has no schema that could be compared
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
@@ -139,8 +131,9 @@ def read_fields(
                 records = records_in(bytes(file.read()), source.records_path(page["path"]))
             types = field_types(records) if isinstance(records, list) else []
             number = int(page["location"].rpartition(PAGE_MARK)[2])
-            rows = [(page["path"], field, kind, every, number, page["location"]) for field, kind, every in types]
-            yield pa.RecordBatch.from_pylist([dict(zip(_FIELDS.names, row, strict=True)) for row in rows], _FIELDS)
+            where = {"endpoint": page["path"], "location": page["location"], "page": number}
+            rows = [where | {"field": field, "type": kind, "in_every": every} for field, kind, every in types]
+            yield pa.RecordBatch.from_pylist(rows, _FIELDS)
 
 
 def field_types(records: Sequence[Any]) -> list[tuple[str, str, bool]]:

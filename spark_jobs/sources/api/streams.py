@@ -11,7 +11,6 @@ document's path is its record's id.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import os
@@ -26,7 +25,7 @@ from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.jars import installed_jars
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.spark_errors import failure_line
-from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
+from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.api_config import secret_of
 from spark_jobs.sources.config.stream_config import KafkaTopic, StreamSource
 from spark_jobs.sources.opening.file_trees import absolute
@@ -46,7 +45,6 @@ _LOGINS = {
     "SCRAM": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 _SECURITY = "source.kafka.security"
-_READING = 0  # a stream has one reading, which never ends
 
 
 def follow(
@@ -59,7 +57,7 @@ def follow(
     state: Path,
     once: bool = False,
 ) -> int:
-    """Keep what comes, and seal it by size or age, until interrupted; returns the number of records kept.
+    """Keep records as they come, and land them by number or age, until interrupted; returns how many came.
 
     Args:
         dataset: its name.
@@ -113,7 +111,7 @@ def follow(
 
 
 def follower_state(dataset: str) -> Path:
-    """Folder of the checkpoint of a stream's follower, in the lake's home."""
+    """Folder of Spark's checkpoint for the stream of a dataset, in the lake's home."""
     return load_settings().home / "streams" / dataset
 
 
@@ -129,7 +127,7 @@ def session_settings(source: StreamSource, settings: LakeSettings) -> dict[str, 
 
 
 class _Inbox:
-    """Takes micro-batches, in the order of their numbers."""
+    """Stores micro-batches as pages, in the order of their numbers."""
 
     def __init__(
         self, dataset: str, source: StreamSource, store: Checkpoints, objects: ObjectFolder, state: Path
@@ -143,18 +141,8 @@ class _Inbox:
         """Keep a micro-batch as one or more pages; one that was taken before is there already."""
         query = json.loads((self._state / "metadata").read_text())["id"]
         for part, values in enumerate(pages_of(row[0] for row in batch.toLocalIterator())):
-            data = json.dumps(values, ensure_ascii=False).encode(errors="surrogatepass")
-            kept = self._objects.keep(io.BytesIO(data))
-            page = StoredPage(
-                cursor=json.dumps([query, number, part]),
-                place=number,
-                object=kept.location,
-                byte_count=kept.byte_count,
-                record_count=len(values),
-                digest=kept.sha256,
-                reading=_READING,
-            )
-            if self._store.save(self._endpoint, self._request, page):
+            cursor = json.dumps([query, number, part])
+            if self._store.keep_records(self._endpoint, self._request, cursor, values, self._objects, number):
                 self.records += len(values)
         _log.info("%s: micro-batch %d, %d records so far", self._endpoint, number, self.records)
 
@@ -223,6 +211,6 @@ def kafka_options(topic: KafkaTopic) -> dict[str, str]:
 
 
 def _quoted(value: str) -> str:
-    """A value of a JAAS config, whose text Java's StreamTokenizer reads."""
+    """A value in quotes, as Java's StreamTokenizer reads those of a JAAS config."""
     escaped = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
     return '"' + "".join(escaped.get(one, one) for one in value) + '"'

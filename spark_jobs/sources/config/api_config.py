@@ -17,12 +17,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from spark_jobs.exceptions import ConfigError
+from spark_jobs.sources.config.declared import NO_ROWS, Declared
 
 if TYPE_CHECKING:
     from spark_jobs.sources.config.file_reading import FileReading
@@ -40,12 +41,8 @@ _NO_SECRET = re.compile(
     r"|skip|delta|sync|start|resume|resumption|restart|scroll)(_?(new|page|input|output|prompt|completion))?_?tokens?"
     r"(?![a-z])|(?<![a-z])tokens?_?(count|limit|budget|type|per|max|min|izer)|tokeni[sz]"
 )
+_Names = TypeVar("_Names", bound=Iterable[str])
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-
-
-class _Model(BaseModel):
-    # Dagster's components read "100" as a number, quoted or not.
-    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
 
 def secret_of(setting: str, variable: str) -> str:
@@ -61,7 +58,7 @@ def secret_of(setting: str, variable: str) -> str:
 
 
 def header_secret_of(setting: str, variable: str) -> str:
-    """The same for a header of HTTP, without the white space around it, as a file's last line end.
+    """The value of an environment variable for a header of HTTP, without white space around it.
 
     Raises:
         ConfigError: it is not set, or no header can hold it.
@@ -78,19 +75,15 @@ def _is_secretive(name: str) -> bool:
     return _SECRETIVE.search(_NO_SECRET.sub("", words)) is not None
 
 
-def _no_secrets(names: Iterable[str]) -> None:
-    """Refuse names of secrets: the config stands in tables.
+def _no_secrets(names: _Names) -> _Names:
+    """Refuse names that look like those of secrets, because the config is kept in tables.
 
     Raises:
         ValueError: names the first.
     """
     for name in filter(_is_secretive, names):
         raise ValueError(f"{name} looks like a secret, and the config is kept in tables; use auth")
-
-
-def _without_secrets(given: dict[str, str]) -> dict[str, str]:
-    _no_secrets(given)
-    return given
+    return names
 
 
 def _public(url: str | None) -> str | None:
@@ -98,31 +91,31 @@ def _public(url: str | None) -> str | None:
     parts = urlsplit(url or "")
     if "@" in parts.netloc:
         raise ValueError("holds a user or a password, and the config is kept in tables; use auth: {kind: basic, ..}")
-    _no_secrets(name for name, _ in parse_qsl(parts.query))
+    _no_secrets([name for name, _ in parse_qsl(parts.query)])
     return url
 
 
-Public = Annotated[dict[str, str], AfterValidator(_without_secrets)]
+Public = Annotated[dict[str, str], AfterValidator(_no_secrets)]
 Address = Annotated[str | None, AfterValidator(_public)]
 
 
-class BearerAuth(_Model):
+class BearerAuth(Declared):
     """A token in the header Authorization."""
 
     kind: Literal["bearer"] = "bearer"
     token: str = Field(pattern=VARIABLE, description="environment variable of the token")
 
 
-class KeyAuth(_Model):
+class KeyAuth(Declared):
     """A key in a header or a parameter."""
 
     kind: Literal["key"] = "key"
     key: str = Field(pattern=VARIABLE, description="environment variable of the key")
     name: str = Field("X-Api-Key", min_length=1, description="header or parameter that carries it")
-    place: Literal["header", "query"] = Field("header", description="where it goes")
+    place: Literal["header", "query"] = Field("header", description="where the key goes")
 
 
-class BasicAuth(_Model):
+class BasicAuth(Declared):
     """A user and a password."""
 
     kind: Literal["basic"] = "basic"
@@ -130,8 +123,8 @@ class BasicAuth(_Model):
     password: str = Field(pattern=VARIABLE, description="environment variable of the password")
 
 
-class OAuth2Auth(_Model):
-    """OAuth 2 client credentials (RFC 6749, section 4.4): a token is asked for, and again when it is refused."""
+class OAuth2Auth(Declared):
+    """OAuth 2 client credentials (RFC 6749, 4.4): a token is asked for, and a new one when that is refused."""
 
     kind: Literal["oauth2"] = "oauth2"
     token_url: str = Field(pattern=r"^https?://", description="where tokens are given out")
@@ -143,35 +136,35 @@ class OAuth2Auth(_Model):
 Auth = Annotated[BearerAuth | KeyAuth | BasicAuth | OAuth2Auth, Field(discriminator="kind")]
 
 
-class SinglePage(_Model):
+class SinglePage(Declared):
     """All records are in one answer."""
 
     kind: Literal["single"] = "single"
 
 
-class CursorPages(_Model):
+class CursorPages(Declared):
     """Each answer holds the cursor of the next page; without one it is the last."""
 
     kind: Literal["cursor"] = "cursor"
     path: str = Field(min_length=1, description="where the next cursor stands in the answer")
-    param: str = Field("cursor", min_length=1, description="parameter that it goes into")
+    param: str = Field("cursor", min_length=1, description="parameter that carries it")
     more: str | None = Field(None, min_length=1, description="where the answer says whether there are more pages")
 
 
-class NextUrlPages(_Model):
+class NextUrlPages(Declared):
     """Each answer holds the address of the next page."""
 
     kind: Literal["next_url"] = "next_url"
     path: str = Field("next", min_length=1, description="where the address stands in the answer")
 
 
-class LinkHeaderPages(_Model):
-    """Each answer has a header Link with rel="next" (RFC 8288)."""
+class LinkHeaderPages(Declared):
+    """The header Link of an answer names the next page by rel="next" (RFC 8288)."""
 
     kind: Literal["link_header"] = "link_header"
 
 
-class NumberedPages(_Model):
+class NumberedPages(Declared):
     """Pages are numbered; the first without records, or that is not there, is the end. Read in parallel."""
 
     kind: Literal["page_number"] = "page_number"
@@ -179,7 +172,7 @@ class NumberedPages(_Model):
     first: int = Field(1, ge=0, description="number of the first page")
 
 
-class OffsetPages(_Model):
+class OffsetPages(Declared):
     """A page is asked for by the number of records before it. Read in parallel."""
 
     kind: Literal["offset"] = "offset"
@@ -194,50 +187,54 @@ Paginator = Annotated[
 ]
 
 
-class Since(_Model):
-    """Ask for what is new only: from the largest value seen, in a whole reading of the endpoint, less a lag."""
+class Since(Declared):
+    """Ask only for what is new: from the largest value of a column in the last whole reading on, less a lag."""
 
-    param: str = Field(min_length=1, description="parameter that the value goes into")
+    param: str = Field(min_length=1, description="parameter that carries the value")
     column: str = Field(min_length=1, description="column of records that holds it: a number, or a time in ISO 8601")
-    first: str | None = Field(None, min_length=1, description="value at the first reading; without it none is sent")
-    lag: float = Field(0, ge=0, description="what is taken off, in seconds or, of numbers, in their unit")
+    first: str | None = Field(None, min_length=1, description="value of the first reading; without it none is sent")
+    lag: float = Field(0, ge=0, description="what is subtracted: seconds from a time, or a part of a number")
 
 
-class Limits(_Model):
-    """How hard the server is asked; the rate goes up by one a second each second, and is halved at 429 or 5xx."""
+class Limits(Declared):
+    """How hard the server is asked; the rate grows by one request a second each second, and is halved at 429 or 5xx."""
 
     start_per_second: float = Field(2, gt=0, description="requests a second at first")
-    min_per_second: float = Field(0.05, gt=0, description="rate that is never gone below")
-    max_per_second: float = Field(20, gt=0, description="rate that is never gone above")
-    connections: int = Field(4, ge=1, le=64, description="requests at a time")
-    tries: int = Field(6, ge=1, description="tries of a page before it is refused")
+    min_per_second: float = Field(0.05, gt=0, description="lowest rate, requests a second")
+    max_per_second: float = Field(20, gt=0, description="highest rate, requests a second")
+    connections: int = Field(4, ge=1, le=64, description="most requests at a time")
+    tries: int = Field(6, ge=1, description="most tries of a page before it is refused")
     backoff_seconds: float = Field(1, gt=0, description="longest wait after the first fault; twice that after the next")
     max_wait_seconds: float = Field(300, gt=0, description="longest wait; a longer Retry-After ends the fetch")
-    timeout_seconds: float = Field(60, gt=0, description="for a whole answer, to its last byte")
-    max_page_bytes: int = Field(64_000_000, ge=1, description="larger answers are cut off")
-    fetch_seconds: float = Field(3600, gt=0, description="of a run, after which what came lands; the next one goes on")
-    readings: int = Field(3, ge=1, description="readings of an endpoint whose pages move while it is read")
+    timeout_seconds: float = Field(60, gt=0, description="longest wait for a whole answer, to its last byte")
+    max_page_bytes: int = Field(64_000_000, ge=1, description="larger answers are refused")
+    fetch_seconds: float = Field(
+        3600, gt=0, description="longest fetch; then what came lands, and the next run goes on"
+    )
+    readings: int = Field(3, ge=1, description="most readings of an endpoint whose pages move meanwhile")
 
 
-class Endpoint(_Model):
-    """One list of an API, with what differs from the others."""
+class Endpoint(Declared):
+    """One of several lists of an API."""
 
     url: Address = Field(None, pattern=r"^https?://", description="its address")
     params: Public = Field(default_factory=dict, description="its parameters, beside those of the source")
-    records: str | None = Field(None, description="as of the source")
+    records: str | None = Field(None, description="where its records stand in an answer; without it as the source says")
 
 
-class PagedSource(_Model):
-    """What sources have in common whose records are kept page by page: which fields mean what."""
+class PagedSource(Declared):
+    """Fields that all sources with pages of records share: which column of a record means what."""
 
-    text_column: str = Field(min_length=1, description="column of the text; one without it is refused")
-    id_column: str = Field(min_length=1, description="column of the record's id; one without it is refused")
-    repository_column: str | None = Field(None, description="as for files")
-    language_column: str | None = Field(None, description="as for files")
-    licence_column: str | None = Field(None, description="as for files")
-    kind_column: str | None = Field(None, description="as for files")
+    text_column: str = Field(min_length=1, description="column of the text; a record without it is refused")
+    id_column: str = Field(min_length=1, description="column of the record's id; a record without it is refused")
+    repository_column: str | None = Field(None, description="column of the repository that a record belongs to")
+    language_column: str | None = Field(None, description="column of the language")
+    licence_column: str | None = Field(None, description="column of the licence, read as an SPDX expression")
+    kind_column: str | None = Field(None, description="column of the kind: code, prose, markup or data")
     metadata_columns: tuple[str, ...] = Field((), description="columns kept in the map `metadata`, as text or JSON")
-    record_kind: Literal["code", "prose", "markup", "data"] = Field("prose", description="as for files")
+    record_kind: Literal["code", "prose", "markup", "data"] = Field(
+        "prose", description="kind of the documents where no kind_column says another"
+    )
     unknown_fields: Literal["ignore", "metadata"] = Field(
         "ignore", description="what becomes of a record's fields that no column names"
     )
@@ -252,7 +249,7 @@ class PagedSource(_Model):
 
     @property
     def mapping(self) -> FileReading:
-        """The mapping of columns in the form that records of files have."""
+        """The mapping of columns, in the form that readers of files take."""
         from spark_jobs.sources.config.file_reading import FileReading
 
         roles = ("text", "id", "repository", "language", "licence", "kind")
@@ -281,7 +278,7 @@ class ApiSource(PagedSource):
         (),
         description="other hosts, with :port where it is not the usual one, that the address of a next page may lead "
         "to; credentials do not go there",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )
     paginator: Paginator = Field(SinglePage(), description="how the next page is asked for")
     records: str = Field("", description="where the records stand in an answer; empty: the answer is their list")
@@ -291,14 +288,11 @@ class ApiSource(PagedSource):
     lists_all: bool = Field(
         False, description="whether a record that a whole reading of its list does not have any more is gone"
     )
-    limits: Limits = Field(
-        Limits(), description="how hard the server is asked", json_schema_extra={"affects_rows": False}
-    )
+    limits: Limits = Field(Limits(), description="how hard the server is asked", json_schema_extra=NO_ROWS)
 
     @model_validator(mode="after")
     def _one_origin(self) -> ApiSource:
         """Refuse a source without an address or with two kinds of them."""
-        stated = [name for name, value in (("url", self.url), ("pages", self.pages)) if value is not None]
         lacking = [name for name, one in self.endpoints.items() if one.url is None and self.url is None]
         if self.pages is not None and (self.url is not None or self.endpoints):
             raise ValueError("pages stands instead of url and endpoints; leave them out, or leave out pages")
@@ -306,7 +300,7 @@ class ApiSource(PagedSource):
             raise ValueError("lists_all and since: what is asked for since a time is not all; take one of them out")
         if lacking:
             raise ValueError(f"endpoints.{lacking[0]}: url is missing; write its address, or url of the source")
-        if not stated and not self.endpoints:
+        if self.url is None and self.pages is None and not self.endpoints:
             raise ValueError("url is missing; write the address of the list, endpoints, or pages")
         if self.endpoints and not all(map(_NAME.fullmatch, self.endpoints)):
             raise ValueError("names of endpoints are of letters, digits, _, . and -; rename the others")

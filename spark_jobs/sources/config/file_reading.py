@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.sources.config.declared import Declared
 from spark_jobs.sources.config.reader import OWN_FORMATS, require_reader
 from spark_jobs.sources.opening.limits import ArchiveLimits
 
@@ -17,10 +18,8 @@ RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of
 FACTS_FILE = "repositories.jsonl"
 
 
-class Described(BaseModel):
+class Described(Declared):
     """A source with an optional file of facts about its repositories."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     repositories: str | None = Field(
         None,
@@ -30,22 +29,20 @@ class Described(BaseModel):
     )
 
 
-class OcrRules(BaseModel):
+class OcrRules(Declared):
     """Which pages of PDF files and pictures have their text recognised, by what, and its limits; docs/ingest_ocr.md."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     engine: str = Field(
         "none", description="what recognises text: none, rapidocr, or package.module:function of your own"
     )
     min_layer_score: float = Field(
-        0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised, and has the better text"
+        0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised; the better text counts"
     )
     min_confidence: float = Field(
-        0.9, ge=0, le=1, description="what was recognised with less confidence, such as a foreign script, is not taken"
+        0.9, ge=0, le=1, description="text recognised with less, such as in a foreign script, is not taken"
     )
     hidden_layers: Literal["keep", "replace"] = Field(
-        "keep", description="unpainted text over a scan, made by an earlier recogniser: believed, or recognised anew"
+        "keep", description="invisible text over a scan, from an earlier recogniser: keep it, or recognise anew"
     )
     page_seconds: int = Field(60, ge=1, description="processor time for the recognition of one page")
     max_pages: int = Field(500, ge=1, description="pages of one file that are recognised; the others are counted")
@@ -101,7 +98,7 @@ class FileReading(Described):
         "the same value in the group of this name",
     )
     unmatched_lines: Literal["continue", "refuse"] = Field(
-        "continue", description="lines of a log that the pattern does not match: they continue the line before, or not"
+        "continue", description="lines of a log that the pattern does not match: part of the entry before, or refused"
     )
     extractor: Literal["both", "resiliparse", "trafilatura", "none"] = Field(
         "both",
@@ -147,8 +144,11 @@ class FileReading(Described):
         return {"engine": ocr} if isinstance(ocr, str) else ocr
 
     @model_validator(mode="after")
-    def _facts_have_a_repository_and_one_origin(self) -> FileReading:
-        """Refuse columns of facts without a column of the repository, or together with a file of facts."""
+    def _fields_have_what_they_need(self) -> FileReading:
+        """Refuse facts without a repository or from two origins, and formats without the field that reads them."""
+        for wanted, field in (("xml", "xml_element"), ("log", "line_pattern")):
+            if self.format == wanted and getattr(self, field) is None:
+                raise ValueError(f"format is {wanted}, {field} is missing; add it")
         if self.fact_columns and self.repository_column is None:
             raise ValueError(f"fact_columns names {sorted(self.fact_columns)}, repository_column is missing; add it")
         if self.fact_columns and self.repositories is not None:
@@ -166,14 +166,6 @@ class FileReading(Described):
                 f"{encoding} is no codec; write strict, detect or one of Python's: cp1252, gb18030"
             ) from error
         return encoding
-
-    @model_validator(mode="after")
-    def _formats_have_what_they_need(self) -> FileReading:
-        """Refuse formats that are read by a name or pattern which is missing."""
-        for wanted, field in (("xml", "xml_element"), ("log", "line_pattern")):
-            if self.format == wanted and getattr(self, field) is None:
-                raise ValueError(f"format is {wanted}, {field} is missing; add it")
-        return self
 
     @property
     def extractors(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from spark_jobs.sources.opening.file_trees import FoundFile
 
 
 class FileSource(FileReading):
-    """A place that files come from: a pydantic model of its fields, with two methods."""
+    """A source of files: a pydantic model of its fields, with two methods."""
 
     kind: str = Field("", description="name or package.module:Class by which it was declared")
 
@@ -37,7 +37,7 @@ class FileSource(FileReading):
 
     @property
     def lake_tables(self) -> tuple[str, ...]:
-        """Tables of the lake itself that it reads, which bind who may see what is made of them."""
+        """Tables of this lake that it reads; who may not read them may not read its documents."""
         return ()
 
     def entries(self) -> Iterator[FoundFile]:

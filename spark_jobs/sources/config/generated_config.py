@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.sources.config.api_config import VARIABLE, PagedSource, _Model
+from spark_jobs.sources.config.api_config import VARIABLE, PagedSource
+from spark_jobs.sources.config.declared import NO_ROWS, Declared
 from spark_jobs.sources.config.execution_config import ProgramExecution
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
@@ -40,7 +41,7 @@ _OWN: Final = {
 }
 
 
-class Template(_Model):
+class Template(Declared):
     """What a model is asked about a text, and which form its answer must have."""
 
     name: str = Field(pattern=_NAME, description="first part of its documents' paths")
@@ -80,7 +81,7 @@ class Template(_Model):
 
 
 def _references(schema: object) -> Iterator[str]:
-    """All that a schema refers to."""
+    """Every `$ref` in a JSON schema, at any depth."""
     if isinstance(schema, dict) and isinstance(to := schema.get("$ref"), str):
         yield to
     parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
@@ -89,7 +90,7 @@ def _references(schema: object) -> Iterator[str]:
 
 
 def template_of(given: str | Template) -> Template:
-    """A template of headrace's by its name, or one's own as it is. They are versioned by their text.
+    """The template of a name, one of headrace's own; a template of the user's as it is.
 
     Raises:
         ValueError: headrace has none of this name.
@@ -101,42 +102,42 @@ def template_of(given: str | Template) -> Template:
     return Template(name=given, system=_SYSTEM, user=f"{_OWN[given]}\n\n{{text}}", prefix="")
 
 
-class Parents(_Model):
-    """The documents that are asked about."""
+class Parents(Declared):
+    """The documents that a model is asked about, or whose code is executed."""
 
     dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which what its policy keeps is taken")
     corpus: str | None = Field(None, pattern=_NAME, description="instead of a dataset: a corpus, with its survivors")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Parents:
-        """Refuse neither and both."""
+        """Require exactly one of dataset and corpus."""
         if (self.dataset is None) == (self.corpus is None):
             raise ValueError("parents: name a dataset or a corpus, one of them")
         return self
 
     @property
     def table(self) -> str:
-        """The table that says which documents these are."""
+        """The table that lists these documents."""
         return f"{self.dataset}.verdicts" if self.dataset is not None else f"{self.corpus}.survivors"
 
 
-class ModelEndpoint(_Model):
+class ModelEndpoint(Declared):
     """An endpoint that speaks OpenAI's protocol for chat completions, and the model that it is asked for."""
 
     url: str = Field(pattern=r"^https?://", description="its address, up to and with /v1")
     model: str = Field(min_length=1, description="name of the model")
     key: str | None = Field(None, pattern=VARIABLE, description="environment variable that holds the key")
-    answer_tokens: int = Field(1024, ge=1, description="most tokens of an answer, as it is asked for")
+    answer_tokens: int = Field(1024, ge=1, description="most tokens of an answer (max_tokens)")
     reads_characters: int = Field(
         12_000, ge=100, description="characters that the model reads; longer parents are cut at paragraphs"
     )
-    temperature: float = Field(0.7, ge=0, le=2, description="as it is asked for")
+    temperature: float = Field(0.7, ge=0, le=2, description="sampling temperature")
     more: dict[str, object] = Field(default_factory=dict, description="further fields of each request, e.g. top_p")
 
     @field_validator("more")
     @classmethod
     def _keeps_the_form(cls, given: dict[str, object]) -> dict[str, object]:
-        """Refuse what is declared elsewhere, and what makes answers of another form: they are paid for and not read."""
+        """Refuse fields that are declared elsewhere, and those that would make answers of a form that is not read."""
         own = {"model": "endpoint.model", "max_tokens": "endpoint.answer_tokens", "n": "samples"}
         own |= {"temperature": "endpoint.temperature", "messages": "templates", "response_format": "answer_schema"}
         for name in given.keys() & own.keys():
@@ -146,13 +147,13 @@ class ModelEndpoint(_Model):
         return given
 
 
-class Budget(_Model):
-    """What a dataset may cost, over all its runs; reserved before a request is sent, settled by its usage."""
+class Budget(Declared):
+    """What a dataset may cost, over all its runs: reserved before a request is sent, then corrected by its usage."""
 
-    tokens: int | None = Field(None, ge=1, description="of prompts and answers together")
-    money: float | None = Field(None, gt=0, description="in the currency of the prices")
-    price_in: float | None = Field(None, ge=0, description="of a million tokens of prompts")
-    price_out: float | None = Field(None, ge=0, description="of a million tokens of answers")
+    tokens: int | None = Field(None, ge=1, description="most tokens of prompts and answers together")
+    money: float | None = Field(None, gt=0, description="most money, in the currency of the prices")
+    price_in: float | None = Field(None, ge=0, description="price of a million tokens of prompts")
+    price_out: float | None = Field(None, ge=0, description="price of a million tokens of answers")
 
     @model_validator(mode="after")
     def _has_prices(self) -> Budget:
@@ -168,16 +169,18 @@ class Budget(_Model):
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
 
 
-class Asking(_Model):
+class Asking(Declared):
     """How hard the endpoint is asked."""
 
-    at_once: int = Field(64, ge=1, le=4096, description="requests in flight")
-    requests_a_minute: float = Field(math.inf, gt=0, description="requests sent in a minute")
-    answer_seconds: float = Field(600, gt=0, description="for a whole answer, to its last byte")
-    attempts: int = Field(5, ge=1, description="attempts at a request; waits that the endpoint asks for are none")
+    at_once: int = Field(64, ge=1, le=4096, description="most requests in flight")
+    requests_a_minute: float = Field(math.inf, gt=0, description="most requests sent in a minute")
+    answer_seconds: float = Field(600, gt=0, description="longest wait for a whole answer, to its last byte")
+    attempts: int = Field(5, ge=1, description="most attempts at a request, without those that it lets wait")
     backoff_seconds: float = Field(1, gt=0, description="longest wait after the first fault; twice that after the next")
-    silence_seconds: float = Field(300, gt=0, description="without a success; then the run stops with the reason")
-    run_minutes: float = Field(math.inf, gt=0, description="of a run; what came by then lands, the next run goes on")
+    silence_seconds: float = Field(
+        300, gt=0, description="longest time without a success; then the run stops and says why"
+    )
+    run_minutes: float = Field(math.inf, gt=0, description="longest run; what came by then lands, the next run goes on")
     priority: int = Field(0, description="workers of several datasets take tasks of a higher one first")
 
 
@@ -198,25 +201,23 @@ class GeneratedSource(PagedSource):
     samples: int = Field(1, ge=1, description="answers to each parent and template")
     accepted: int | None = Field(
         None, ge=1, description="answers that are wanted; without it one to each parent, template and sample",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )  # fmt: skip
     asked_at_most: int | None = Field(
-        None, ge=1, description="requests that are made for them", json_schema_extra={"affects_rows": False}
+        None, ge=1, description="most requests that are made for them", json_schema_extra=NO_ROWS
     )
-    seed: int = Field(0, description="of the order in which parents are asked about")
+    seed: int = Field(0, description="seed of the order in which parents are asked about")
     on_cut: Literal["drop", "raise_limit_once", "keep"] = Field(
-        "drop", description="of an answer that came to its limit; it is never sent again unchanged"
+        "drop", description="what becomes of an answer that reached answer_tokens"
     )
     max_copied: float = Field(0.8, ge=0, le=1, description="largest share of an answer's runs of 8 words in its parent")
     max_longer: float = Field(5, gt=0, description="how many times as long as its parent an answer may be")
     execute: ProgramExecution | None = Field(
         None, description="execute the code of answers and let the model go on; the document is the whole conversation",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )  # fmt: skip
-    budget: Budget = Field(Budget(), description="what it may cost", json_schema_extra={"affects_rows": False})
-    asking: Asking = Field(
-        Asking(), description="how hard the endpoint is asked", json_schema_extra={"affects_rows": False}
-    )
+    budget: Budget = Field(Budget(), description="what the answers may cost", json_schema_extra=NO_ROWS)
+    asking: Asking = Field(Asking(), description="how hard the endpoint is asked", json_schema_extra=NO_ROWS)
 
     @model_validator(mode="after")
     def _templates_are_known(self) -> GeneratedSource:

@@ -20,6 +20,7 @@ from pydantic import Field, field_validator
 
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.sources.config.api_config import secret_of
+from spark_jobs.sources.config.declared import NO_ROWS
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.opening.file_trees import FoundFile
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
@@ -37,7 +38,7 @@ class IcebergSource(FileSource):
         default_factory=dict,
         description="its catalogue: name, of one in .pyiceberg.yaml or in a database of several, and properties as "
         "PyIceberg has them (type, uri, ..), ${NAME} for a variable of the environment; empty: that of this lake",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )
     format: str = Field("parquet", description="of the data files; there is no other")
     snapshot: int | None = Field(None, description="id of the snapshot that is read; without it the newest")
@@ -45,14 +46,14 @@ class IcebergSource(FileSource):
     @field_validator("format")
     @classmethod
     def _format_is_parquet(cls, name: str) -> str:
-        """Refuse another format than that of the files of a table."""
+        """Refuse any format but Parquet, which is that of the files of a table."""
         if name != "parquet":
             raise ValueError(f"{name} is no format of a table's files that is read; leave it out")
         return name
 
     @property
     def lake_tables(self) -> tuple[str, ...]:
-        """The table, where it is one of this lake."""
+        """The table, if it is one of this lake."""
         return () if self.catalogue else (self.table,)
 
     def entries(self) -> Iterator[FoundFile]:
@@ -71,7 +72,7 @@ class IcebergSource(FileSource):
             yield FoundFile(task.file.file_path, path.lstrip("/"), size, None, refusal)
 
     def open(self, location: str) -> IO[bytes] | Any:
-        """A data file where it lies; where rows of it were deleted or columns renamed, a copy of what it is now.
+        """A data file where it lies; after deletions or changes of the schema a copy with its present rows.
 
         Raises:
             OSError: it is no file of the snapshot any more, or cannot be read.
@@ -134,7 +135,7 @@ def _filled(properties: dict[str, str]) -> dict[str, str]:
 
 
 def _as_it_is(table: Table, task: FileScanTask) -> IO[bytes]:
-    """The rows of a data file that were not deleted, with the columns that the table has now, as a temporary file."""
+    """A temporary Parquet file with the rows of a data file that are left, in the present schema of the table."""
     import pyarrow.parquet as pq
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow

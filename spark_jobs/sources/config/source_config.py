@@ -20,11 +20,12 @@ import datetime
 from collections.abc import Iterator
 from typing import IO, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, WrapValidator, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.plugins import load
 from spark_jobs.sources.config.api_config import ApiSource, Limits, PagedSource
+from spark_jobs.sources.config.declared import NO_ROWS, Declared
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.file_reading import Described, Kind
 from spark_jobs.sources.config.file_source import FileSource
@@ -75,10 +76,8 @@ class PythonDocsSource(_Repositories):
     docstrings: bool = Field(True, description="whether each module's docstring is a document of its own")
 
 
-class RepositorySelection(BaseModel):
+class RepositorySelection(Declared):
     """What a git repository must be like to be taken; one that is not is an arrival with the reason."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_commits: int = Field(0, ge=0, description="fewest commits in its history")
     min_authors: int = Field(0, ge=0, description="fewest authors in its history, by e-mail address")
@@ -102,18 +101,14 @@ class RepositorySelection(BaseModel):
         return known
 
 
-class EveryNth(BaseModel):
+class EveryNth(Declared):
     """Every Nth commit of the line of first parents, counted from the root, and the newest."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    every: int = Field(ge=1, description="1 takes each commit of that line")
+    every: int = Field(ge=1, description="N; 1 takes each commit of that line")
 
 
-class GitSource(BaseModel):
+class GitSource(Declared):
     """Source files of git repositories, in one revision or in many; docs/ingest_git.md."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["git"] = "git"
     repositories: tuple[str, ...] = Field(
@@ -125,7 +120,7 @@ class GitSource(BaseModel):
         "of first parents",
     )
     kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, as for python_code"
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by their extension; and manifests"
     )
     marked: Literal["leave_out", "take"] = Field(
         "leave_out", description="files that .gitattributes calls linguist-generated, linguist-vendored or -diff"
@@ -135,19 +130,17 @@ class GitSource(BaseModel):
         "~/.cache/headrace/git",
         min_length=1,
         description="folder on each machine where bundles are unpacked",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )
 
 
-class PackagesSource(BaseModel):
+class PackagesSource(Declared):
     """Source files of packages as registries give them: sdist, wheel, npm, crate; docs/ingest_archives.md."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["packages"] = "packages"
     path: str = Field(min_length=1, description="package or directory of packages, or a URI that PyArrow opens")
     kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, as for python_code"
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by their extension; and manifests"
     )
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
 
@@ -162,8 +155,8 @@ class FilesSource(FileSource):
     )
     limits: Limits = Field(
         Limits(start_per_second=1, max_per_second=4),
-        description="how hard the hosts of `urls` are asked, each by itself",
-        json_schema_extra={"affects_rows": False},
+        description="how hard each host of `urls` is asked",
+        json_schema_extra=NO_ROWS,
     )
     glob: str | None = Field(
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
@@ -171,8 +164,8 @@ class FilesSource(FileSource):
     stall_seconds: float = Field(
         60,
         gt=0,
-        description="longest wait for the next bytes of a web server; a file that stalls is refused (no_answer)",
-        json_schema_extra={"affects_rows": False},
+        description="longest wait for the next bytes of a web server; then the file is refused (no_answer)",
+        json_schema_extra=NO_ROWS,
     )
 
     @model_validator(mode="after")
@@ -224,20 +217,16 @@ def _of_its_kind(value: Any, own: Any) -> Any:
 Source = Annotated[SerializeAsAny[Annotated[_Own, Field(discriminator="kind")]], WrapValidator(_of_its_kind)]
 
 
-class Provenance(BaseModel):
+class Provenance(Declared):
     """What people say of where a dataset is from; it stands in the table `provenance`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     licence: str | None = Field(None, min_length=1, description="licence of the whole, in SPDX or in words")
     licence_evidence: str | None = Field(None, min_length=1, description="where that is written, e.g. an address")
     collected_by: str | None = Field(None, min_length=1, description="person or team who answers for it")
 
 
-class DocumentsConfig(BaseModel):
+class DocumentsConfig(Declared):
     """A dataset: its name, its source, and how it is laid out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="name of the dataset; part of every doc_id")
     source: Source = Field(description="where the documents come from")
@@ -246,9 +235,7 @@ class DocumentsConfig(BaseModel):
         description="copy keeps the bytes of every file that is read, named by their SHA-256, and reads those; "
         "reference notes the hash and leaves the file where it is",
     )
-    provenance: Provenance = Field(
-        Provenance(), description="where it is from", json_schema_extra={"affects_rows": False}
-    )
+    provenance: Provenance = Field(Provenance(), description="where the data is from", json_schema_extra=NO_ROWS)
     shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
     max_document_bytes: int = Field(
         100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
@@ -256,7 +243,7 @@ class DocumentsConfig(BaseModel):
     allow_empty: bool = Field(
         False,
         description="take a source without any file for one whose files were all deleted; else it is an error",
-        json_schema_extra={"affects_rows": False},
+        json_schema_extra=NO_ROWS,
     )
 
     @property
@@ -268,7 +255,7 @@ class DocumentsConfig(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:
-        """Refuse copies of what git keeps by hash already."""
+        """Refuse copies of what is kept by its hash already: pages, and blobs of git."""
         if self.landing == "copy" and isinstance(self.source, PagedSource):
             raise ValueError("landing: copy is what APIs and streams always do; leave it out")
         if self.landing == "copy" and isinstance(self.source, GitSource):

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_jobs.sources.config.api_config import VARIABLE, PagedSource
+from spark_jobs.sources.config.declared import NO_ROWS, Declared
 
 
-class KafkaLogin(BaseModel):
-    """Who a follower is, by SASL; the name and the password are those of environment variables."""
+class KafkaLogin(Declared):
+    """How to log in to Kafka by SASL; user and password stand in environment variables."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(description="as the broker has it")
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(description="SASL mechanism of the brokers")
     user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
     password: str = Field(pattern=VARIABLE, description="environment variable of the password")
 
 
-class KafkaSecurity(BaseModel):
-    """How brokers are spoken with: TLS where the protocol says SSL, a login where it says SASL."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class KafkaSecurity(Declared):
+    """How the connection to the brokers is secured: TLS where the protocol says SSL, a login where it says SASL."""
 
     protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"] = Field(description="security.protocol of the client")
     ca: str | None = Field(
@@ -47,18 +44,14 @@ class KafkaSecurity(BaseModel):
         return self
 
 
-class KafkaTopic(BaseModel):
+class KafkaTopic(Declared):
     """A topic of Kafka whose messages are JSON objects."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     servers: str = Field(min_length=1, description="bootstrap servers, host:port with commas between them")
-    topic: str = Field(min_length=1, description="the topic")
+    topic: str = Field(min_length=1, description="name of the topic")
     messages: int = Field(10_000, ge=1, description="most messages of a micro-batch")
     security: KafkaSecurity | None = Field(
-        None,
-        description="TLS and SASL: {protocol: SASL_SSL, ca: FILE, login: {..}}",
-        json_schema_extra={"affects_rows": False},
+        None, description="TLS and SASL: {protocol: SASL_SSL, ca: FILE, login: {..}}", json_schema_extra=NO_ROWS
     )
 
 
@@ -68,16 +61,11 @@ class StreamSource(PagedSource):
     kind: Literal["stream"] = "stream"
     path: str | None = Field(None, min_length=1, description="folder to which files of JSON lines are moved when whole")
     kafka: KafkaTopic | None = Field(None, description="instead of path: a topic")
-    seal_records: int = Field(
-        10_000,
-        ge=1,
-        description="records that make an increment",
-        json_schema_extra={"affects_rows": False},
-    )
+    seal_records: int = Field(10_000, ge=1, description="how many records make an increment", json_schema_extra=NO_ROWS)
     seal_seconds: float = Field(
-        300, gt=0, description="age after which one is sealed", json_schema_extra={"affects_rows": False}
+        300, gt=0, description="age after which fewer records make one", json_schema_extra=NO_ROWS
     )
-    files: int = Field(100, ge=1, description="most files of a micro-batch", json_schema_extra={"affects_rows": False})
+    files: int = Field(100, ge=1, description="most files of a micro-batch", json_schema_extra=NO_ROWS)
 
     @model_validator(mode="after")
     def _one_origin(self) -> StreamSource:

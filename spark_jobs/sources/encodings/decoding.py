@@ -11,12 +11,13 @@ import codecs
 import io
 import tokenize
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.refusals import Reason, Refusal
 
-TOLD_BYTES = 1 << 20
-"""Bytes by which an encoding is told."""
+DETECTION_BYTES = 1 << 20
+"""Bytes by which an encoding is detected."""
 _SNIFFED = 8192  # bytes in which a null byte means that the file is binary
 _BYTE_ORDER_MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -74,22 +75,15 @@ def null_byte_refusal(data: bytes) -> Refusal | None:
     return None if index < 0 else Refusal(Reason.BINARY, f"null byte at offset {index}: not a text")
 
 
-class _Stream(Protocol):
-    """Bytes of a file."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
-
-
 class Recoded:
     """A file of lines in an unknown encoding, as UTF-8; read from start to end in bounded memory.
 
-    The encoding is told where the first byte beyond ASCII (or a byte order mark) stands, by as much as a megabyte from
-    there on. Where none is found, the bytes come as they are; and so do single ones that are not of it, so that their
-    lines are refused.
+    The encoding is detected at the first byte beyond ASCII (or a byte order mark), by at most a megabyte from there on.
+    Where none is found, the bytes stay as they are. So do single bytes that are not of the encoding, and their lines
+    are refused later.
     """
 
-    def __init__(self, stream: _Stream, detect: Callable[[bytes], Any]) -> None:
+    def __init__(self, stream: Stream, detect: Callable[[bytes], Any]) -> None:
         """Wrap a stream.
 
         Args:
@@ -99,7 +93,7 @@ class Recoded:
         self.facts: dict[str, str] = {}
         self._stream, self._detect = stream, detect
         self._decoder: codecs.IncrementalDecoder | None = None
-        self._is_told = False
+        self._is_detected = False
 
     def read(self, size: int, /) -> bytes:
         """The next bytes, at least one before the end.
@@ -109,8 +103,8 @@ class Recoded:
         """
         while True:
             data = self._stream.read(size)
-            if not self._is_told and data and not (data.isascii() and b"\0" not in data):
-                data = self._tell(data)
+            if not self._is_detected and data and not (data.isascii() and b"\0" not in data):
+                data = self._detect_encoding(data)
             if self._decoder is None:
                 return data
             try:
@@ -120,11 +114,11 @@ class Recoded:
             if text or not data:
                 return text.encode("utf-8", "surrogateescape")
 
-    def _tell(self, data: bytes) -> bytes:
-        """Find the encoding; gives the bytes by which it was told, which are still to be decoded."""
-        self._is_told = True
+    def _detect_encoding(self, data: bytes) -> bytes:
+        """Detect the encoding; gives the bytes that were read for it, which are still to be decoded."""
+        self._is_detected = True
         pieces = [data]
-        while sum(map(len, pieces)) < TOLD_BYTES and (more := self._stream.read(TOLD_BYTES)):
+        while sum(map(len, pieces)) < DETECTION_BYTES and (more := self._stream.read(DETECTION_BYTES)):
             pieces.append(more)
         data = b"".join(pieces)
         codec = marked_encoding(data)

@@ -98,7 +98,7 @@ def decode_declared(data: bytes, label: str | None) -> DecodedPage | Refusal | N
 
 @lru_cache(64)
 def _writes_ascii(label: str) -> bool:
-    """Whether a codec of Python writes a and letters of other scripts in bytes of ASCII.
+    """Whether a codec of Python writes the letter a, and letters of other scripts, in bytes of ASCII.
 
     Raises:
         LookupError: there is no such codec.

@@ -24,7 +24,7 @@ from typing import Final
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.sources.config.execution_config import ExecutionLimits
-from spark_jobs.sources.executed.groups import CPU, FILES, MEMORY
+from spark_jobs.sources.executed.groups import CPU, FILES, MEMORY, read_text
 from spark_jobs.sources.executed.sandbox import IDLE, OUTPUT, TOOLS, Outcome, Program, interpreter_of, run
 
 INSIDE: Final = Path(__file__).with_name("inside")
@@ -48,9 +48,9 @@ class Attack:
 
     Attributes:
         name: the function of `inside/attack.py`.
-        what: it does, as the line of a check says it.
+        what: what it does, in words for a message.
         stopped: the reason for which the sandbox has to stop it; empty where it ends by itself, without success.
-        given: what it is told.
+        given: its arguments.
     """
 
     name: str
@@ -61,11 +61,11 @@ class Attack:
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether an attack was held.
+    """The result of an attack.
 
     Attributes:
-        what: the attack does.
-        harm: what it could do; empty where it was held.
+        what: what the attack does.
+        harm: what it could do; empty where the sandbox held.
         mend: what to do about it.
     """
 
@@ -75,8 +75,8 @@ class Finding:
 
 
 def attacks(port: int, name: str, files: tuple[str, ...]) -> tuple[Attack, ...]:
-    """All attacks; those that reach for the worker are told where a server, a socket and files of it are."""
-    megabytes, folder = (str(_MEGABYTES),), (str(_FOLDER_MEGABYTES),)
+    """All attacks; some are given a port, a socket and files of the worker, which they try to reach."""
+    megabytes = (str(_MEGABYTES),)
     return (
         Attack("privileges", "is root, or has a capability"),
         Attack("user_namespace", "makes a user namespace"),
@@ -89,9 +89,9 @@ def attacks(port: int, name: str, files: tuple[str, ...]) -> tuple[Attack, ...]:
         Attack("allocate", "allocates 10 GB", given=megabytes),
         Attack("allocate_together", "allocates in many processes", (MEMORY,), megabytes),
         Attack("hidden_memory", "allocates outside of processes (memfd, System V)"),
-        Attack("fill_tmp", "fills /tmp", given=folder),
-        Attack("fill_shm", "fills /dev/shm", given=folder),
-        Attack("fill_dev", "fills /dev"),
+        Attack("fill", "fills /tmp", given=("/tmp", str(_FOLDER_MEGABYTES))),
+        Attack("fill", "fills /dev/shm", given=("/dev/shm", str(_FOLDER_MEGABYTES))),
+        Attack("fill", "fills /dev", given=("/dev", "0")),
         Attack("many_files", "makes a million files", (FILES, MEMORY)),
         Attack("print_much", "prints 10 GB", (OUTPUT,)),
         Attack("write_kernel_files", "writes to /proc and /sys"),
@@ -158,7 +158,7 @@ def _harm(attack: Attack, outcome: Outcome) -> str:
 
 
 def _entries(folder: Path) -> list[str]:
-    """Some of what is in a folder, but for what leads to the interpreter, which code may see."""
+    """At most 50 entries of a folder, without those that lead to the interpreter, which code may see."""
     shown = interpreter_of(sys.executable).folders
     with suppress(OSError):
         found = sorted(map(str, folder.iterdir()))[:50]
@@ -167,23 +167,16 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _left(mark: str) -> int:
-    """Processes of this machine that have a mark in their command line, some seconds after the end of the first."""
+    """How many processes still have a mark in their command line; it waits up to 5 seconds for none."""
     end, count = time.monotonic() + _GONE_SECONDS, 1
     while count and time.monotonic() < end:
-        count = sum(mark.encode() in _command_line(pid) for pid in os.listdir("/proc") if pid.isdigit())
+        count = sum(mark in read_text(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdigit())
         time.sleep(0.02 if count else 0)
     return count
 
 
-def _command_line(pid: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def _missing() -> str | None:
-    """What to install, where something is missing."""
+    """The command that installs a missing tool; None where all are there."""
     return next((f"apt install {package}" for tool, package in TOOLS.items() if shutil.which(tool) is None), None)
 
 
@@ -200,27 +193,20 @@ def _mend(attack: Attack, outcome: Outcome) -> str:
 
 def _mend_start() -> str:
     """Why bubblewrap may not make namespaces here, and what allows it."""
-    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
+    if read_text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1":
         return (
             "AppArmor forbids user namespaces, as on Ubuntu 24.04: give /usr/bin/bwrap a profile with `userns,`, or "
             "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
         )
-    if _setting("kernel/unprivileged_userns_clone") == "0":
+    if read_text("/proc/sys/kernel/unprivileged_userns_clone").strip() == "0":
         return "this kernel forbids user namespaces: sysctl -w kernel.unprivileged_userns_clone=1"
-    if _setting("user/max_user_namespaces") == "0":
+    if read_text("/proc/sys/user/max_user_namespaces").strip() == "0":
         return "this kernel forbids user namespaces: sysctl -w user.max_user_namespaces=15000"
     return (
         "a container's seccomp or AppArmor forbids namespaces, or its /proc is masked: start it with --security-opt "
         "seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined (in Kubernetes "
         "seccompProfile and appArmorProfile Unconfined, procMount Unmasked), or run the worker outside of it"
     )
-
-
-def _setting(name: str) -> str:
-    try:
-        return Path("/proc/sys", name).read_text().strip()
-    except OSError:
-        return ""
 
 
 @cache

@@ -33,9 +33,9 @@ from spark_jobs.sources.generated.attempts import Landed
 _INSIDE: Final = Path(__file__).with_name("inside")
 _BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; main()"
 _FOLDER, _LEFT_SECONDS = "headrace-code-", 60
-_IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU, beside that of calls
-_MOST_BYTES: Final = 64 << 20  # of what a sandbox says
-_LATER: Final = 400 * 86_400  # seconds
+_IMPORT_SECONDS, _COLLECT_SECONDS = 10.0, 30.0  # CPU time beside that of calls
+_MOST_BYTES: Final = 64 << 20  # most output of a sandbox that is read
+_LATER: Final = 400 * 86_400  # seconds by which the clock of a run is ahead of that of the run before
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Bundle:
 
 @dataclass(frozen=True)
 class _Run:
-    """In what a run differs from the others; the folders are paths inside."""
+    """A run of a document, and how it differs from the others on purpose; the folders are paths inside."""
 
     number: int
     root: str = ""
@@ -72,21 +72,17 @@ class _Run:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What is done inside: clock, numbers of processes, places of objects, cores."""
+        """What `inside/main.py` changes: the clock, numbers of processes, addresses of objects, cores."""
         number = self.number
-        return {
-            "clock_seconds": number * _LATER,
-            "earlier_processes": 23 * number,
-            "earlier_objects": 1 + 997 * number,
-            "one_core": number % 2 == 1,
-        }
+        moved = {"clock_seconds": number * _LATER, "earlier_processes": 23 * number}
+        return {**moved, "earlier_objects": 1 + 997 * number, "one_core": number % 2 == 1}
 
 
 _OWN, _OTHER = ("/code", "/tmp/work"), ("/srv/elsewhere/tree", "/tmp/other/folder")
 
 
 def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
-    """The rows of each document, one after the other: its records, and what became of all else.
+    """The rows of each document, one document after the other: its records, and its calls without one.
 
     Raises:
         SetupError: the sandbox lacks something on this machine.
@@ -98,14 +94,16 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
             if document.path not in paths:
                 yield [row_of(document, source, None, "not_importable", "no file can have its path here")]
             elif source.command:
-                yield _rows(document, bundle.repository, source, _run_command(document, source, folder))
+                done = _run_command(document, source, folder)
+                rows = [call_row(document, bundle.repository, source, call, result) for call, result in done]
+                yield [*rows, row_of(document, source, None, "executed", f"{len(rows)} inputs")]
             else:
                 yield _Python(document, bundle.repository, source, folder, is_ascii).rows()
 
 
 @contextmanager
 def written(files: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
-    """A folder with some files, that every user may read, and their paths. Those that lead out of it are left out."""
+    """A folder with some files, which every user may read, and their paths; a path that leads out of it is left out."""
     paths = set[str]()
     for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         with suppress(OSError):
@@ -118,10 +116,10 @@ def written(files: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
             parts = PurePosixPath(path)
             if parts.is_absolute() or ".." in parts.parts or "\0" in path:
                 continue
-            place = Path(folder, parts)
+            file = Path(folder, parts)
             with suppress(OSError):  # a name that this file system does not take, a file where a folder has to be
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(text.encode(errors="surrogatepass"))
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(text.encode(errors="surrogatepass"))
                 paths.add(path)
         yield folder, paths
 
@@ -179,7 +177,7 @@ class _Python:
         return [*reversed(unique.values()), row_of(document, source, None, reason, f"{len(calls)} calls")]
 
     def _run(self, number: int) -> _Run:
-        """A run; without a sandbox all are in the folder itself."""
+        """The run of a number; without a sandbox all runs are in the folder itself."""
         if not self._isolated:
             return _Run(number, self._folder, f"{self._folder}.call", self._is_ascii)
         return _Run(number, *(_OWN if number % 2 == 0 else _OTHER), self._is_ascii)
@@ -205,19 +203,11 @@ class _Python:
         limits, trace = self._source.limits, self._source.trace
         results = dict[int, Result]()
         left, typed = list(calls), {number: len(statements) for number, statements in calls}
-        each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # in JSON a character can be six
+        each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # escaped in JSON, one has six bytes
         while left:
-            asked = {
-                "mode": "run",
-                "calls": left,
-                "isolated": self._isolated,
-                "cpu_seconds": limits.cpu_seconds,
-                "idle_seconds": limits.idle_seconds,
-                "output_bytes": limits.output_bytes,
-                "result_bytes": each,
-                "trace_steps": trace.steps,
-                "trace_characters": trace.characters,
-            }
+            asked = {"mode": "run", "calls": left, "isolated": self._isolated, "result_bytes": each}
+            asked |= limits.model_dump(include={"cpu_seconds", "idle_seconds", "output_bytes"})
+            asked |= {"trace_steps": trace.steps, "trace_characters": trace.characters}
             seconds = _IMPORT_SECONDS + limits.cpu_seconds * (len(left) + 1)
             outcome = self._ask(asked, one, {}, seconds, min(each * len(left), _MOST_BYTES))
             paths = {one.root: "/code", one.folder: "/tmp/work"}
@@ -240,16 +230,16 @@ class _Python:
     def _ask(
         self, asked: Mapping[str, Any], one: _Run, tools: Mapping[str, str], cpu_seconds: float, output_bytes: int
     ) -> Outcome:
-        """Run the interpreter in the sandbox and ask it something."""
+        """Run `inside/main.py` in the sandbox, which collects calls or makes them as `asked` says."""
         packages = package_folder(self._source.environment)
         inside = {"/headrace/inside": str(_INSIDE), one.root: self._folder, **self._python.folders, **tools}
         if packages is not None:
             inside["/packages"] = packages
             packages = "/packages" if self._isolated else packages
-        place = "/headrace" if self._isolated else str(_INSIDE.parent)
+        tools_folder = "/headrace" if self._isolated else str(_INSIDE.parent)
         where = {"root": one.root, "path": self._document.path, "folder": one.folder, "packages": packages}
         program = Program(
-            (self._python.path, "-S", "-s", "-B", "-c", _BEGIN.format(place)),
+            (self._python.path, "-S", "-s", "-B", "-c", _BEGIN.format(tools_folder)),
             inside,
             one.variables,
             json.dumps({**asked, **where, **one.asked}).encode(),
@@ -262,7 +252,7 @@ class _Python:
 
 
 def _results(output: bytes, paths: Mapping[str, str], most_bytes: int) -> Iterator[Result]:
-    """The lines that a sandbox gave, as far as they are results; one that is longer is none, and is not read."""
+    """The lines that a sandbox gave, as far as they are results; a longer line is not read."""
     for line in output.splitlines():
         with suppress(ValueError, RecursionError):
             if len(line) <= most_bytes:
@@ -296,16 +286,8 @@ def _run_command(document: Document, source: ExecutedSource, folder: str) -> Ite
         yield call, agreed(results) if len(results) > 1 else results[0]
 
 
-def _rows(
-    document: Document, repository: str | None, source: ExecutedSource, done: Iterator[tuple[Call, Result]]
-) -> list[Landed]:
-    """The rows of a document that a command was run on."""
-    rows = [call_row(document, repository, source, call, result) for call, result in done]
-    return [*rows, row_of(document, source, None, "executed", f"{len(rows)} inputs")]
-
-
 def _why(outcome: Outcome) -> str:
-    """How a program ended that gave no result."""
+    """How a program without a result ended."""
     if outcome.reason:
         return f"{outcome.reason} after {outcome.cpu_seconds:.1f} CPU seconds"
     said = outcome.errors.decode(errors="replace").strip().splitlines()
@@ -314,7 +296,7 @@ def _why(outcome: Outcome) -> str:
 
 @cache
 def _tools() -> dict[str, str]:
-    """Hypothesis and what it needs: path inside to path outside.
+    """The packages Hypothesis and what it needs: their paths in the sandbox, each with the path outside.
 
     Raises:
         InputError: it is not installed.

@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
 
@@ -28,8 +28,9 @@ from spark_jobs.sources.generated.parents import ranked_parents, texts_of
 
 _ROUND: Final = 2000  # documents whose texts are held at a time
 _BUNDLE: Final = 20  # documents of a repository that are executed one after the other
-_DONE: Final = ("executed", "no_functions")  # reasons of documents, not of calls
+_DONE: Final = ("executed", "no_functions")  # reasons of rows about whole documents, not calls
 
+_Key = tuple[str, str]  # dataset and doc_id; of a group, dataset and repository
 _log = logging.getLogger(__name__)
 
 
@@ -37,14 +38,17 @@ class ExecutedKind(PagedKind[ExecutedSource]):
     """Executions of code, which is executed before they are listed."""
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-        """Execute what was not yet; see `fetch_executions`."""
+        """Execute the documents that were not executed yet; see `fetch_executions`."""
         fetch_executions(dataset, self.source, catalogue, objects, wait_seconds)
 
 
 def fetch_executions(
     dataset: str, source: ExecutedSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
 ) -> dict[str, int]:
-    """Execute the documents that were not yet, and seal their records; rows by reason, records under ``.
+    """Execute the documents that were not executed yet, and make pages of the records.
+
+    Returns:
+        How many rows there are by reason, over all runs; records have an empty one.
 
     Raises:
         SetupError: an attack on the sandbox is not held on this machine.
@@ -86,7 +90,7 @@ def _enough(source: ExecutedSource, store: AnswerStore) -> bool:
 
 
 def _execute_all(bundles: Sequence[Bundle], source: ExecutedSource, store: AnswerStore) -> None:
-    """Execute bundles side by side; each document's rows are written together, so a kill loses those in work."""
+    """Execute bundles side by side; the rows of a document are written together, so a kill loses whole documents."""
     lacking = list(filter(None, (_lacking(bundle, source, store) for bundle in bundles)))
     if not lacking:
         return
@@ -120,71 +124,80 @@ def _execute_all(bundles: Sequence[Bundle], source: ExecutedSource, store: Answe
 
 
 def _lacking(bundle: Bundle, source: ExecutedSource, store: AnswerStore) -> Bundle | None:
-    """A bundle of the documents that were not executed yet; None where all were. Equal texts are executed once."""
+    """A bundle without the documents that were executed before; None where all were. Equal texts are executed once."""
     keys = {document_key(source, one.text): one for one in reversed(bundle.documents)}
     known = store.answered(keys)
     documents = tuple(one for key, one in reversed(keys.items()) if key not in known)
     return dataclasses.replace(bundle, documents=documents) if documents else None
 
 
+class _About(NamedTuple):
+    """Where a document is in its dataset, and its language."""
+
+    repository: str | None
+    path: str
+    language: str | None
+
+
 def _rounds(catalogue: Catalog, source: ExecutedSource) -> Iterator[list[Bundle]]:
-    """Bundles of all documents, by repository, in the order of a hash; so many that their texts can be held."""
+    """Bundles of all documents, by repository, in the order of a hash; a round is small enough for memory."""
     ranked = ranked_parents(catalogue, source.parents, source.seed)
-    places = {dataset: _places(catalogue, dataset) for dataset in {dataset for dataset, _ in ranked}}
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for dataset, doc_id in ranked:
-        repository, _, language = places[dataset].get(doc_id, (None, "", None))
-        if (language or "").casefold() == source.language.casefold():
-            groups[dataset, f"r {repository}" if repository is not None else f"d {doc_id}"].append(doc_id)
-    of_repository: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for dataset, some in places.items():
-        for doc_id, (repository, _, _) in some.items():
-            of_repository[dataset, f"r {repository}" if repository is not None else f"d {doc_id}"].append(doc_id)
-    some_groups, count = list[tuple[tuple[str, str], list[str]]](), 0
-    for group, doc_ids in groups.items():
-        some_groups.append((group, doc_ids))
-        count += len(of_repository[group])
-        if count >= _ROUND:
-            yield list(_bundles(catalogue, some_groups, of_repository, places))
-            some_groups, count = [], 0
-    if some_groups:
-        yield list(_bundles(catalogue, some_groups, of_repository, places))
+    about = {key: one for dataset in {dataset for dataset, _ in ranked} for key, one in _documents(catalogue, dataset)}
+
+    def group_of(key: _Key) -> _Key:
+        repository = about[key].repository
+        return key[0], f"d {key[1]}" if repository is None else f"r {repository}"
+
+    wanted, files = defaultdict[_Key, list[_Key]](list), defaultdict[_Key, list[_Key]](list)  # both by group
+    for key in about:
+        files[group_of(key)].append(key)
+    for key in ranked:
+        if key in about and (about[key].language or "").casefold() == source.language.casefold():
+            wanted[group_of(key)].append(key)
+    groups, count = dict[_Key, list[_Key]](), 0
+    for number, group in enumerate(wanted, start=1):
+        groups[group] = wanted[group]
+        count += len(files[group])
+        if count >= _ROUND or number == len(wanted):
+            yield list(_bundles(catalogue, groups, files, about))
+            groups, count = {}, 0
 
 
 def _bundles(
     catalogue: Catalog,
-    groups: Sequence[tuple[tuple[str, str], list[str]]],
-    of_repository: Mapping[tuple[str, str], list[str]],
-    places: Mapping[str, Mapping[str, tuple[str | None, str, str | None]]],
+    wanted: Mapping[_Key, Sequence[_Key]],
+    files: Mapping[_Key, Sequence[_Key]],
+    about: Mapping[_Key, _About],
 ) -> Iterator[Bundle]:
-    """The bundles of some repositories, each with all texts of its repository."""
-    wanted = [(group[0], doc_id) for group, _ in groups for doc_id in of_repository[group]]
-    texts = {(dataset, doc_id): text for dataset, doc_id, text in texts_of(catalogue, wanted)}
-    for group, doc_ids in groups:
-        dataset = group[0]
-        there = [doc_id for doc_id in of_repository[group] if (dataset, doc_id) in texts]
-        files = {places[dataset][doc_id][1]: texts[dataset, doc_id] for doc_id in there}
-        documents = [
-            Document(dataset, doc_id, places[dataset][doc_id][1], texts[dataset, doc_id])
-            for doc_id in doc_ids
-            if (dataset, doc_id) in texts
-        ]
+    """The bundles of some repositories, each with all texts of its repository.
+
+    Args:
+        catalogue: of the lake.
+        wanted: the documents to execute, by dataset and repository.
+        files: all documents of those repositories, likewise.
+        about: where each of them is.
+    """
+    keys = [key for group in wanted for key in files[group]]
+    texts = {(dataset, doc_id): text for dataset, doc_id, text in texts_of(catalogue, keys)}
+    for group, chosen in wanted.items():
+        there = {about[key].path: texts[key] for key in files[group] if key in texts}
+        documents = [Document(*key, about[key].path, texts[key]) for key in chosen if key in texts]
         for at in range(0, len(documents), _BUNDLE):
             some = tuple(documents[at : at + _BUNDLE])
             own = {one.path: one.text for one in some}  # of two revisions at a path each is executed as it is
-            yield Bundle(places[dataset][doc_ids[0]][0], {**files, **own}, some)
+            yield Bundle(about[chosen[0]].repository, {**there, **own}, some)
 
 
-def _places(catalogue: Catalog, dataset: str) -> dict[str, tuple[str | None, str, str | None]]:
-    """Repository, path and language of the documents of a dataset."""
+def _documents(catalogue: Catalog, dataset: str) -> Iterator[tuple[_Key, _About]]:
+    """Every document of a dataset by dataset and doc_id."""
     names = ("doc_id", "repository", "path", "language")
     found = read_columns(catalogue, f"{dataset}.documents", names, EVERYTHING)
-    columns = [found[name].to_pylist() for name in names] if found is not None else [[]] * 4
-    return {doc_id: (repository, path, language) for doc_id, repository, path, language in zip(*columns, strict=True)}
+    for doc_id, *fields in zip(*(found[name].to_pylist() for name in names), strict=True) if found is not None else ():
+        yield (dataset, doc_id), _About(*fields)
 
 
 def _tell(dataset: str, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """Say what this run gave."""
+    """Log how many documents this run executed, and what came of them."""
     new = {reason: count - before.get(reason, 0) for reason, count in after.items()}
     documents = sum(new.get(reason, 0) for reason in (*_DONE, "not_importable"))
     if documents:

@@ -45,12 +45,12 @@ class Group(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove what was made for the group."""
         ...
 
 
 class Watched:
-    """A group that is looked at."""
+    """A group that is counted by looking at its processes a few times a second."""
 
     joins: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ class Watched:
         self._looks_inside = looks_inside
 
     def cpu_seconds(self, pid: int) -> float:
-        """See `Group`; of children whose parent does not ask for their end, what the last look saw."""
+        """See `Group`; a child that ended unnoticed by its parent counts with what the last look saw of it."""
         now = sum(_cpu_seconds(one) for one in descendants(pid))
         self._lost += max(0.0, self._last - now)
         self._last = now
@@ -76,7 +76,7 @@ class Watched:
         return MEMORY if stored + sum(map(_own_bytes, processes)) > self._limits.memory_bytes else ""
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: there is nothing to remove."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +125,18 @@ class Cgroup:
         """Remove the group; its processes take a moment to go."""
         for folder in self._folders:
             for _ in range(100):
-                try:
+                with contextlib.suppress(OSError):
                     folder.rmdir()
-                except FileNotFoundError:
+                if not folder.exists():
                     break
-                except OSError:
-                    time.sleep(0.01)
-                else:
-                    break
+                time.sleep(0.01)
 
 
 _V1_MEMORY: Final = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 
 
 def group_for(limits: ExecutionLimits, layout: Layout | None) -> Group:
-    """A group with these limits: the kernel's where it can be made, else one that is looked at."""
+    """A group with these limits: a `Cgroup` where it can be made, else `Watched`."""
     if layout is not None:
         with contextlib.suppress(OSError):
             return Cgroup(limits, layout)
@@ -147,11 +144,8 @@ def group_for(limits: ExecutionLimits, layout: Layout | None) -> Group:
 
 
 def find_cgroups(limits: ExecutionLimits, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> Layout | None:
-    """Where groups can be made below that of this process; None where they cannot. One is made to know."""
-    try:
-        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
-    except OSError:
-        return None
+    """Where groups can be made below that of this process, which is tried out; None where they cannot."""
+    lines = [line.split(":", 2) for line in read_text(own).splitlines()]
     paths = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     found = []
     if {"memory", "pids", "cpuacct"} <= paths.keys():
@@ -159,10 +153,9 @@ def find_cgroups(limits: ExecutionLimits, root: Path = _ROOT, own: Path = Path("
     if "" in paths:  # with v2 a group with processes cannot hold others, so the nearest above that has controllers
         folder = root / paths[""]
         for above in (folder, *folder.parents):
-            with contextlib.suppress(OSError):
-                if {"memory", "pids"} <= set((above / "cgroup.subtree_control").read_text().split()):
-                    found.append(Layout((above,), True))
-                    break
+            if {"memory", "pids"} <= set(read_text(above / "cgroup.subtree_control").split()):
+                found.append(Layout((above,), True))
+                break
             if above == root:
                 break
     for layout in found:
@@ -188,40 +181,39 @@ def _sweep(layout: Layout) -> None:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """A process and all below it, each after its parent."""
+    """A process and all of its descendants, each after its parent."""
     waiting = [pid]
     while waiting:
         one = waiting.pop(0)
         yield one
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{one}/task"):
-                with contextlib.suppress(OSError):
-                    waiting += map(int, Path(f"/proc/{one}/task/{task}/children").read_text().split())
+                waiting += map(int, read_text(f"/proc/{one}/task/{task}/children").split())
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a file of the kernel; empty where there is none, as of a process that has ended."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process and of its children that ended and were asked about."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
+    """CPU seconds of a process, and of its children that ended and for which it waited."""
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICKS
 
 
 def _resident_bytes(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError):
-        return 0
+    fields = read_text(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * _PAGE if fields else 0
 
 
 def _own_bytes(pid: int) -> int:
-    """Memory of a process, what it shares with others counted by its part; slower than `_resident_bytes`."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        return 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
-    except (OSError, StopIteration):
-        return _resident_bytes(pid)
+    """Memory of a process, of shared pages only its share; slower than `_resident_bytes`."""
+    lines = read_text(f"/proc/{pid}/smaps_rollup").splitlines()
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), _resident_bytes(pid))
 
 
 def _stored(processes: list[int]) -> tuple[int, int]:
@@ -237,8 +229,5 @@ def _stored(processes: list[int]) -> tuple[int, int]:
 
 def _numbers_in(path: Path) -> dict[str, int]:
     """The lines `name number` of a file."""
-    try:
-        pairs = (line.split() for line in path.read_text().splitlines())
-        return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
-    except OSError:
-        return {}
+    pairs = (line.split() for line in read_text(path).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def program_executor(config: ProgramExecution) -> Execute:
-    """What executes programs as it is declared. The thread that calls it has to live as long as a program.
+    """A function that executes programs as declared; the thread that calls it has to outlive each program.
 
     Raises:
         SetupError: an attack on the sandbox is not held on this machine, or the interpreter does not run.
@@ -44,7 +44,7 @@ def program_executor(config: ProgramExecution) -> Execute:
 
 
 def _execute(config: ProgramExecution, code: str) -> tuple[str, str]:
-    """Run a program; gives what is said of it, and the status of its exit or why it was stopped."""
+    """Run a program; gives the message for the model, and the exit status or why it was stopped."""
     isolated = config.isolation == "bubblewrap"
     with written({_FILE: code}) as (folder, _):
         file = f"{_ROOT if isolated else folder}/{_FILE}"

@@ -14,7 +14,7 @@ _SOME_ADDRESS: Final = "0x7f0000000000"
 
 
 class _Said(BaseModel):
-    """What came out of the sandbox: a program may have written it, so each field is checked."""
+    """Base of what comes out of the sandbox: a program may have written it, so each field is checked."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -47,7 +47,7 @@ class Skipped(_Said):
 
 
 class Collected(_Said):
-    """What a module has to be called; or why it could not be imported."""
+    """The calls that a module offers; or why it could not be imported."""
 
     calls: list[Call] = []
     skipped: list[Skipped] = []
@@ -95,7 +95,7 @@ def canonical(value: Any, paths: Mapping[str, str]) -> Any:
 
 
 def agreed(results: Sequence[Result]) -> Result:
-    """What all runs gave; where they differ, or one has a reason, that reason."""
+    """The result that all runs have; where they differ or one failed, a result with that reason."""
     first = results[0]
     for other in results[1:]:
         if other.reason:
@@ -119,7 +119,8 @@ def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
     """The text of a record, and its fields; kind is that of the call."""
     form = _streams if kind == "command" else _typed
     session = "\n".join(line for one in result.statements for line in form(one))
-    parts = [source.rstrip("\n"), session + _elsewhere(result)]
+    elsewhere = result.printed_elsewhere.rstrip()  # past Python's `sys.stdout`; a terminal would show it last
+    parts = [source.rstrip("\n"), f"{session}\n{elsewhere}" if elsewhere else session]
     if result.trace:
         cut = "; it goes on" if result.trace_was_cut else ""
         parts.append("\n".join([f"Trace, by lines of the file{cut}:", *result.trace]))
@@ -153,8 +154,3 @@ def _streams(statement: Statement) -> list[str]:
     """What a command line was given, and what it wrote."""
     lines = ["Input:", statement.input.removesuffix("\n"), "", "Output:", statement.printed.removesuffix("\n")]
     return lines if statement.exception is None else [*lines, statement.exception]
-
-
-def _elsewhere(result: Result) -> str:
-    """What the processes of a call wrote without Python's `sys.stdout`, as a terminal may show it last."""
-    return f"\n{result.printed_elsewhere.rstrip()}" if result.printed_elsewhere.strip() else ""

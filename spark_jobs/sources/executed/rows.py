@@ -52,7 +52,7 @@ def document_key(source: ExecutedSource, text: str) -> str:
 
 
 def _key(source: ExecutedSource, text: str, given: Sequence[str] | None) -> str:
-    """SHA-256 of source, input, limits and environment."""
+    """SHA-256 over the text, the input (None: of the document as a whole), the limits and the environment."""
     named = ("limits", "trace", "runs", *(("calls", "generated_each", "inputs") if given is None else ()))
     facts = source.model_dump(mode="json", include=set(named))
     whole = {**facts, "source": text, "input": None if given is None else list(given), "environment": _facts(source)}
@@ -60,7 +60,7 @@ def _key(source: ExecutedSource, text: str, given: Sequence[str] | None) -> str:
 
 
 def _facts(source: ExecutedSource) -> dict[str, Any]:
-    """What code is executed with: the interpreter's version, and those of the packages; or the command line."""
+    """What executes the code: the versions of the interpreter and of the packages, or the command line."""
     if source.command:
         return {"command": list(source.command)}
     return {"python": interpreter(source).version, "packages": packages_in(package_folder(source.environment))}
@@ -72,7 +72,7 @@ def interpreter(source: ExecutedSource) -> Interpreter:
 
 
 def package_folder(environment: str | None) -> str | None:
-    """The folder of packages that code may import; of a virtual environment that inside it."""
+    """The folder of packages that code may import; in a virtual environment that is its site-packages."""
     if environment is None:
         return None
     return str(next(Path(environment).glob("lib/python3*/site-packages"), environment))
@@ -83,7 +83,7 @@ def packages_in(folder: str | None) -> list[str]:
     """The distributions in a folder of packages.
 
     Raises:
-        InputError: it is none.
+        InputError: there is no such folder, or the sandbox may not read it.
     """
     if folder is None:
         return []
@@ -123,7 +123,7 @@ def row_of(
 
 
 def _part(document: Document, lines: tuple[int, int] | None) -> Parent:
-    """Some lines of a document as part of it, in bytes."""
+    """The part of a document that some lines are, with its first and last byte."""
     if lines is None:
         return Parent(document.dataset, document.doc_id, document.text, 0, len(_bytes(document.text)))
     every = _LINE.findall(document.text)

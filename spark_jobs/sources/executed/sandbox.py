@@ -44,22 +44,22 @@ _SYSTEM_FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives")
 _UIDS: Final = range(60800, 61056)  # no user of a usual system, and below the 65,536 that a container has
 _INSIDE: Final = "1000"
 _LOOK_SECONDS: Final = 0.05
-_WALL_OF_CPU: Final = 200  # seconds on the wall for each CPU second, when all else fails
+_WALL_OF_CPU: Final = 200  # last resort: wall-clock seconds for each CPU second
 _READ_BYTES: Final = 1 << 16
 _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is run.
+    """A program that is to be run.
 
     Attributes:
-        command: the command line, with paths as they are inside.
-        folders: what it may read beside the system: path inside to path outside; files too.
+        command: the command line, with paths as they are in the sandbox.
+        folders: folders and files that it may read beside the system: path in the sandbox to path outside.
         variables: its environment, beside PATH, HOME, TMPDIR and LANG.
         given: its standard input.
-        output_bytes: of standard output and error together, after which it is stopped.
-        cpu_seconds: of all its processes together.
+        output_bytes: most bytes of standard output and error together; with more it is stopped.
+        cpu_seconds: most CPU time of all its processes together.
     """
 
     command: tuple[str, ...]
@@ -75,11 +75,11 @@ class Outcome:
     """How a program ended.
 
     Attributes:
-        status: of exit; minus the number of the signal that ended it.
+        status: exit status; minus the number of the signal that ended it.
         output: what it wrote to standard output.
         errors: what it wrote to standard error.
         reason: why it was stopped: time_out, idle, memory, files, too_long; empty where it ended by itself.
-        cpu_seconds: of all its processes.
+        cpu_seconds: CPU time of all its processes.
     """
 
     status: int
@@ -90,7 +90,7 @@ class Outcome:
 
 
 def run(program: Program, limits: ExecutionLimits, *, isolated: bool = True) -> Outcome:
-    """Run a program to its end, or until it is over a limit. The thread that calls has to live as long.
+    """Run a program to its end, or until it is over a limit; the calling thread has to live as long.
 
     Raises:
         SetupError: the machine lacks bubblewrap, or another tool.
@@ -207,7 +207,7 @@ def _bubblewrap(program: Program, limits: ExecutionLimits, uid: int, descriptors
 
 
 def _limited(program: Program, limits: ExecutionLimits) -> list[str]:
-    """The words that set the limits of each process."""
+    """The command `prlimit` with the limits of each process."""
     values = {
         "as": limits.address_bytes or limits.memory_bytes,
         "cpu": math.ceil(program.cpu_seconds) + 1,  # a backstop: what stops first says why
@@ -256,7 +256,7 @@ def _own_uid() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _sealed(data: bytes) -> Iterator[int]:
-    """A file of some bytes that nobody can change or make longer, open for reading from its begin."""
+    """A file descriptor of some bytes in memory that nobody can change, at its beginning."""
     number = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(data)
@@ -293,7 +293,7 @@ class Interpreter:
 
 @cache
 def interpreter_of(python: str) -> Interpreter:
-    """The interpreter behind a path.
+    """Ask the interpreter at a path what it is.
 
     Raises:
         SetupError: it does not run.

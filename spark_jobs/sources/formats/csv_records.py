@@ -34,7 +34,7 @@ from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _QUOTED_NAMES = re.compile(r'"[^"]*"(\t"[^"]*")*\r?')
-_HELD_LINES = 100_000  # of a row, to be read on their own where it is none; and no more than LONG_BYTES
+_HELD_LINES = 100_000  # most lines of a row that are held to be read on their own, if it turns out to be none
 _READ_AGAIN = 4  # times the bytes of the file; one that wants more is no CSV
 
 
@@ -51,7 +51,7 @@ def read_csv(file: RecordFile) -> Iterator[Record | Refused]:
 
 
 def names_in(file: RecordFile) -> list[str]:
-    """Names in its header."""
+    """Names in the header of a file."""
     return csv_columns(file.plain(), _DELIMITERS[file.row["reader"]], file.max_bytes)
 
 
@@ -125,7 +125,7 @@ def _text(line: Line) -> str:
 
 
 class _CsvRows:
-    """Rows of CSV, one after the other, and the lines that are in no row."""
+    """Rows of CSV, one after the other, and refusals of lines that are in no row."""
 
     def __init__(self, lines: Iterator[Line | Refused], delimiter: str, max_bytes: int) -> None:
         self._lines = lines

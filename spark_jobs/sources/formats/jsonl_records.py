@@ -66,7 +66,7 @@ def jsonl_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterat
 
 
 def names_in(file: RecordFile) -> list[str]:
-    """Names of the fields of its first 1,000 records, in the order in which they first occur."""
+    """Names of the fields in the first 1,000 records of a file, in the order in which they first occur."""
     lines = (line for line in numbered_lines(file.plain(), file.max_bytes) if isinstance(line, Line))
     objects = (json_object(line.data) for line in islice(lines, 1000))
     return list(dict.fromkeys(name for fields in objects if isinstance(fields, dict) for name in fields))

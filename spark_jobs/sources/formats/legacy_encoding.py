@@ -35,7 +35,7 @@ _LIKELY: Final = re.compile(r"[\n\r\t -~]")
 
 
 def tell_encoding(sample: bytes, stated: str, is_whole: bool) -> Extracted | Refusal:
-    """An empty text, with `source_encoding` of a text and what told it, or why none is known.
+    """Find the encoding of a text: an empty text with it in the metadata (`source_encoding`), or why none fits.
 
     Args:
         sample: the text, or its beginning.
@@ -79,7 +79,7 @@ def _candidates(sample: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _by_null_bytes(sample: bytes) -> list[str]:
-    """Both orders of UTF-16, the one first in which more characters are ASCII; none for UTF-8 with null bytes.
+    """Both byte orders of UTF-16, the likelier (more ASCII) first; none where it is UTF-8 with null bytes.
 
     Of UTF-16 a quarter of the bytes or more are null, or the others are no UTF-8 or hold controls: its high bytes.
     """
@@ -107,7 +107,7 @@ def _broken_utf8(sample: bytes) -> Refusal | None:
 
 
 def _strange_count(text: str) -> int:
-    """Characters that texts do not hold, and signs of bytes that do not fit; all of them where one is null."""
+    """Count characters that no text holds, and replacement characters; all characters where one is null."""
     counts = Counter(text)
     if "\0" in counts:
         return len(text) + 2

@@ -33,14 +33,14 @@ class _Document:
         self.fields: dict[str, Any] = {}
 
     def add(self, line: str) -> None:
-        """One more line; what is too large is let go."""
+        """Add a line; of a document that is too large no line is held."""
         self.size += len(line) + 1
         self.lines.append(line)
         if self.size > self._max_bytes:
             self.lines = []
 
     def record(self) -> Iterator[Record | Refused]:
-        """The document, if it has a line; it is empty after that."""
+        """Give the document, if it has a line, and begin a new one."""
         if self.size > self._max_bytes:
             detail = f"more than {self._max_bytes} bytes, the max_document_bytes"
             yield Refused(self.number, Refusal(Reason.TOO_LARGE, detail))
@@ -74,7 +74,7 @@ def compiled_pattern(source: FileReading) -> Any:
 
 
 def _groups(source: FileReading) -> list[str]:
-    """The groups of the pattern that are used."""
+    """The groups of the pattern that columns or `lines_by` name."""
     by_group = () if source.lines_by in ("line", "blank_line") else (source.lines_by,)
     return list(dict.fromkeys((*source.mapped_columns, *by_group)))
 

@@ -33,20 +33,20 @@ _MENU_NODES = 1000
 
 
 def text_by_resiliparse(tree: HTMLTree) -> str:
-    """Without descriptions of pictures and readers' comments."""
+    """The main text by resiliparse, without descriptions of pictures and readers' comments."""
     _keep_lists(tree)
     return extract_plain_text(tree, main_content=True, alt_texts=False, comments=False).strip()
 
 
 def text_by_trafilatura(page: str, fast: bool = False) -> str:
-    """Without readers' comments; if it is to be fast, without comparing its text with those of other methods."""
+    """The main text by trafilatura, without readers' comments; `fast` leaves out its comparison with other methods."""
     import trafilatura
 
     return (trafilatura.extract(page, include_comments=False, fast=fast) or "").strip()
 
 
 def text_by_both(page: str, tree: HTMLTree, visible_count: int, link_density: float) -> str:
-    """What stands in resiliparse's text between the first and the last line that trafilatura takes.
+    """The lines of resiliparse's text from the first to the last that trafilatura takes too.
 
     Args:
         page: the page's markup.
@@ -63,7 +63,7 @@ def text_by_both(page: str, tree: HTMLTree, visible_count: int, link_density: fl
 
 
 def article_lines(text: str, article: str) -> str:
-    """The lines of a text from the first to the last that an article has too; the one that is there, if one is not.
+    """The lines of a text from the first to the last that the article has too; if one of them is empty, the other.
 
     The article itself where a quarter of its words are not in the text, unless it is far longer: that is no article.
     """
@@ -95,7 +95,7 @@ def _runs(words: list[str]) -> list[tuple[str, ...]]:
 
 
 def _keep_lists(tree: HTMLTree) -> None:
-    """Put lists near the body deeper, unless most of their text stands in links: resiliparse leaves them out else."""
+    """Put lists near the body deeper, but for menus, because resiliparse would leave them out."""
     for node in [node for node in _near_lists(tree.body, 1) if not _is_menu(node)]:
         parent = node.parent
         assert parent is not None  # it was walked to from there

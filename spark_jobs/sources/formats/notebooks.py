@@ -44,7 +44,7 @@ def extract_notebook(data: bytes) -> Extracted | Refusal:
         return Refusal(Reason.EMPTY, "the notebook has no text in a Markdown or code cell")
     code_count = sum(kind == "code" for kind, _ in cells)
     language = language_named(kernel) if kernel else None
-    told = {"kind": "code", "language": language and language.name, "media_type": language and language.media_type}
+    code = {"kind": "code", "language": language and language.name, "media_type": language and language.media_type}
     facts = {
         "kernel_language": kernel,
         "code_cell_count": str(code_count),
@@ -53,7 +53,7 @@ def extract_notebook(data: bytes) -> Extracted | Refusal:
     }
     text = "\n\n".join(text.strip("\n") for _, text in cells)
     prose = {"kind": "prose", "language": None, "media_type": "text/markdown"}
-    return Extracted(text, cleaned_facts(facts), told if code_count else prose)
+    return Extracted(text, cleaned_facts(facts), code if code_count else prose)
 
 
 def _cells(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -78,16 +78,16 @@ def _kernel(notebook: dict[str, Any]) -> str:
     """The language of the kernel in lower case, by what the versions and tools say of it; empty where they do not."""
     about = notebook.get("metadata") or {}
     spec, info = (about.get(key) or {} for key in ("kernelspec", "language_info"))
-    told = [info.get("name"), spec.get("language"), spec.get("name")]
+    stated = [info.get("name"), spec.get("language"), spec.get("name")]
     if notebook["nbformat"] == 3:
-        told += [cell.get("language") for sheet in notebook["worksheets"] for cell in sheet["cells"]]
-    said = next((name for name in told if name and isinstance(name, str)), "")
+        stated += [cell.get("language") for sheet in notebook["worksheets"] for cell in sheet["cells"]]
+    said = next((name for name in stated if name and isinstance(name, str)), "")
     name = re.sub(r"[\d.-]+$", "", said.lower())
     return _KERNELS.get(name, name)
 
 
 def extract_front_matter(data: bytes) -> Extracted | Refusal:
-    """What stands below the front matter of a Markdown text, with what it says; a text without one as it is.
+    """The text below the front matter of Markdown, whose keys become metadata; without front matter the whole text.
 
     A block that is no mapping is no front matter; where it is not YAML or TOML, the text keeps it and `front_matter`
     says why.

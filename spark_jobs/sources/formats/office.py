@@ -117,7 +117,7 @@ def _write_ruby(ruby: Any, pieces: list[str]) -> None:
 
 
 def _write_first(alternatives: Iterable[Any], pieces: list[str]) -> None:
-    """Append the first of the forms of one thing that has a text."""
+    """Append the first of several alternative forms that has a text."""
     before = len(pieces)
     for form in alternatives:
         _write(form, pieces)
@@ -154,17 +154,17 @@ def extract_mail(data: bytes) -> Extracted | Refusal:
         return Refusal(Reason.EMPTY, "the mail has no text")
     text = found[0].text if len(found) == 1 else "\n\n".join(one.text.strip("\r\n") for one in found) + "\n"
     facts = {"title": mail["Subject"], "published": mail["Date"], "message_id": mail["Message-ID"]}
-    told = {
+    decoding = {
         "attachment_count": str(sum(not leaf.is_text for leaf in leaves)),
         "source_encoding": ", ".join(dict.fromkeys(one.encoding for one in found)),
         "source_encoding_by": ", ".join(dict.fromkeys(one.named_by for one in found)),
         EXTRACTED_BY: f"email (Python {platform.python_version()}) and resiliparse {version('resiliparse')}",
     }
-    return Extracted(text, {**cleaned_facts(facts), **told})
+    return Extracted(text, {**cleaned_facts(facts), **decoding})
 
 
 def _shown(part: EmailMessage) -> list[_Leaf]:
-    """The leaves of a mail in order, of alternatives those of one form alone."""
+    """The leaves of a mail in order; of several alternative forms, those of the best one."""
     parts, of = part.get_payload(), part.get_content_type()
     if part.is_attachment() or not isinstance(parts, list) or of == "message/delivery-status":
         return [_Leaf(part, _is_text(part))]
@@ -185,7 +185,7 @@ def _rank(leaves: list[_Leaf]) -> int:
 
 
 def _is_named(leaf: _Leaf) -> bool:
-    """Whether another part can name this one."""
+    """Whether another part can refer to this one, by its id or location."""
     return "Content-ID" in leaf.part or "Content-Location" in leaf.part
 
 

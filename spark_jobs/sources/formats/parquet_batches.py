@@ -31,24 +31,10 @@ PAGE_BYTES = 400 << 20
 NO_FORM = "no JSON: "
 """Begins the JSON of a value that has none; why stands behind it."""
 PLAIN = {
-    str(kind): kind
-    for kind in (
-        pa.null(),
-        pa.bool_(),
-        pa.int8(),
-        pa.int16(),
-        pa.int32(),
-        pa.int64(),
-        pa.uint8(),
-        pa.uint16(),
-        pa.uint32(),
-        pa.uint64(),
-        pa.float32(),
-        pa.float64(),
-        pa.string(),
-        pa.large_string(),
-        pa.binary(),
-        pa.large_binary(),
+    name: pa.type_for_alias(name)
+    for name in (
+        *("null", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double"),
+        *("string", "large_string", "binary", "large_binary"),
     )
 }
 """Types that are sent, by their names."""
@@ -59,7 +45,7 @@ _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def column_names(file: Any) -> Iterator[list[str]]:
-    """Names of all columns, by the footer alone: one answer."""
+    """Yield the names of all columns, read from the footer alone."""
     yield _opened(file).schema_arrow.names
 
 
@@ -163,7 +149,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _message(batch: pa.RecordBatch, columns: Sequence[str]) -> tuple[dict[str, Any], int]:
-    """A batch as it is sent, and the mean size of its rows when decoded."""
+    """A batch in the form in which it is sent, and the mean bytes of a decoded row."""
     sent, held = list[Any](), 0
     for name in columns:
         column, is_json = plain_column(batch.column(name))
@@ -176,7 +162,7 @@ def _message(batch: pa.RecordBatch, columns: Sequence[str]) -> tuple[dict[str, A
 
 
 def plain_column(column: pa.Array) -> tuple[pa.Array, bool]:
-    """A column in a type of PLAIN; whether its texts are JSON."""
+    """The column converted to a type of PLAIN, and whether its texts are JSON."""
     kind, types = column.type, pa.types
     if types.is_dictionary(kind):
         return plain_column(column.dictionary_decode())

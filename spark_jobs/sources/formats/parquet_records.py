@@ -44,7 +44,7 @@ def read_parquet(file: RecordFile) -> Iterator[Record | Refused]:
 
 
 def names_in(file: RecordFile) -> list[str]:
-    """Names of its columns."""
+    """Names of the columns of a file."""
     return parquet_columns(file.raw.random_access(file.source.archives.max_temporary_bytes))
 
 
@@ -120,7 +120,7 @@ def parquet_columns(file: IO[bytes]) -> list[str]:
 
 
 def _rows(answer: Any, columns: Sequence[str]) -> Rows | Refused:
-    """What the child answers, checked: it may be the file that speaks."""
+    """The answer of the child, checked, because a hostile file may have taken the child over."""
     if isinstance(answer, Refusal):
         return Refused(None, answer)
     try:

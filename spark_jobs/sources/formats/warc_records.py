@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from spark_jobs.sources.opening.http_bodies import headers_of
+from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.records.records import Refused
 from spark_jobs.sources.refusals import Reason, Refusal, reason_of
 
@@ -32,13 +33,6 @@ _HEAD_BYTES, _MOST_HEAD_BYTES = 1 << 13, 1 << 19  # looked through for a head's 
 _READ_BYTES = 1 << 16
 
 
-class Archive(Protocol):
-    """The decompressed bytes of an archive."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
-
-
 class WarcRecord(NamedTuple):
     """Where a record begins in the decompressed archive, its headers by lower-case name, and its block.
 
@@ -50,7 +44,7 @@ class WarcRecord(NamedTuple):
     block: list[bytes]
 
 
-def warc_records(archive: Archive, max_bytes: int) -> Iterator[WarcRecord | Refused]:
+def warc_records(archive: Stream, max_bytes: int) -> Iterator[WarcRecord | Refused]:
     """The records of an archive; one that is damaged is refused at its start, and the next is found.
 
     A damage behind which none is found is a refusal with number None, and so is an archive that cannot be read on.
@@ -81,7 +75,7 @@ def _broken_off(held: _Held, where: str) -> Refused:
 
 
 def _record(held: _Held, max_bytes: int) -> WarcRecord | Refusal:
-    """The record that begins here, or what is wrong with it; then the archive stands behind its beginning."""
+    """Read the record that begins here; where something is wrong with it, stop behind its head and say what."""
     start, head = held.position, _head(held)
     if isinstance(head, Refusal):
         return head
@@ -101,7 +95,7 @@ def _record(held: _Held, max_bytes: int) -> WarcRecord | Refusal:
 
 
 def _head(held: _Held) -> tuple[dict[str, str], bytes] | Refusal:
-    """The headers of the record that begins here, with a length, and what ends their lines; then it stands behind."""
+    """Read the head of the record that begins here: its headers, with a valid length, and the line end that it uses."""
     head = held.peek(_HEAD_BYTES)
     version, end = _VERSION.match(head), _END_OF_HEAD.search(head)
     if version is None:
@@ -132,7 +126,7 @@ def _skip_block(held: _Held, length: int) -> bool:
 
 
 def _fault_of_length(block: bytes, length: int, padding: bytes, separator: bytes, held: _Held) -> str | None:
-    """Why a length is false by what follows the block, if it is.
+    """Why a length is false, by what follows the block; None where it may be true.
 
     Some writers put more or fewer line ends than two there, so others are enough where the next record follows.
     """
@@ -148,7 +142,7 @@ def _fault_of_length(block: bytes, length: int, padding: bytes, separator: bytes
 class _Held:
     """The bytes of an archive from a position on, which may be looked at before they are taken, and put back."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Stream) -> None:
         self._archive, self._bytes = archive, bytearray()
         self.position = 0
         self.fault: OSError | ValueError | None = None  # what ended the archive before its end
@@ -161,7 +155,7 @@ class _Held:
             return bytes(next_ones)
 
     def take(self, size: int) -> bytes:
-        """The next bytes, which are behind it then."""
+        """Take the next bytes, and go behind them."""
         data = self.peek(size)
         del self._bytes[: len(data)]
         self.position += len(data)

@@ -14,10 +14,11 @@ import re
 from collections.abc import Callable, Iterator
 
 from spark_jobs.sources.encodings.decoding import Decoded, decode
-from spark_jobs.sources.formats.warc_records import Archive, WarcRecord, warc_records
+from spark_jobs.sources.formats.warc_records import WarcRecord, warc_records
 from spark_jobs.sources.opening.compression import codec_of, decompressed
 from spark_jobs.sources.opening.gzip_members import GzipMembers
 from spark_jobs.sources.opening.http_bodies import content_type_of, decoded_body, parse_response
+from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.records import Record, RecordFile, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -51,7 +52,7 @@ def read_archive(file: RecordFile) -> Iterator[Record | Refused]:
 
 
 def archive_records(
-    archive: Archive, extract: Extract, max_bytes: int, locate: Callable[[int], int | None]
+    archive: Stream, extract: Extract, max_bytes: int, locate: Callable[[int], int | None]
 ) -> Iterator[Record | Refused]:
     """The documents of an archive, each numbered by the position of its record in the decompressed archive.
 
@@ -90,7 +91,7 @@ def _url(record: WarcRecord) -> str:
 
 
 def _archive_facts(record: WarcRecord) -> dict[str, str]:
-    """What the record's own headers say."""
+    """Metadata from the headers of the record."""
     said = {name: record.headers.get(header, "") for name, header in _HEADERS.items()}
     said["url"] = _url(record)
     return {name: value for name, value in said.items() if value}

@@ -41,7 +41,7 @@ _OTHER_CHARACTERS = 1 << 20  # beside the text
 
 
 class _FileFaultError(Exception):
-    """What ends the reading of the file."""
+    """A fault that ends the reading of the file."""
 
 
 class _Elements:
@@ -121,7 +121,7 @@ class _Elements:
             self._entities.setdefault(name, value if plain else None)
 
     def other(self, data: str) -> None:
-        """What has no handler: comments, instructions, and entities, which are not expanded."""
+        """Take what has no other handler: comments, instructions, and entities, which are not expanded."""
         if not data.startswith("&") or (self._depth and not self._open):
             return
         name = data[1:-1]
@@ -146,19 +146,19 @@ class _Elements:
         return self._columns[path]
 
     def _value(self, column: str) -> list[str]:
-        """The pieces of one more value of a column."""
+        """Begin one more value of a column; gives the list of its pieces."""
         pieces: list[str] = []
         self._fields.setdefault(column, []).append(pieces)
         return pieces
 
     def _count(self, data: str) -> None:
-        """Count what is held; a record that is too large is let go."""
+        """Count characters that are held; a record with too many is refused."""
         self._size += len(data)
         if self._size > self._max_bytes + _OTHER_CHARACTERS:
             self._refuse(Refusal(Reason.TOO_LARGE, f"more than {self._max_bytes} bytes, the max_document_bytes"))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Let go of what was read of a record."""
+        """Refuse the record that is open, and drop what was read of it."""
         self._refusal = self._refusal or refusal
         self._open, self._fields, self._size = [], {}, 0
 

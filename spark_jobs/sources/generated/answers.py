@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from spark_jobs.sources.config.generated_config import Template
+from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 
-DETAIL_CHARACTERS: Final = 300  # of what an endpoint says of a fault
-_LEAST_WAIT: Final = 1.0  # where a 429 names no time
-_WORDS: Final = 8  # of a run that counts as copied
-_REPETITIVE: Final = 0.1  # bytes after compression, of those before
-_LEAST_BYTES: Final = 400  # below which short texts compress by chance
-_MOST_TOKENS: Final = (1 << 31) - 1  # that an answer can have used; the database takes no more
-_LEAST_CHARACTERS: Final = 200  # that a parent counts as having: five times a title is no long answer
+DETAIL_CHARACTERS: Final = 300  # of a message about a fault that are kept
+_WORDS: Final = 8  # words of a run that counts as copied
+_REPETITIVE: Final = 0.1  # compressed size over size, below which a text repeats itself
+_LEAST_BYTES: Final = 400  # shorter texts compress well by chance
+_MOST_TOKENS: Final = (1 << 31) - 1  # largest usage that the column in the database takes
+_LEAST_CHARACTERS: Final = 200  # length that a shorter parent counts as having: five times a title is no long answer
 _ONE_CHARACTER: Final = re.compile(r"\w|\S")
 _SPACELESS: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")
 
@@ -101,23 +98,7 @@ def read_answer(status: int, data: bytes) -> Answer | str:
     return "status 200, and no JSON" if value is None else answer_of(value)
 
 
-def seconds_to_wait(retry_after: str | None) -> float:
-    """Seconds that a header Retry-After asks for: a number, or a date."""
-    if retry_after is None:
-        return _LEAST_WAIT
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
-        return _LEAST_WAIT
-
-
-def judged(
-    answer: Answer, template: Template, parent: str, max_copied: float, max_longer: float, *, keeps_cut: bool = False
-) -> tuple[str, str]:
+def judged(answer: Answer, template: Template, parent: str, source: GeneratedSource) -> tuple[str, str]:
     """The text of a usable answer and no reason; else no text and the reason why it is none.
 
     Reasons: refused, cut, empty, reasoning_only, form, longer, repetitive, copied. An answer in another language is
@@ -128,13 +109,13 @@ def judged(
     data = usable.encode(errors="surrogatepass")
     faults: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("refused", lambda: bool(answer.refusal) or answer.finish == "content_filter"),
-        ("cut", lambda: answer.finish == "length" and not keeps_cut),
+        ("cut", lambda: answer.finish == "length" and source.on_cut != "keep"),
         ("reasoning_only", lambda: not text and bool(answer.reasoning.strip())),
         ("empty", lambda: not usable),
         ("form", lambda: not text.startswith(template.prefix) or not _fits(usable, template.answer_schema)),
-        ("longer", lambda: len(usable) > max_longer * max(len(parent), _LEAST_CHARACTERS)),
+        ("longer", lambda: len(usable) > source.max_longer * max(len(parent), _LEAST_CHARACTERS)),
         ("repetitive", lambda: len(data) >= _LEAST_BYTES and len(zlib.compress(data, 1)) < _REPETITIVE * len(data)),
-        ("copied", lambda: max_copied < 1 and copied_share(usable, parent) > max_copied),
+        ("copied", lambda: source.max_copied < 1 and copied_share(usable, parent) > source.max_copied),
     )
     reason = next((name for name, is_so in faults if is_so()), "")
     return ("", reason) if reason else (usable, "")
@@ -155,7 +136,7 @@ def copied_share(text: str, parent: str) -> float:
 
 
 def _runs(words: list[str], size: int) -> Iterator[tuple[str, ...]]:
-    """All runs of so many words."""
+    """All runs of `size` words."""
     return zip(*(words[at:] for at in range(size)), strict=False)
 
 
@@ -165,7 +146,7 @@ def _words(text: str) -> list[str]:
 
 
 def _fits(text: str, schema: Mapping[str, object] | None) -> bool:
-    """Whether a text is JSON of a schema, where there is one."""
+    """Whether a text is JSON that a schema allows; without a schema, every text fits."""
     if schema is None:
         return True
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]

@@ -23,20 +23,15 @@ import logging
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from spark_jobs.sources.api.rate import retry_after
 from spark_jobs.sources.config.api_config import header_secret_of
-from spark_jobs.sources.generated.answers import (
-    DETAIL_CHARACTERS,
-    NOTHING,
-    Answer,
-    judged,
-    read_answer,
-    seconds_to_wait,
-)
+from spark_jobs.sources.generated.answers import DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
 from spark_jobs.sources.generated.attempts import Attempt, Heard, Landed
 from spark_jobs.sources.generated.conversations import Execute, Executor, code_of, conversation_of
 from spark_jobs.sources.generated.requests import Request, Turn, next_request, request_of
@@ -50,9 +45,8 @@ if TYPE_CHECKING:
 _WAIT_STATUSES: Final = frozenset({429, 503, 529})
 _HOPELESS_STATUSES: Final = frozenset({401, 403, 404})
 _LONGEST_PAUSE: Final = 60.0
-_TELL_SECONDS: Final = 10.0
+_LEAST_WAIT: Final = 1.0  # seconds, where a 429 names no time
 _MOST_BYTES: Final = 64 << 20
-
 _LOOK_SECONDS: Final = 0.2  # between two looks for a task, where none waits
 
 _log = logging.getLogger(__name__)
@@ -60,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Lease:
-    """A task that this worker has: what of it is not answered for good, and how long it is surely held."""
+    """A task that this worker holds until a moment: its requests without a final answer; whether another has it now."""
 
     task: Taken
     open: dict[str, Request]
@@ -70,17 +64,13 @@ class _Lease:
 
 @dataclass
 class _Pending:
-    """A request on its way: how often it was tried; where its limit was raised, the cut answer before."""
+    """A request that waits or is sent: its task and key there, failed attempts, and the cut answer to a lower limit."""
 
     request: Request
     lease: _Lease
+    key: str
     attempts: int = 0
     cut: Landed | None = None
-
-    @property
-    def key(self) -> str:
-        """By which its task knows it."""
-        return self.request.first_key if self.cut is None else self.cut.request.key
 
 
 @dataclass
@@ -96,43 +86,32 @@ class Asked:
     """
 
     accepted: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
     stopped: str = ""
     hopeless: bool = False
 
 
 class Asker:
-    """Takes tasks of a dataset and asks their requests."""
+    """A worker: takes tasks of a dataset from the queue and asks their requests."""
 
-    def __init__(
-        self,
-        tasks: TaskQueue,
-        seed: int | None = None,
-        field: str = "source",
-        executor: Executor | None = None,
-    ) -> None:
-        """The seed is that of the pauses; the field is where the source is declared, for messages.
-
-        The executor is for sources that declare `execute`.
-        """
+    def __init__(self, tasks: TaskQueue, field: str = "source", executor: Executor | None = None) -> None:
+        """Name the place where the source is declared, for messages; the executor is for sources with `execute`."""
         self._tasks, self._source, self._store, self._field = tasks, tasks.source, tasks.store, field
-        self._random = random.Random(seed)
         self._queue: asyncio.Queue[_Pending] = asyncio.Queue()
         self._to_execute: asyncio.Queue[tuple[_Pending, Answer]] = asyncio.Queue()
         self._executing = 0  # answers whose code waits for its execution, or is executed
         self._executor = executor
         self._execute: Execute | None = None
         self._leases: list[_Lease] = []
-        self._open = 0  # requests that were taken and are not answered for good
         self._sent = 0  # requests in flight
-        self._resume = self._next = 0.0
+        self._resume = self._next = 0.0  # moments before which the endpoint, or requests_a_minute, lets nothing be sent
         self._changed = asyncio.Event()
         self._writer = Writer(tasks, self._lose)
-        self._is_short = False  # whether at the last look the budget had no room, and nobody held any of it
+        self._short_looks = 0  # looks in a row at which the budget had no room, and nobody held any of it
         self._renewal = asyncio.Lock()
         self._patience = math.inf  # until when what is in flight is waited for after a stop
-        self._success = self._told = self._looked = 0.0
+        self._success = self._looked = 0.0
         self.done = Asked()
 
     async def work(self, more: Callable[[], bool]) -> Asked:
@@ -149,46 +128,44 @@ class Asker:
         headers = {"Authorization": f"Bearer {header_secret_of(f'{self._field}.endpoint.key', key)}"} if key else {}
         timeout = aiohttp.ClientTimeout(total=self._source.asking.answer_seconds)
         connector = aiohttp.TCPConnector(limit=self._source.asking.at_once)
-        self._success = self._told = time.monotonic()
-        at_once = 0 if self._source.execute is None else self._source.execute.at_once
+        self._success = time.monotonic()
+        at_once = self._source.execute.at_once if self._source.execute else 0
         pool = ThreadPoolExecutor(at_once or 1)  # a sandbox dies with the thread that started it
         async with aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector) as session:
-            slots = [asyncio.create_task(self._slot(session)) for _ in range(self._source.asking.at_once)]
+            tasks = [asyncio.create_task(self._slot(session)) for _ in range(self._source.asking.at_once)]
+            tasks += [asyncio.create_task(self._execute_code(pool)) for _ in range(at_once)]
+            tasks += [asyncio.create_task(self._watch())]
             writer = asyncio.create_task(self._writer.run())
-            others = [asyncio.create_task(self._watch()), asyncio.create_task(self._keep())]
-            others += [asyncio.create_task(self._execute_code(pool)) for _ in range(at_once)]
+            working = asyncio.gather(writer, *tasks)  # fails with the first of them
             try:
-                await self._feed(more, (writer, *slots, *others))
+                await self._feed(more, working)
             finally:
-                for task in (*slots, *others):
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*slots, *others, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
                 self._writer.end()
-                await asyncio.gather(writer, return_exceptions=True)
+                await asyncio.gather(writer, working, return_exceptions=True)
                 for lease in self._leases:
                     self._tasks.give_back(lease.task.hold, [*lease.open.values(), *lease.task.rest])
                 pool.shutdown(wait=False, cancel_futures=True)
         return self.done
 
     def stop(self, reason: str, patience: float = math.inf) -> None:
-        """Send nothing more; what is in flight is waited for, for so many seconds, since it is paid for."""
+        """Send nothing more, and wait `patience` seconds for what is in flight, since it is paid for."""
         self._patience = min(self._patience, time.monotonic() + patience)
         self.done.stopped = self.done.stopped or reason
         self._changed.set()
 
-    async def _feed(self, more: Callable[[], bool], workers: tuple[asyncio.Task[None], ...]) -> None:
+    @property
+    def _open(self) -> int:
+        """Requests that were taken and are not answered for good."""
+        return sum(len(lease.open) for lease in self._leases)
+
+    async def _feed(self, more: Callable[[], bool], working: asyncio.Future[list[None]]) -> None:
         """Take tasks while there are slots for them, and wait for their ends."""
-        failed: list[asyncio.Task[None]] = []
-
-        def note(one: asyncio.Task[None]) -> None:
-            failed.append(one)
-            self._changed.set()
-
-        for worker in workers:
-            worker.add_done_callback(note)
         while not self.done.stopped:
-            for worker in failed:
-                worker.result()  # what went wrong in a slot is no fault of the endpoint's
+            if working.done():
+                working.result()  # what went wrong in a slot is no fault of the endpoint's
             if self._open < self._source.asking.at_once and await self._take():
                 continue
             if not self._open and not more():
@@ -205,14 +182,12 @@ class Asker:
         try:
             taken = await asyncio.to_thread(self._next_task)
         except BudgetError:
-            if self._leases or (await asyncio.to_thread(self._tasks.counts))[1]:
-                self._is_short = False
-            elif self._is_short:  # twice, for what others held may have come free between the two questions
+            is_held = self._leases or (await asyncio.to_thread(self._tasks.counts))[1]
+            self._short_looks = 0 if is_held else self._short_looks + 1
+            if self._short_looks == 2:  # once more, for what others held may have come free between the two questions
                 self.stop(f"the budget is used up; raise {self._field}.budget to go on")
-            else:
-                self._is_short = True
             return False
-        self._is_short = False
+        self._short_looks = 0
         if taken is None:
             if began - self._looked > 1.0:
                 self._looked = began
@@ -223,12 +198,11 @@ class Asker:
         lease = _Lease(taken, {one.first_key: one for one in taken.requests}, began + self._tasks.lease_seconds)
         self._leases.append(lease)
         for request in taken.requests:
-            self._open += 1
-            self._let_go_on(_Pending(request, lease), taken.unexecuted.get(request.key))
+            self._let_go_on(_Pending(request, lease, request.first_key), taken.unexecuted.get(request.key))
         return True
 
     def _next_task(self) -> Taken | None:
-        """Take a task; before the first of conversations it is looked whether code may be executed here at all."""
+        """Take a task; before the first one of conversations make sure that code can be executed here."""
         if self._source.execute is not None and self._execute is None:
             if not self._tasks.waits():
                 return None
@@ -240,7 +214,9 @@ class Asker:
         """Ask one request after the other."""
         while True:
             pending = await self._queue.get()
-            await self._turn()
+            while (left := max(self._resume, self._next) - time.monotonic()) > 0:
+                await asyncio.sleep(left)
+            self._next = max(self._next, time.monotonic()) + 60.0 / self._source.asking.requests_a_minute
             if self.done.stopped:
                 return
             if time.monotonic() > pending.lease.until:  # this process was stopped meanwhile
@@ -253,104 +229,80 @@ class Asker:
             finally:
                 self._sent -= 1
 
-    async def _keep(self) -> None:
-        """Renew leases, again and again."""
-        while True:
-            await asyncio.sleep(self._tasks.lease_seconds / 4)
-            await self._renew()
-
     async def _renew(self) -> None:
+        """Push the ends of leases ahead, in good time."""
         async with self._renewal:
             leases, now = list(self._leases), time.monotonic()
-            if leases and min(one.until for one in leases) - now < 0.9 * self._tasks.lease_seconds:
+            if leases and min(one.until for one in leases) - now < 0.75 * self._tasks.lease_seconds:
                 lost = await asyncio.to_thread(self._tasks.renew, [one.task.hold for one in leases])
                 for lease in leases:
                     lease.until = now + self._tasks.lease_seconds
                 self._lose(lost)
 
     def _lose(self, holds: Collection[Hold]) -> None:
-        """Ask nothing more of tasks that others have by now."""
+        """Drop tasks that other workers have by now."""
         for lease in [one for one in self._leases if one.task.hold in holds]:
             _log.warning("a task of %d requests went to another worker, since this one was away", len(lease.open))
             lease.lost = True
             self._leases.remove(lease)
-            self._open -= len(lease.open)
             self._changed.set()
-
-    async def _turn(self) -> None:
-        """Wait until a request may be sent: the endpoint asked for patience, or so many were sent this minute."""
-        space = 60.0 / self._source.asking.requests_a_minute
-        while (left := max(self._resume, self._next) - time.monotonic()) > 0:
-            await asyncio.sleep(left)
-        self._next = max(self._next, time.monotonic()) + space
 
     async def _attempt(self, session: aiohttp.ClientSession, pending: _Pending) -> None:
         """Send a request once, and decide what becomes of it."""
         import aiohttp
 
-        request, began = pending.request, time.monotonic()
-        answer: Answer | None = None
+        key, began, asking = pending.request.key, time.monotonic(), self._source.asking
+        url, wait, data = f"{self._source.endpoint.url.rstrip('/')}/chat/completions", None, b""
         self.done.attempts += 1
         try:
-            url = f"{self._source.endpoint.url.rstrip('/')}/chat/completions"
-            async with session.post(url, json=request.body, allow_redirects=False) as response:
-                data = await response.content.read(_MOST_BYTES)
-                while not response.content.at_eof() and len(data) < _MOST_BYTES:
-                    data += await response.content.read(_MOST_BYTES)
-            status, retry_after = response.status, response.headers.get("Retry-After")
+            async with session.post(url, json=pending.request.body, allow_redirects=False) as response:
+                while len(data) < _MOST_BYTES and (chunk := await response.content.read(_MOST_BYTES)):
+                    data += chunk
+            status, wait = response.status, retry_after(response.headers.get("Retry-After"))
             found = read_answer(status, data)
-            answer = found if isinstance(found, Answer) else None
-            fault = "" if isinstance(found, Answer) else found
             if 300 <= status < 400:  # followed, it would take texts and key to where nobody declared them to go
-                fault = f"status {status}, to {response.headers.get('Location')}: redirects are not followed"
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            status, retry_after = 0, None
-            fault = f"no answer in {self._source.asking.answer_seconds:g} s" if isinstance(error, TimeoutError) else ""
-            fault = fault or f"{type(error).__name__}: {error}"
+                found = f"status {status}, to {response.headers.get('Location')}: redirects are not followed"
+        except TimeoutError:
+            status, found = 0, f"no answer in {asking.answer_seconds:g} s"
+        except (aiohttp.ClientError, OSError) as error:
+            status, found = 0, f"{type(error).__name__}: {error}"
         seconds = time.monotonic() - began
-        fault = fault[:DETAIL_CHARACTERS]
-        if answer is not None:
-            await self._judge(pending, answer, seconds)
-        elif status in _WAIT_STATUSES:
-            self._resume = max(self._resume, time.monotonic() + seconds_to_wait(retry_after))
-            await self._writer.note([Attempt(request.key, seconds, "waited", fault)])
+        if isinstance(found, Answer):
+            await self._judge(pending, found, seconds)
+            return
+        fault = found[:DETAIL_CHARACTERS]
+        if status in _WAIT_STATUSES:
+            self._resume = max(self._resume, time.monotonic() + (_LEAST_WAIT if wait is None else wait))
+            await self._writer.note([Attempt(key, seconds, "waited", fault)])
             self._queue.put_nowait(pending)
         elif status in _HOPELESS_STATUSES or 300 <= status < 400:
-            await self._writer.note([Attempt(request.key, seconds, "rejected", fault)])
+            await self._writer.note([Attempt(key, seconds, "rejected", fault)])
             self.done.hopeless = True
             self.stop(f"{url}: {fault}; correct {self._field}.endpoint", patience=0)
         elif 400 <= status < 500:
-            await self._end(pending, Attempt(request.key, seconds, "rejected", fault), "rejected", fault)
+            await self._end(pending, Attempt(key, seconds, "rejected", fault), "rejected", fault)
+        elif pending.attempts + 1 >= asking.attempts:
+            await self._end(pending, Attempt(key, seconds, "broken", fault), "failed", fault)
         else:
+            await self._writer.note([Attempt(key, seconds, "broken", fault)])
+            longest = min(asking.backoff_seconds * 2**pending.attempts, _LONGEST_PAUSE)
             pending.attempts += 1
-            attempt = Attempt(request.key, seconds, "broken", fault)
-            if pending.attempts >= self._source.asking.attempts:
-                await self._end(pending, attempt, "failed", fault)
-                return
-            await self._writer.note([attempt])
-            longest = min(self._source.asking.backoff_seconds * 2 ** (pending.attempts - 1), _LONGEST_PAUSE)
-            asyncio.get_running_loop().call_later(
-                self._random.uniform(longest / 2, longest), self._queue.put_nowait, pending
-            )
+            pause = random.uniform(longest / 2, longest)
+            asyncio.get_running_loop().call_later(pause, self._queue.put_nowait, pending)
 
     async def _judge(self, pending: _Pending, answer: Answer, seconds: float) -> None:
-        request, source = pending.request, self._source
-        self._success = time.monotonic()
-        most, detail = self._tasks.most_tokens(request), answer.refusal
-        attempt = Attempt(request.key, seconds, "answered", answer.finish, answer, most)
-        text, reason = judged(
-            answer, self._tasks.templates[request.template], request.parent.text, source.max_copied, source.max_longer,
-            keeps_cut=source.on_cut == "keep",
-        )  # fmt: skip
+        """Note an answer, or go on from it: with a higher limit where it was cut, else with its code."""
+        request, source, hold = pending.request, self._source, pending.lease.task.hold
+        template = self._tasks.templates[request.template]
+        self._success, detail = time.monotonic(), answer.refusal
+        attempt = Attempt(request.key, seconds, "answered", answer.finish, answer, self._tasks.most_tokens(request))
+        text, reason = judged(answer, template, request.parent.text, source)
         if reason == "cut" and source.on_cut == "raise_limit_once" and pending.cut is None:
             limit = 2 * request.body["max_tokens"]
-            again = request_of(
-                request.parent, self._tasks.templates[request.template], source.endpoint, request.sample, limit
-            )
+            again = request_of(request.parent, template, source.endpoint, request.sample, limit)
             if not await asyncio.to_thread(self._store.answered, [again.key]):  # else the limit was declared before
                 await self._writer.note([attempt])
-                said = "asked once more with twice the limit"
-                cut = Landed(request, answer, "", "cut", said, pending.lease.task.hold)
+                cut = Landed(request, answer, "", "cut", "asked once more with twice the limit", hold)
                 self._queue.put_nowait(replace(pending, request=again, cut=cut))
                 return
         if source.execute is not None:
@@ -364,18 +316,18 @@ class Asker:
         await self._end(pending, attempt, reason, detail[:DETAIL_CHARACTERS], answer, text)
 
     async def _converse(self, pending: _Pending, attempt: Attempt, answer: Answer, language: str) -> None:
-        """Let the code of an answer be executed; with an answer without any a conversation is at its end."""
+        """Queue the code of an answer for execution; an answer without code ends the conversation."""
         request = pending.request
         if code_of(answer.text, language) is None:
             whole, text, facts = conversation_of(request, request.turns, answer)
             await self._end(pending, attempt, "", facts, whole, text)
-        elif await self._writer.note(
-            [attempt], turns=[Heard(request, Turn(request.key, answer), pending.lease.task.hold)]
-        ):
+            return
+        turn = Heard(request, Turn(request.key, answer), pending.lease.task.hold)
+        if await self._writer.note([attempt], turns=[turn]):
             self._let_go_on(pending, answer)
 
     def _let_go_on(self, pending: _Pending, answered: Answer | None = None) -> None:
-        """Let a request be sent, or the code of its answer be executed."""
+        """Queue a request to be sent; or, where it has an answer with code, queue that to be executed."""
         if answered is None:
             self._queue.put_nowait(pending)
         else:
@@ -383,7 +335,7 @@ class Asker:
             self._to_execute.put_nowait((pending, answered))
 
     async def _execute_code(self, pool: ThreadPoolExecutor) -> None:
-        """Execute the code of one answer after the other, whose conversations go on with what it gave."""
+        """Execute the code of one answer after the other, and go on with its conversation."""
         config = self._source.execute
         assert config is not None
         while True:
@@ -399,7 +351,7 @@ class Asker:
                 self._success = time.monotonic()
 
     async def _go_on(self, pending: _Pending, turn: Turn, rounds: int) -> None:
-        """Ask on after an execution, where the budget allows it; after so many rounds a conversation is at its end."""
+        """Send what code gave as the next request of a conversation, within the budget; end it after its last round."""
         request, lease = pending.request, pending.lease
         if len(request.turns) + 1 >= rounds:
             whole, text, facts = conversation_of(request, (*request.turns, turn), None)
@@ -407,7 +359,7 @@ class Asker:
         elif await self._writer.note([], turns=[Heard(request, turn, lease.task.hold)]):
             after = next_request(request, turn)
             if await asyncio.to_thread(self._tasks.reserve, lease.task.hold, request, after):
-                self._let_go_on(_Pending(after, lease))
+                self._let_go_on(_Pending(after, lease, after.first_key))
             elif not lease.lost:
                 lease.task = replace(lease.task, rest=(*lease.task.rest, after))
                 self._close(pending)
@@ -418,37 +370,29 @@ class Asker:
     ) -> None:  # fmt: skip
         """Note what became of a request for good: a text, or the reason why there will be none."""
         lease = pending.lease
-        ends = [Landed(pending.request, answer, text, reason, detail, lease.task.hold)]
-        if pending.cut is not None:
-            ends.insert(0, pending.cut)
+        end = Landed(pending.request, answer, text, reason, detail, lease.task.hold)
+        ends = [end] if pending.cut is None else [pending.cut, end]
         if not await self._writer.note([] if attempt is None else [attempt], ends):
             return
-        for one in ends:
-            if one.reason:
-                self.done.refused[one.reason] = self.done.refused.get(one.reason, 0) + 1
+        self.done.refused.update(one.reason for one in ends if one.reason)
         self.done.accepted += not reason
         self._close(pending)
 
     def _close(self, pending: _Pending) -> None:
-        """Go on without a request, which is answered for good or goes back with its task."""
+        """Count a request as done: it is answered for good, or goes back to the queue with its task."""
         lease = pending.lease
         del lease.open[pending.key]
-        self._open -= 1
         if not lease.open:
             self._leases.remove(lease)
             self._writer.finish(lease.task)
         self._changed.set()
 
     async def _watch(self) -> None:
-        """Stop where nothing succeeds for long, and say how far it came."""
+        """Renew leases, and stop where nothing succeeds for long."""
         silence = self._source.asking.silence_seconds
         while True:
-            await asyncio.sleep(min(1.0, silence / 4))
-            now = time.monotonic()
-            if self._open > self._executing and now - self._success > silence:
+            await asyncio.sleep(min(1.0, silence / 4, self._tasks.lease_seconds / 4))
+            await self._renew()
+            if self._open > self._executing and time.monotonic() - self._success > silence:
                 said = f"no answer succeeded for {silence:g} s; what is done stays, the next run goes on"
                 self.stop(said, patience=0)
-            if now - self._told > _TELL_SECONDS:
-                self._told = now
-                refused = sum(self.done.refused.values())
-                _log.info("asked %d, accepted %d, refused %d", self.done.attempts, self.done.accepted, refused)

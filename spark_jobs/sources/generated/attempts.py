@@ -1,8 +1,8 @@
 """What was asked and answered, as rows of the catalogue's database, written as it comes.
 
-A request has one row once it was answered for good, an attempt at it one each. A row without a page is an answer that
-has not landed yet; `fetch` seals those into pages. A key that has a row is never asked for again. A row of totals for
-each dataset is changed by every write, so that writes to a dataset come one after the other, from any machine.
+Every attempt at a request has a row, and so has the answer that stays. A key that has an answer is never asked for
+again. Answers with `landed` false are in no page yet; `fetch` makes pages of those. A row of totals for each dataset is
+changed by every write, so that writes to a dataset come one after the other, from any machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spark_jobs.sources.generated.tables import (
     until_reached,
 )
 
-FAILED = "failed"  # reason of a request that was tried to the end, and to which no answer came
+FAILED = "failed"  # reason of a request that got no answer in all of its attempts
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Landed:
 
 
 class Heard(NamedTuple):
-    """A turn of a conversation: of which request, and the task that it is of, while which is held it is written."""
+    """A turn of a conversation, with its request and task; it is written only while the task is held."""
 
     request: Request
     turn: Turn
@@ -112,6 +112,12 @@ class AnswerStore:
         self._make_totals()
 
     @until_reached
+    def _all(self, wanted: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        """The rows of a query."""
+        with self.engine.connect() as connection:
+            return connection.execute(wanted).all()
+
+    @until_reached
     def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed], turns: Sequence[Heard] = ()) -> set[Hold]:
         """Note attempts, answers and turns, together; gives the holds that are lost, whose answers were left out.
 
@@ -119,16 +125,9 @@ class AnswerStore:
         """
         now = time.time_ns() // 1000
         tried = [
-            {
-                "dataset": self.dataset,
-                "key": one.key,
-                "at": now,
-                "milliseconds": round(1000 * one.seconds),
-                "outcome": one.outcome,
-                "detail": _clean(one.detail),
-                "tokens_in": one.answer.tokens_in,
-                "tokens_out": one.answer.tokens_out,
-            }
+            {"dataset": self.dataset, "key": one.key, "at": now, "milliseconds": round(1000 * one.seconds)}
+            | {"outcome": one.outcome, "detail": _clean(one.detail)}
+            | {"tokens_in": one.answer.tokens_in, "tokens_out": one.answer.tokens_out}
             for one in attempts
         ]
         paid = [one for one in attempts if one.outcome == "answered"]
@@ -136,7 +135,8 @@ class AnswerStore:
             holds = {*(one.hold for one in answers), *(one.hold for one in turns)}
             held = {one for one in holds if one is not None}
             lost = held - holds_of(connection, held)
-            known = answered(connection, self.dataset, [one.request.key for one in answers])  # before a server went
+            # Some may be written already, where a lost connection makes this run again.
+            known = answered(connection, self.dataset, [one.request.key for one in answers])
             given = [self._row(one) for one in answers if one.hold not in lost and one.request.key not in known]
             if tried:
                 connection.execute(sa.insert(ATTEMPTS), tried)
@@ -145,7 +145,7 @@ class AnswerStore:
             for one in turns:
                 if one.hold not in lost:
                     connection.execute(sa.delete(TURNS).where(self._turns, TURNS.c.key == one.turn.key))
-                    connection.execute(sa.insert(TURNS), self._turn_row(one))
+                    connection.execute(sa.insert(TURNS), _turn_row(self.dataset, one))
             accepted = sum(row["reason"] == "" for row in given)
             more = {
                 "accepted": TOTALS.c.accepted + accepted,
@@ -158,7 +158,7 @@ class AnswerStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """A transaction beside which no other writes to the dataset, from any machine.
+        """A transaction that keeps all others of the dataset waiting, on any machine.
 
         Raises:
             InputError: the dataset was deleted.
@@ -171,12 +171,16 @@ class AnswerStore:
 
     @until_reached
     def totals(self) -> Totals:
-        """What came of all runs so far."""
+        """The totals of all runs so far."""
         with self.engine.connect() as connection:
             return self.totals_in(connection)
 
     def totals_in(self, connection: sa.Connection) -> Totals:
-        """The same, in a transaction."""
+        """The totals of all runs so far, read in a transaction that is open.
+
+        Raises:
+            InputError: the dataset was deleted.
+        """
         columns = (TOTALS.c[name] for name in Totals._fields)
         if (row := connection.execute(sa.select(*columns).where(self._totals)).first()) is None:
             raise self._gone()
@@ -186,59 +190,39 @@ class AnswerStore:
         return InputError(f"{self.dataset}: it was deleted while it was asked for; run it again to begin anew")
 
     def _make_totals(self) -> None:
-        """Make the row of totals where there is none, of the answers that earlier versions noted."""
+        """Make the row of totals where there is none, from answers that earlier versions of headrace stored."""
         with self.engine.connect() as connection:
             if connection.execute(sa.select(TOTALS.c.dataset).where(self._totals)).first() is not None:
                 return
-        outcomes, spent = self.outcomes(), self.spent()
-        accepted = outcomes.get("", 0)
-        row = {
-            "dataset": self.dataset,
-            "accepted": accepted,
-            "refused": sum(outcomes.values()) - accepted,
-            "tokens_in": spent[0],
-            "tokens_out": spent[1],
-        }
+        outcomes, (tokens_in, tokens_out, _) = self.outcomes(), self.spent()
+        accepted = outcomes.pop("", 0)
+        row = {"dataset": self.dataset, "accepted": accepted, "refused": sum(outcomes.values())}
+        row |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
         with contextlib.suppress(IntegrityError), self.engine.begin() as connection:  # another process made it
             connection.execute(sa.insert(TOTALS), row)
 
     def _row(self, one: Landed) -> dict[str, Any]:
-        parent, answer = one.request.parent, one.answer
+        answer, parent = one.answer, asdict(one.request.parent)
+        texts = {"detail": one.detail, "text": one.text, "reasoning": answer.reasoning}
+        served = {"model": _clean(answer.model)[:255], "fingerprint": _clean(answer.fingerprint)[:255]}
         return {
             "dataset": self.dataset,
             "key": one.request.first_key,
             "template": one.request.template,
-            "parent_dataset": parent.dataset,
-            "parent_doc_id": parent.doc_id,
-            "parent_start": parent.start,
-            "parent_end": parent.end,
+            **{f"parent_{name}": parent[name] for name in ("dataset", "doc_id", "start", "end")},
             "reason": one.reason,
-            "detail": _clean(one.detail),
-            "text": _clean(one.text),
-            "reasoning": _clean(answer.reasoning),
-            "model": _clean(answer.model)[:255],
-            "fingerprint": _clean(answer.fingerprint)[:255],
+            **{name: _clean(text) for name, text in texts.items()},
+            **served,
             "answer_tokens": one.request.body.get("max_tokens", 0),
             "tokens_in": answer.tokens_in,
             "tokens_out": answer.tokens_out,
             "landed": False,
         }
 
-    def _turn_row(self, one: Heard) -> dict[str, Any]:
-        turn = one.turn
-        return {
-            "dataset": self.dataset,
-            "key": turn.key,
-            "parent_doc_id": one.request.parent.doc_id,
-            "answer": json.dumps(asdict(turn.answer)),
-            "output": turn.output,
-            "status": turn.status,
-        }
-
     def continued_in(
         self, connection: sa.Connection, requests: Sequence[Request]
     ) -> tuple[list[Request], dict[str, Answer]]:
-        """Where some conversations are: the requests to send next, and known answers whose code is to be executed."""
+        """Where conversations are: the requests to send next, and by key answers whose code is to be executed."""
         found, unexecuted, moved = list(requests), dict[str, Answer](), True
         while moved:
             some, moved = TURNS.c.key.in_([one.key for one in found]), False
@@ -256,58 +240,42 @@ class AnswerStore:
 
     @until_reached
     def answered(self, keys: Iterable[str]) -> set[str]:
-        """Those of some keys that have an answer."""
+        """The keys among these that have an answer."""
         with self.engine.connect() as connection:
             return answered(connection, self.dataset, keys)
 
-    @until_reached
     def outcomes(self) -> dict[str, int]:
-        """Answers by reason, the accepted ones under ``."""
+        """How many answers there are by reason; the accepted ones are under the empty one."""
         counted = sa.select(ANSWERS.c.reason, sa.func.count()).where(self._own).group_by(ANSWERS.c.reason)
-        with self.engine.connect() as connection:
-            return {str(reason): int(count) for reason, count in connection.execute(counted)}
+        return dict(tuple(row) for row in self._all(counted))
 
-    @until_reached
     def spent(self) -> tuple[int, int, int]:
-        """Tokens of prompts and of answers in all attempts, and attempts at which something came and nobody said."""
-        own = ATTEMPTS.c.dataset == self.dataset
+        """Tokens of prompts and of answers over all attempts, and answers that did not say theirs."""
         unknown = sa.and_(ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.tokens_out.is_(None))
-        wanted = sa.select(
-            sa.func.coalesce(sa.func.sum(ATTEMPTS.c.tokens_in), 0),
-            sa.func.coalesce(sa.func.sum(ATTEMPTS.c.tokens_out), 0),
-            sa.func.count(sa.case((unknown, 1))),
-        ).where(own)
-        with self.engine.connect() as connection:
-            row = connection.execute(wanted).one()
-            return int(row[0]), int(row[1]), int(row[2])
+        sums = (sa.func.coalesce(sa.func.sum(ATTEMPTS.c[name]), 0) for name in ("tokens_in", "tokens_out"))
+        wanted = sa.select(*sums, sa.func.count(sa.case((unknown, 1)))).where(ATTEMPTS.c.dataset == self.dataset)
+        tokens_in, tokens_out, count = map(int, self._all(wanted)[0])
+        return tokens_in, tokens_out, count
 
-    @until_reached
     def waiting(self) -> tuple[int, int]:
         """Requests of all tasks, and processes that have tasks."""
-        who = sa.select(TASKS.c.host, TASKS.c.scope, TASKS.c.pid)
-        wanted = sa.select(sa.func.coalesce(sa.func.sum(TASKS.c.requests), 0)).where(TASKS.c.dataset == self.dataset)
-        own = TASKS.c.dataset == self.dataset, TASKS.c.token.is_not(None)
-        with self.engine.connect() as connection:
-            return int(connection.execute(wanted).scalar_one()), len(set(connection.execute(who.where(*own)).all()))
+        columns = (TASKS.c.requests, TASKS.c.token, TASKS.c.host, TASKS.c.scope, TASKS.c.pid)
+        tasks = self._all(sa.select(*columns).where(TASKS.c.dataset == self.dataset))
+        return sum(one.requests for one in tasks), len({one[2:] for one in tasks if one.token is not None})
 
-    @until_reached
     def answers_since(self, seconds: float) -> int:
-        """Answers that came in the last seconds."""
+        """How many answers came in the last seconds."""
         since = time.time_ns() // 1000 - round(seconds * 1e6)
         own = ATTEMPTS.c.dataset == self.dataset, ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.at >= since
-        with self.engine.connect() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(ATTEMPTS).where(*own)).scalar_one())
+        return int(self._all(sa.select(sa.func.count()).select_from(ATTEMPTS).where(*own))[0][0])
 
-    @until_reached
     def unlanded(self) -> dict[tuple[str, str], int]:
-        """Accepted answers that have not landed, by the model and fingerprint that the server named."""
+        """How many accepted answers have not landed, by the model and fingerprint that the server named."""
         served = (ANSWERS.c.model, ANSWERS.c.fingerprint)
         accepted = ANSWERS.c.landed.is_(False), ANSWERS.c.reason == ""
         counted = sa.select(*served, sa.func.count()).where(self._own, *accepted).group_by(*served)
-        with self.engine.connect() as connection:
-            return {(row[0], row[1]): int(row[2]) for row in connection.execute(counted)}
+        return {(model, fingerprint): count for model, fingerprint, count in map(tuple[Any, ...], self._all(counted))}
 
-    @until_reached
     def to_land(self, count: int, served: tuple[str, str] | None = None) -> list[Mapping[str, Any]]:
         """Answers that have not landed, by template and key: all with their reasons, or the accepted ones of a model.
 
@@ -319,12 +287,11 @@ class AnswerStore:
         if served is not None:
             which += [ANSWERS.c.reason == "", ANSWERS.c.model == served[0], ANSWERS.c.fingerprint == served[1]]
         wanted = sa.select(ANSWERS).where(self._own, *which).order_by(ANSWERS.c.template, ANSWERS.c.key).limit(count)
-        with self.engine.connect() as connection:
-            return [dict(row) for row in connection.execute(wanted).mappings()]
+        return [dict(row._mapping) for row in self._all(wanted)]
 
     @until_reached
     def mark_landed(self, keys: Sequence[str]) -> None:
-        """Note that answers lie in a page."""
+        """Mark answers as landed."""
         with self.engine.begin() as connection:
             for at in range(0, len(keys), KEYS_AT_ONCE):
                 some = ANSWERS.c.key.in_(keys[at : at + KEYS_AT_ONCE])
@@ -348,7 +315,7 @@ class AnswerStore:
 
     @until_reached
     def reopen_failed(self) -> None:
-        """Forget requests to which no answer came, so that they are open again; what they cost stays noted."""
+        """Forget requests that failed to the end, so that they are asked again; what they cost stays counted."""
         with self.transaction() as connection:
             connection.execute(sa.delete(ANSWERS).where(self._own, ANSWERS.c.reason == FAILED))
         self._count_again()
@@ -357,10 +324,9 @@ class AnswerStore:
     def _count_again(self) -> None:
         """Count the answers anew, after some were forgotten."""
         with self.transaction() as connection:
-            counted = (
-                sa.select(ANSWERS.c.reason == "", sa.func.count()).where(self._own).group_by(ANSWERS.c.reason == "")
-            )
-            counts = {bool(is_usable): int(count) for is_usable, count in connection.execute(counted)}
+            is_usable = ANSWERS.c.reason == ""
+            counted = sa.select(is_usable, sa.func.count()).where(self._own).group_by(is_usable)
+            counts = {bool(usable): int(count) for usable, count in connection.execute(counted)}
             values = {"accepted": counts.get(True, 0), "refused": counts.get(False, 0)}
             connection.execute(sa.update(TOTALS).where(self._totals).values(values))
 
@@ -382,7 +348,7 @@ def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, st
     if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(ANSWERS.name):
         return []
     wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
-    of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # those of judges are no documents
+    of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # the answers of judges are no documents
     columns = sa.select(ANSWERS.c.dataset, ANSWERS.c.template, ANSWERS.c.key)
     columns = columns.where(ANSWERS.c.reason == "", of_datasets)
     with catalogue.engine.connect() as connection:
@@ -400,11 +366,17 @@ def datasets_with_answers(catalogue: Catalog) -> list[str]:
         return sorted(connection.execute(sa.select(TOTALS.c.dataset)).scalars())
 
 
+def _turn_row(dataset: str, one: Heard) -> dict[str, Any]:
+    about = {"dataset": dataset, "parent_doc_id": one.request.parent.doc_id}
+    answer = json.dumps(asdict(one.turn.answer))
+    return about | {"key": one.turn.key, "answer": answer, "output": one.turn.output, "status": one.turn.status}
+
+
 def _clean(text: str) -> str:
     """A text as every database takes it: no null characters (Postgres), no lone surrogates."""
     return text.replace("\0", " ").encode(errors="replace").decode()
 
 
 def _or(known: int | None, most: int) -> int:
-    """What an endpoint said that it used, else the most that it can have been."""
+    """A usage that the endpoint stated, else the most that it can have been."""
     return most if known is None else known

@@ -79,6 +79,6 @@ def conversation_of(request: Request, turns: Sequence[Turn], last: Answer | None
 
 
 def _sum(counts: list[int | None]) -> int | None:
-    """Their sum; None where one is not known."""
+    """The sum of counts; None where one of them is None."""
     known = [one for one in counts if one is not None]
     return sum(known) if len(known) == len(counts) else None

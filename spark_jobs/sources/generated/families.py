@@ -29,7 +29,7 @@ def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
 
 
 def roots(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, str]:
-    """The roots of those of some documents that models wrote."""
+    """The root of each of these documents that a model wrote, by its doc_id."""
     parents: dict[str, str] = {}
     for dataset in datasets_with_answers(catalogue):
         for batch in read_batches(catalogue, f"{dataset}.documents", ("doc_id", "metadata")):

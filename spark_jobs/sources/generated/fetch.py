@@ -7,7 +7,6 @@ sample of the whole. A cut or refused answer counts as asked; it has a row with 
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 import json
 import logging
@@ -23,7 +22,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.plugins import attribute
 from spark_jobs.progress import tell
-from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
+from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
 from spark_jobs.sources.generated.asking import Asked, Asker
@@ -48,14 +47,14 @@ class GeneratedKind(PagedKind[GeneratedSource]):
     """Answers of a model, which are asked for before they are listed."""
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-        """Ask for what a dataset lacks; see `fetch_answers`."""
+        """Ask for the answers that a dataset lacks; see `fetch_answers`."""
         fetch_answers(dataset, self.source, catalogue, objects, wait_seconds)
 
 
 def fetch_answers(
     dataset: str, source: GeneratedSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
 ) -> Asked:
-    """Ask for what a dataset lacks, and seal what was accepted.
+    """Ask for the answers that a dataset lacks, and make pages of those that are accepted.
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.
@@ -111,7 +110,7 @@ async def ask(
     source, store = tasks.source, tasks.store
     asker, ahead = Asker(tasks, field=field, executor=executor), max(_AHEAD, 4 * source.asking.at_once)
     more, exhausted, on_their_way = True, False, await asyncio.to_thread(tasks.clear)
-    end, told = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
+    end, shown_at = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
     working = asyncio.create_task(asker.work(lambda: more))
     try:
         while not working.done():
@@ -135,8 +134,8 @@ async def ask(
                 asker.stop(why)
             if time.monotonic() > end:
                 asker.stop(f"{field}.asking.run_minutes is {source.asking.run_minutes:g}; the next run goes on")
-            if time.monotonic() - told > _TELL_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - shown_at > _TELL_SECONDS:
+                shown_at = time.monotonic()
                 tell(f"{store.dataset}: {(await asyncio.to_thread(progress_of, store)).line(source.budget)}")
             await asyncio.wait([working], timeout=_LOOK_SECONDS)
     finally:
@@ -174,7 +173,7 @@ def _requests(catalogue: Catalog, source: GeneratedSource, parents: list[tuple[s
 
 
 class AnswerPages:
-    """The pages of a run, which are of one model: what another one wrote lands with the next run."""
+    """Makes pages of accepted answers, in one run those of one model; what another wrote lands with the next."""
 
     def __init__(
         self,
@@ -183,7 +182,7 @@ class AnswerPages:
         objects: ObjectFolder,
         record_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
-        """Without `record_of` an answer's row becomes the record of a model's answer."""
+        """`record_of` makes the record of a page from an answer's row; without it that is `_record`."""
         self._store, self._pages, self._objects = store, pages, objects
         self._record_of = record_of or _record
         self._served: tuple[str, str] | None = None
@@ -216,33 +215,18 @@ class AnswerPages:
         return self._other
 
     def _save(self, rows: list[Mapping[str, Any]]) -> None:
-        data = json.dumps([self._record_of(row) for row in rows], ensure_ascii=False).encode()
-        kept = self._objects.keep(io.BytesIO(data))
-        page = StoredPage(
-            cursor=rows[0]["key"],
-            place=0,
-            object=kept.location,
-            byte_count=kept.byte_count,
-            record_count=len(rows),
-            digest=kept.sha256,
-        )
-        self._pages.save(rows[0]["template"], _REQUEST, page)
+        records, template = [self._record_of(row) for row in rows], rows[0]["template"]
+        self._pages.keep_records(template, _REQUEST, rows[0]["key"], records, self._objects)
         self._store.mark_landed([row["key"] for row in rows])
 
 
 def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     """An answer as a record of a page; the fields beside key and text become metadata."""
-    record = {
-        "key": row["key"],
-        "text": row["text"],
-        "parent": row["parent_doc_id"],
-        "parent_dataset": row["parent_dataset"],
-        "parent_bytes": f"{row['parent_start']}-{row['parent_end']}",
-        "model": row["model"],
-        "answer_tokens": row["answer_tokens"],
-    }
-    known = {name: row[name] for name in ("fingerprint", "reasoning", "tokens_in", "tokens_out") if row[name]}
-    return {**record, **known, **json.loads(row["detail"] or "{}")}
+    parent = {"parent": row["parent_doc_id"], "parent_dataset": row["parent_dataset"]}
+    parent["parent_bytes"] = f"{row['parent_start']}-{row['parent_end']}"
+    model = {"model": row["model"], "answer_tokens": row["answer_tokens"]}
+    stated = {name: row[name] for name in ("fingerprint", "reasoning", "tokens_in", "tokens_out") if row[name]}
+    return {"key": row["key"], "text": row["text"], **parent, **model, **stated, **json.loads(row["detail"] or "{}")}
 
 
 def tell_outcome(source: GeneratedSource, store: AnswerStore, done: Asked) -> None:

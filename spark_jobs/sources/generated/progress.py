@@ -38,7 +38,7 @@ class Progress:
     unknown: int = 0
 
     def line(self, budget: Budget | None = None) -> str:
-        """In one line for people, with the price of the tokens where a budget has prices."""
+        """The progress in one line for people, with the price of the tokens where the budget has prices."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.refused.items()))
         said = [f"{self.accepted:,} answers accepted", *([f"refused: {reasons}"] if reasons else [])]
         if self.waiting:
@@ -50,7 +50,7 @@ class Progress:
         return "; ".join(said)
 
     def facts(self, budget: Budget) -> dict[str, Any]:
-        """The same as values for an asset's page, with the price of the tokens where prices are declared."""
+        """The progress as values for an asset's page, with the price of the tokens where the budget has prices."""
         price = budget.price(self.tokens_in, self.tokens_out)
         return {
             "answers_accepted": self.accepted,
@@ -64,12 +64,12 @@ class Progress:
 
 
 def progress(catalogue: Catalog) -> dict[str, Progress]:
-    """That of every dataset of a lake about which something was asked."""
+    """The progress of every dataset of a lake that asks a model, by its name."""
     return {name: progress_of(AnswerStore(catalogue, name)) for name in datasets_with_answers(catalogue)}
 
 
 def progress_of(store: AnswerStore) -> Progress:
-    """That of one dataset."""
+    """The progress of one dataset."""
     outcomes, (tokens_in, tokens_out, unknown) = store.outcomes(), store.spent()
     accepted, (waiting, workers) = outcomes.pop("", 0), store.waiting()
     a_minute = store.answers_since(_RATE_SECONDS) if waiting else 0

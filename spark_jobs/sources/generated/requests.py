@@ -39,9 +39,9 @@ class Turn:
     """An answer with code in a conversation, and what the code gave, which is the next message.
 
     Attributes:
-        key: of the request that it answers.
+        key: of the request to which this is the answer.
         answer: of the model.
-        output: what is said to the model of the execution; None before it.
+        output: the message for the model about its execution; None before that.
         status: of the program's exit, or why it was stopped.
     """
 
@@ -53,7 +53,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent.
+    """A request as it is sent to the endpoint.
 
     Attributes:
         key: SHA-256 of the body and of the number of the sample, in hex.
@@ -73,7 +73,7 @@ class Request:
 
     @property
     def first_key(self) -> str:
-        """The key of the first request of its conversation, by which its task and its document know it."""
+        """The key of the first request of its conversation, which is the key in its task and of its document."""
         return self.turns[0].key if self.turns else self.key
 
 
@@ -97,7 +97,7 @@ def request_of(
 
 
 def next_request(request: Request, turn: Turn) -> Request:
-    """The request that goes on from a turn: all that was said before, the answer, and what its code gave."""
+    """The next request of a conversation: all messages so far, the answer, and the output of its code."""
     said = [{"role": "assistant", "content": turn.answer.text}, {"role": "user", "content": turn.output}]
     body = {**request.body, "messages": [*request.body["messages"], *said]}
     return replace(request, key=_key(body, request.sample), body=body, turns=(*request.turns, turn))
@@ -109,7 +109,7 @@ def _key(body: dict[str, Any], sample: int) -> str:
 
 
 def parts_of(dataset: str, doc_id: str, text: str, most_characters: int) -> Iterator[Parent]:
-    """Cut a text that is too long at paragraphs, else at lines, sentences, words, else anywhere; nothing is left out.
+    """Cut a text into parts of at most so many characters: at paragraphs, else lines, sentences, words, else anywhere.
 
     Parts of white space alone are left out: there is nothing to ask about.
     """

@@ -1,4 +1,4 @@
-"""An endpoint for tests and for a first try: a deterministic model of word pairs, that misbehaves on request.
+"""An endpoint for tests and for a first try: a deterministic model of word pairs, which makes faults on request.
 
     python -m spark_jobs.sources.generated.stand_in --port 8000
     python -m spark_jobs.sources.generated.stand_in --port 8000 --fault throttle=.1 --fault cut=.05
@@ -27,17 +27,14 @@ from spark_jobs.sources.config.generated_config import BEGIN_TEXT, END_TEXT
 if TYPE_CHECKING:
     from aiohttp import web
 
-FAULTS = (
-    *("throttle", "hang", "trickle", "broken", "error_200", "no_usage", "null", "white_space", "cut", "refused"),
-    *("other_model", "unavailable", "rejected", "reasoning", "not_json", "copy"),
-)
+FAULTS = ("throttle", "cut", "refused")
 
 
 class StandIn:
-    """The endpoint's behaviour.
+    """The behaviour of the endpoint.
 
     Attributes:
-        bodies: what was asked, in the order of arrival; each was answered, or not, as the fault says.
+        bodies: requests in the order of arrival.
         counts: faults that were made, by name.
     """
 
@@ -48,67 +45,46 @@ class StandIn:
         seconds: float = 0.0,
         judge: Callable[[str], str] | None = None,
     ) -> None:
-        """Make faults at these rates, and answer after so many seconds; a judge writes the answer to a last message."""
+        """Make faults at these rates, and answer after so many seconds; `judge` gives the answer to a message."""
         self.faults, self._random, self._seconds = dict(faults or {}), random.Random(seed), seconds
         self._judge = judge
         self.bodies: list[dict[str, Any]] = []
         self.counts: Counter[str] = Counter()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request of chat completion, or do what the fault says that was drawn for it."""
-        from aiohttp import web
-
+        """Answer a request of chat completion, or make the fault that was drawn for it."""
         body = await request.json()
         self.bodies.append(body)
         fault = next((name for name, rate in self.faults.items() if self._random.random() < rate), "")
         self.counts[fault] += 1
         await asyncio.sleep(self._seconds)
+        return await self.respond(request, body, fault)
+
+    async def respond(self, request: web.Request, body: dict[str, Any], fault: str) -> web.StreamResponse:
+        """The response to a request, with a fault or without one (empty)."""
+        from aiohttp import web
+
         if fault == "throttle":
             return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.2"})
-        if fault == "unavailable":
-            return web.json_response({"error": "starting"}, status=500)
-        if fault == "rejected":
-            return web.json_response({"error": {"message": "context too long"}}, status=400)
-        if fault == "error_200":
-            return web.json_response({"error": {"message": "out of memory"}})
-        if fault == "not_json":
-            return web.Response(text="<html>bad gateway</html>")
-        if fault == "hang":
-            await asyncio.sleep(3600)
-        data = json.dumps(self._completion(body, fault)).encode()
-        if fault in ("broken", "trickle"):
-            return await _slowly(request, data, breaks=fault == "broken")
-        return web.Response(body=data, content_type="application/json")
+        return web.json_response(self.completion(body, fault))
 
-    def _completion(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
+    def completion(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
         """The JSON of an answer, with a fault inside."""
         prompt, limit = body["messages"][-1]["content"], int(body["max_tokens"])
         words = written(prompt, limit if fault == "cut" else min(limit, 120), json.dumps(body, sort_keys=True))
-        text: str | None = " ".join(words) if self._judge is None else self._judge(prompt)
-        if fault in ("null", "reasoning"):
-            text = None
-        elif fault == "white_space":
-            text = "\n" * limit
-        elif fault == "copy":
-            text = prompt.partition("\n\n")[2]
+        text = " ".join(words) if self._judge is None else self._judge(prompt)
         message = {"role": "assistant", "content": text, "refusal": "I cannot" if fault == "refused" else None}
-        if fault == "reasoning":
-            message["reasoning_content"] = "Let me think."
         prompt_tokens = sum(len(one["content"].split()) for one in body["messages"])
-        finish = "length" if fault in ("cut", "white_space") else "stop"
-        made: dict[str, Any] = {
-            "model": f"{body['model']}-2" if fault == "other_model" else body["model"],
+        return {
+            "model": body["model"],
             "system_fingerprint": "word-pairs",
-            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-            "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": len((text or "").split())},
+            "choices": [{"index": 0, "message": message, "finish_reason": "length" if fault == "cut" else "stop"}],
+            "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": len(text.split())},
         }
-        if fault == "no_usage":
-            del made["usage"]
-        return made
 
 
 def written(prompt: str, count: int, seed: str) -> list[str]:
-    """So many words, each one that follows the one before somewhere in a prompt."""
+    """`count` words; each follows the one before it somewhere in the prompt."""
     words = re.findall(r"\S+", prompt)
     follow = defaultdict(list)
     for one, other in itertools.pairwise(words):
@@ -135,30 +111,13 @@ def counting_judge(words: Collection[str], unsteady: float = 0.0, seed: int = 0)
 
 
 def write_code(message: str) -> str:
-    """A program with a fault; to what that gave a mended one, and to what the mended one gave a sentence about it."""
+    """Act a conversation: first a program with a fault, then the mended one, then a sentence about its output."""
     if found := re.search(r"exit status 0.*?Output:\n(\S+)", message, re.DOTALL):
         return f"Added up, the numbers below the count of words give {found[1]}."
     if found := re.search(r"range\((\d+)\)", message):
         return f"The name is missing an m; this is mended.\n\n```python\nprint(sum(range({found[1]})))\n```"
     count = len(message.split())
     return f"I add up all numbers below the count of words.\n\n```python\nprint(su(range({count})))\n```"
-
-
-async def _slowly(request: web.Request, data: bytes, *, breaks: bool) -> web.StreamResponse:
-    """Send an answer byte by byte for ever, or break off in the middle of it."""
-    from aiohttp import web
-
-    response = web.StreamResponse(headers={"Content-Length": str(len(data)), "Content-Type": "application/json"})
-    await response.prepare(request)
-    await response.write(data[: len(data) // 2])
-    if breaks:
-        assert request.transport is not None
-        request.transport.abort()
-        return response
-    for byte in data[len(data) // 2 :]:
-        await asyncio.sleep(5)
-        await response.write(bytes([byte]))
-    return response
 
 
 def application(stand_in: StandIn) -> web.Application:

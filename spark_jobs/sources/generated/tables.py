@@ -63,7 +63,7 @@ TASKS = sa.Table(
     sa.Column("dataset", sa.String(64), nullable=False, index=True),
     sa.Column("requests", sa.Integer, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
-    sa.Column("token", sa.String(32)),  # of who has it; null while it waits
+    sa.Column("token", sa.String(32)),  # of the acquisition; null while the task waits
     sa.Column("host", sa.String(255)),
     sa.Column("scope", sa.String(255)),
     sa.Column("pid", sa.Integer),
@@ -83,13 +83,13 @@ TURNS = sa.Table(
     sa.Column("status", sa.String(32), nullable=False),
 )
 KEYS_AT_ONCE = 500
-_LOCKED_SECONDS = 60.0  # that a write waits for others; SQLite itself gives up after five
+_LOCKED_SECONDS = 60.0  # longest wait for the writes of others; SQLite itself gives up after five
 _Result = TypeVar("_Result")
 _Parameters = ParamSpec("_Parameters")
 
 
 def until_reached(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """A function of one transaction, repeated while others hold the lock of an SQLite file or a server is away."""
+    """Repeat a function of one transaction while an SQLite file is locked or a server is away, for up to a minute."""
 
     @functools.wraps(function)
     def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
@@ -114,7 +114,7 @@ class Hold(NamedTuple):
 
 
 def answered(connection: sa.Connection, dataset: str, keys: Iterable[str]) -> set[str]:
-    """Those of some keys that have an answer."""
+    """The keys among these that have an answer."""
     wanted, found = list(keys), set[str]()
     for at in range(0, len(wanted), KEYS_AT_ONCE):
         some = sa.and_(ANSWERS.c.dataset == dataset, ANSWERS.c.key.in_(wanted[at : at + KEYS_AT_ONCE]))
@@ -123,7 +123,7 @@ def answered(connection: sa.Connection, dataset: str, keys: Iterable[str]) -> se
 
 
 def holds_of(connection: sa.Connection, holds: Collection[Hold]) -> set[Hold]:
-    """Those of some holds that are still held: nobody else took the task, or gave it back."""
+    """The holds among these that are still valid: nobody else took the task or gave it back."""
     some = TASKS.c.number.in_([one.number for one in holds])
     found = connection.execute(sa.select(TASKS.c.number, TASKS.c.token).where(some)) if holds else ()
     return {Hold(number, token) for number, token in found} & set(holds)

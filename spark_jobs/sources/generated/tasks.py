@@ -33,9 +33,9 @@ from spark_jobs.sources.generated.tables import (
     until_reached,
 )
 
-REQUESTS: Final = 32  # of a task: a lease for each would be what limits an SQLite file
+REQUESTS: Final = 32  # in a task; with one each, leases would be the bottleneck of an SQLite file
 LEASE_SECONDS: Final = 60.0
-_MARK_TOKENS: Final = 64  # that a chat template puts around messages
+_MARK_TOKENS: Final = 64  # tokens that a chat template may put around messages
 _FREE: Final = dict.fromkeys(("token", "host", "scope", "pid", "started", "expires")) | {"held_in": 0, "held_out": 0}
 
 
@@ -71,7 +71,7 @@ class TaskQueue:
 
     @until_reached
     def put(self, requests: Sequence[Request]) -> None:
-        """Let some requests wait for workers."""
+        """Add tasks of some requests to the queue."""
         rows = [
             self._content(requests[at : at + REQUESTS]) | {"dataset": self.store.dataset} | _FREE
             for at in range(0, len(requests), REQUESTS)
@@ -90,7 +90,7 @@ class TaskQueue:
 
     @property
     def priority(self) -> int:
-        """Of the dataset; workers take tasks of a higher one first."""
+        """The priority of the dataset; workers take tasks of a higher one first."""
         return self.source.asking.priority
 
     @until_reached
@@ -127,7 +127,7 @@ class TaskQueue:
         return None
 
     def _hold(self, connection: sa.Connection, number: int, requests: list[Request]) -> Taken:
-        """Give a task a token, with as many of its requests as fit into the budget; conversations go on."""
+        """Give a task a token, with as many of its requests as fit into the budget; of conversations the next ones."""
         unexecuted = dict[str, Answer]()
         if self.source.execute is not None:
             requests, unexecuted = self.store.continued_in(connection, requests)
@@ -149,7 +149,7 @@ class TaskQueue:
 
     @until_reached
     def reserve(self, hold: Hold, before: Request, after: Request) -> bool:
-        """Reserve for the next request of a conversation, in place of the one before; whether it fits, and is held."""
+        """Reserve tokens for the next request of a conversation in place of the last; whether the budget allows it."""
         less, most = self.most_tokens(before), self.most_tokens(after)
         more_in, more_out = most[0] - less[0], most[1] - less[1]
         with self.store.transaction() as connection:
@@ -183,7 +183,7 @@ class TaskQueue:
 
     @until_reached
     def renew(self, holds: Collection[Hold]) -> set[Hold]:
-        """Push the ends of leases ahead; gives those that are lost."""
+        """Extend leases; gives the holds that are lost."""
         with self.store.transaction() as connection:
             held = holds_of(connection, holds)
             some = TASKS.c.number.in_([one.number for one in held])
@@ -201,7 +201,7 @@ class TaskQueue:
 
     @until_reached
     def give_back(self, hold: Hold, requests: Sequence[Request]) -> None:
-        """Let what is left of a task wait again, for whoever takes it next."""
+        """Put what is left of a task back into the queue."""
         with self.store.transaction() as connection:
             if holds_of(connection, {hold}):
                 self._leave(connection, hold, requests)
@@ -215,7 +215,7 @@ class TaskQueue:
 
     @until_reached
     def free_dead(self) -> None:
-        """Let tasks wait again whose process is known to be gone, as after a `kill -9` on this machine."""
+        """Free the tasks of processes that ended without giving them back, as after a `kill -9` on this machine."""
         columns = sa.select(*(TASKS.c[name] for name in ("number", "host", "scope", "pid", "started")))
         with self.store.transaction() as connection:
             for number, *process in connection.execute(columns.where(self._own, TASKS.c.token.is_not(None))).all():
@@ -233,7 +233,7 @@ class TaskQueue:
         return {key for payload in payloads for *_, key in json.loads(payload)["requests"]}
 
     def _content(self, requests: Sequence[Request]) -> dict[str, Any]:
-        """Columns of a task: each parent once, and of requests what makes them of their parents."""
+        """Columns of a task: each parent once, and for each request its parent, template, sample and key."""
         parents = list(dict.fromkeys(one.parent for one in requests))
         numbers = {parent: number for number, parent in enumerate(parents)}
         payload = {
@@ -243,7 +243,7 @@ class TaskQueue:
         return {"requests": len(requests), "payload": json.dumps(payload)}  # escaped: databases refuse NUL, surrogates
 
     def _requests(self, payload: str) -> list[Request] | None:
-        """The requests of a task; None where they would be others here."""
+        """The requests of a task; None where this declaration would make other ones."""
         content = json.loads(payload)
         parents = [Parent(*fields) for fields in content["parents"]]
         made = []

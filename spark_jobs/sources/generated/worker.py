@@ -84,6 +84,6 @@ def _next(queues: Mapping[str, TaskQueue]) -> str | None:
 
 async def _pause(stopping: asyncio.Event, *others: asyncio.Task[Asked]) -> None:
     """Wait a second, or until told to stop, or until something else ends."""
-    told = asyncio.create_task(stopping.wait())
-    await asyncio.wait([told, *others], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait([stopped, *others], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()

@@ -1,4 +1,4 @@
-"""Write attempts, answers and turns as they come: what waits goes into one transaction, and each waits for its own."""
+"""Write attempts, answers and turns: all that wait go into one transaction, and each caller waits for its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Writer:
     """Writes for one worker, one transaction after the other."""
 
     def __init__(self, tasks: TaskQueue, lose: Callable[[Collection[Hold]], None]) -> None:
-        """`lose` is told of tasks that others have by now, whose answers were left out."""
+        """`lose` is called with the holds of tasks that others have by now; their answers were not written."""
         self._tasks, self._lose = tasks, lose
         self._to_write: list[_Writing] = []
         self._finished: list[Taken] = []
@@ -25,7 +25,7 @@ class Writer:
     async def note(
         self, attempts: Sequence[Attempt], answers: Sequence[Landed] = (), turns: Sequence[Heard] = ()
     ) -> bool:
-        """Wait until these are written; whether answers and turns were, which needs their task to be held."""
+        """Wait until these are written; whether answers and turns were too, which needs a valid hold of their task."""
         written: asyncio.Future[set[Hold]] = asyncio.get_running_loop().create_future()
         self._to_write.append((attempts, answers, turns, written))
         self._waiting.set()
@@ -33,7 +33,7 @@ class Writer:
         return lost.isdisjoint([*(one.hold for one in answers), *(one.hold for one in turns)])
 
     def finish(self, task: Taken) -> None:
-        """Let a task be removed."""
+        """Remove a task with the next transaction."""
         self._finished.append(task)
         self._waiting.set()
 

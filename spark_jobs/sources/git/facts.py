@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
+from collections import Counter
 
 from spark_jobs.sources.config.source_config import RepositorySelection
 from spark_jobs.sources.git.history import Commit
@@ -54,7 +55,7 @@ def quality_facts(history: list[Commit], live: dict[str, int], marked: dict[str,
 
 
 def _day(seconds: int) -> str:
-    """The day of a time, in UTC; forged times beyond the calendar are its ends."""
+    """The day of a time, in UTC; a forged time beyond the calendar gives its first or last day."""
     with contextlib.suppress(OverflowError, ValueError, OSError):
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
     return "9999-12-31" if seconds > 0 else "0001-01-01"
@@ -72,10 +73,7 @@ def original_of(histories: dict[str, list[Commit]]) -> str:
     """
     shared = set.intersection(*({commit.oid for commit in history} for history in histories.values()))
     some = next(iter(histories.values()))
-    counts: dict[str, int] = {}
-    for commit in some:
-        if commit.oid in shared:
-            counts[commit.author] = counts.get(commit.author, 0) + 1
+    counts = Counter(commit.author for commit in some if commit.oid in shared)
     founder = min(counts, key=lambda author: (-counts[author], author))
 
     def rank(name: str) -> tuple[int, int, str]:

@@ -24,7 +24,7 @@ from spark_jobs.sources.refusals import Reason
 
 LINK: Final = "120000"
 SUBMODULE: Final = "160000"
-_MAX_PATHS = 2_000_000  # of one repository; a tree that holds the same tree many times over, again and again, has more
+_MAX_PATHS = 2_000_000  # of one repository; only trees that hold one tree again and again have more
 _FORMAT = "--format=%H%x00%T%x00%P%x00%ct%x00%ae"
 _CHUNK_BYTES = 1 << 20
 _FOREIGN_PARTS = frozenset({b"", b".", b"..", b".git"})
@@ -59,7 +59,7 @@ class PathHistory:
     live: str | None = None
 
     def ordered(self) -> list[Version]:
-        """The versions, the one that the path had last at the end even where it is an old one again."""
+        """The versions in order, but the one that the path has now, or had last, at the end."""
         last = self.versions[self.last]
         return [version for version in self.versions.values() if version is not last] + [last]
 
@@ -83,7 +83,7 @@ def tips(git: IsolatedGit, store: Store, revisions: object) -> list[str]:
 
 
 def _commits_at(git: IsolatedGit, objects: Iterable[str]) -> list[str]:
-    """The commits that objects are, or that they are tags of, each once; other objects have none."""
+    """The commits among some objects, and those behind their tags, each once."""
     asked = (f"{oid}^{{commit}}\n".encode() for oid in sorted(objects))
     lines = (line.split() for line in git.output("cat-file", "--batch-check", parts=asked).split(b"\n"))
     return sorted({line[0].decode() for line in lines if line[1:2] == [b"commit"]})

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource
-from spark_jobs.sources.git.listing import allowed_folders, discover_git, find_repositories
+from spark_jobs.sources.git.listing import discover_git
+from spark_jobs.sources.git.repositories import allowed_folders, find_repositories
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.kinds import Kind, Listing, Opens
 from spark_jobs.sources.languages import PLAIN_TEXT, language_columns, language_of
@@ -33,7 +34,7 @@ class GitKind(Kind[GitSource]):
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[Opens]:
-        """One process of git for each of the last repositories that were read."""
+        """Open blobs by one process of git for each of the repositories that were read last."""
         allowed = functools.cache(lambda: allowed_folders(find_repositories(self.source)))
         with contextlib.closing(BlobReaders(absolute(self.source.cache), allowed)) as blobs:
 
@@ -46,6 +47,6 @@ class GitKind(Kind[GitSource]):
             yield opened
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """The blob that its location names."""
+        """As a text, with the blob that its location names."""
         blob = arrival["location"].removesuffix(f":{arrival['path']}").rpartition("@")[2]
         return language_columns("text", language_of(arrival["path"]) or PLAIN_TEXT) | {"blob": blob}

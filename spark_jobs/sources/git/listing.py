@@ -1,7 +1,7 @@
 """List the versions of files in git repositories that have not landed yet, and the paths that are gone.
 
     refs read -> as before? nothing more
-              -> commits -> versions of paths (git_history) -> rows for those that are new
+              -> commits -> versions of paths (history.py) -> rows for those that are new
                          -> facts about the repository -> `select` -> refused, with the reason
 
 The location of a version is `REPOSITORY@BLOB:PATH`; `git cat-file blob BLOB` in the repository prints its bytes. So a
@@ -13,11 +13,8 @@ the increment that brought them.
 
 from __future__ import annotations
 
-import glob
-import os
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +26,6 @@ from spark_jobs.sources.git.facts import described_licence, failed_rule, origina
 from spark_jobs.sources.git.history import (
     LINK,
     SUBMODULE,
-    Commit,
     PathHistory,
     Version,
     author_marks,
@@ -40,9 +36,11 @@ from spark_jobs.sources.git.history import (
     tips,
     tree_files,
 )
+from spark_jobs.sources.git.repositories import Repository, allowed_folders, find_repositories, written
 from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
 from spark_jobs.sources.identity import sha256_hex
-from spark_jobs.sources.languages import Language, is_manifest, language_of
+from spark_jobs.sources.languages import Language, is_manifest, language_columns, language_of
+from spark_jobs.sources.listing.changes import LatestArrivals
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import LEFT_OUT, absolute
 from spark_jobs.sources.records.facts import Facts, facts_json
@@ -53,19 +51,9 @@ Row = dict[str, Any]
 _LAST_SECOND = 253_402_300_799  # of the year 9999: times of commits may be forged
 _CHUNK_FILES = 500  # files of one repository that one task reads, so that git finds what their deltas share
 _CHUNK_BYTES = 16 << 20
-_PATTERN_SIGN = re.compile(r"[*?[]")
 _NO_NAMES = frozenset({"", ".", ".."})
 _MARKED = str(Reason.MARKED)
 _TRIED_AGAIN = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A repository that the source names."""
-
-    name: str
-    root: str
-    is_linked: bool = False  # a link leads to it that the source does not name itself, but by a pattern or a folder
 
 
 @dataclass
@@ -85,16 +73,6 @@ class _Path:
     refusal: Refusal | None
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """A repository whose refs were read, or why they could not be."""
-
-    found: _Found
-    store: Store | None
-    refusal: Refusal | None
-    digest: str | None
-
-
 def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table, reread: bool) -> pa.Table | None:
     """List what is new or gone in the repositories of a source.
 
@@ -102,8 +80,8 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
         InputError: the source names no repository, or two of one name.
     """
     repositories = find_repositories(source)
-    states = _states(arrivals)
-    roots = {_written(found.root) for found in repositories}
+    states = LatestArrivals(arrivals.filter(pc.field("path").is_null() & pc.field("repository").is_valid()))
+    roots = {written(one.root) for one in repositories}
     vanished = sorted(root for root, row in states.items() if row["status"] != "gone" and root not in roots)
     if not repositories and not config.allow_empty:
         raise InputError(
@@ -111,17 +89,17 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
             "declare `allow_empty: true` if all of them were deleted"
         )
     allowed = allowed_folders(repositories)
-    opened = [_open(found, source, allowed) for found in repositories]
+    opened = [_opened(one, source, allowed) for one in repositories]
     damaged = _damaged(arrivals)
-    changed = [one for one in opened if reread or one.found.name in damaged or not _is_as_before(one, states)]
+    changed = [one for one in opened if reread or one.name in damaged or not _is_as_before(one, states)]
     if not changed and not vanished:
         return None
-    names = [one.found.name for one in changed] + [states[root]["repository"] for root in vanished]
+    names = [one.name for one in changed] + [states[root]["repository"] for root in vanished]
     arrived = _arrived(arrivals, states, names)
     rows: list[Row] = []
     forks = _forks(opened) if any(one.refusal is None for one in changed) and len(opened) > 1 else {}
     for one in changed:
-        rows += _repository_rows(one, config, source, arrived.get(one.found.name, _Arrived()), forks, reread)
+        rows += _repository_rows(one, source, arrived.get(one.name, _Arrived()), forks.get(one.name), reread)
     for root in vanished:
         before, name = arrived.get(states[root]["repository"], _Arrived()), states[root]["repository"]
         lost = Refusal(Reason.NO_REPOSITORY, f"no repository is there any more; its {len(before.live)} files are gone")
@@ -135,95 +113,38 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
     return pa.Table.from_pylist(rows, LISTING)
 
 
-def find_repositories(source: GitSource) -> list[_Found]:
-    """The repositories that a source names, by name: that of the folder or file, without .git or .bundle.
-
-    Of a folder that is none but holds some, these are meant.
-
-    Raises:
-        InputError: two have one name.
-    """
-    found: dict[str, _Found] = {}
-    for pattern in source.repositories:
-        full = absolute(pattern)
-        is_pattern = _PATTERN_SIGN.search(full) is not None and not os.path.exists(full)
-        named = sorted(glob.glob(full)) if is_pattern else [full]
-        stated = os.path.dirname(_PATTERN_SIGN.split(full)[0]) if is_pattern else full
-        for root in (inner for one in named for inner in _repositories_in(one)):
-            name = os.path.basename(root).removesuffix(".git").removesuffix(".bundle")
-            name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            there = os.path.join(os.path.realpath(stated), os.path.relpath(root, stated))
-            one = _Found(name, root, os.path.realpath(root) != os.path.normpath(there))
-            if found.setdefault(name, one).root != root:
-                raise InputError(f"{found[name].root} and {root} are both named {name}; a dataset needs distinct names")
-    return [one for _, one in sorted(found.items())]
-
-
-def allowed_folders(repositories: Iterable[_Found]) -> frozenset[str]:
-    """Real paths of the repositories that a source names; what they lead to outside of these is not read."""
-    return frozenset(os.path.realpath(one.root) for one in repositories if not one.is_linked)
-
-
-def _repositories_in(root: str) -> list[str]:
-    """The repositories right below a folder that is none itself; else the root, of which its row says what it is."""
-    if _is_repository(root) or not os.path.isdir(root) or not os.access(root, os.R_OK | os.X_OK):
-        return [root]
-    return [path for path in sorted(glob.glob(f"{glob.escape(root)}/*")) if _is_repository(path)] or [root]
-
-
-def _is_repository(path: str) -> bool:
-    """Whether something looks like a work tree, a bare repository or a bundle; opening it says whether it is one."""
-    if os.path.isfile(path):
-        return path.endswith(".bundle")
-    is_bare = os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(os.path.join(path, "objects"))
-    return is_bare or os.path.lexists(os.path.join(path, ".git"))
-
-
-def _written(path: str) -> str:
-    """A path as text; bytes of its name that are no UTF-8 are shown as escapes."""
-    return os.fsencode(path).decode(errors="backslashreplace")
-
-
-def _open(found: _Found, source: GitSource, allowed: frozenset[str]) -> _Opened:
-    """Read the refs of a repository, and digest those that decide what is selected."""
+def _opened(one: Repository, source: GitSource, allowed: frozenset[str]) -> Repository:
+    """A repository with its refs, and the digest of those that decide what is selected; or with its refusal."""
     try:
-        found.root.encode()
-        store = open_store(found.root, absolute(source.cache), allowed)
+        one.root.encode()
+        store = open_store(one.root, absolute(source.cache), allowed)
     except RefusedRepositoryError as error:
-        return _Opened(found, None, error.refusal, None)
+        return replace(one, refusal=error.refusal)
     except UnicodeEncodeError:
-        return _Opened(found, None, Refusal(Reason.BAD_NAME, "its name is not UTF-8; rename it"), None)
+        return replace(one, refusal=Refusal(Reason.BAD_NAME, "its name is not UTF-8; rename it"))
     refs = store.refs if source.revisions == "tags" else {}
     tags = sorted(f"{oid} {name}" for name, oid in refs.items() if name.startswith("refs/tags/"))
-    return _Opened(found, store, None, sha256_hex("\n".join([str(store.head), *tags]).encode(errors="replace")))
+    return replace(one, store=store, digest=sha256_hex("\n".join([str(store.head), *tags]).encode(errors="replace")))
 
 
-def _states(arrivals: pa.Table) -> dict[str, Row]:
-    """The latest arrival of each repository itself, by its location."""
-    own = arrivals.filter(pc.field("path").is_null() & pc.field("repository").is_valid())
-    columns = ["location", "repository", "content_sha256", "status", "reason", "detail"]
-    ordered = own.take(pc.sort_indices(own["increment"])).select(columns) if own.num_rows else own
-    return {row["location"]: row for row in ordered.to_pylist()}
-
-
-def _is_as_before(one: _Opened, states: dict[str, Row]) -> bool:
+def _is_as_before(one: Repository, states: Mapping[str, Row]) -> bool:
     """Whether the commits of a repository are those of its last arrival; what was damaged is tried again."""
-    state = states.get(_written(one.found.root))
+    state = states.get(written(one.root))
     if state is None or state["status"] == "gone" or one.digest is None:
         return False
     return bool(state["content_sha256"] == one.digest) and state["reason"] in (None, str(Reason.NOT_SELECTED))
 
 
-def _is_refused_as_before(row: Row, states: dict[str, Row]) -> bool:
-    """Whether a row says of a repository what its last arrival says, so that it is no news."""
+def _is_refused_as_before(row: Row, states: Mapping[str, Row]) -> bool:
+    """Whether a row refuses a repository as its last arrival did, so that it is left out."""
     state = states.get(row["location"])
-    told = ("content_sha256", "reason", "detail")
+    compared = ("content_sha256", "reason", "detail")
     return (
         state is not None
         and state["status"] == "rejected"
         and row["reason"] is not None
         and not row["gone"]
-        and all(row[name] == state[name] for name in told)
+        and all(row[name] == state[name] for name in compared)
     )
 
 
@@ -234,8 +155,8 @@ def _damaged(arrivals: pa.Table) -> set[str]:
     return set(last["repository"].to_pylist())
 
 
-def _arrived(arrivals: pa.Table, states: dict[str, Row], names: list[str]) -> dict[str, _Arrived]:
-    """What is known of some repositories; of versions that landed at a path at once, the one with a doc_id is live."""
+def _arrived(arrivals: pa.Table, states: Mapping[str, Row], names: list[str]) -> dict[str, _Arrived]:
+    """What arrived of some repositories; of versions that landed together, the one with a doc_id is at the path now."""
     chosen = arrivals.filter(pc.field("path").is_valid() & pc.field("repository").isin(pa.array(names, pa.string())))
     if chosen.num_rows == 0:
         return {}
@@ -254,9 +175,9 @@ def _arrived(arrivals: pa.Table, states: dict[str, Row], names: list[str]) -> di
     return known
 
 
-def _forks(opened: list[_Opened]) -> dict[str, str]:
+def _forks(opened: list[Repository]) -> dict[str, str]:
     """The original of each repository that shares its first root commit with others, by name."""
-    groups: dict[str, list[_Opened]] = {}
+    groups: dict[str, list[Repository]] = {}
     for one in opened:
         if one.store is not None and one.store.head is not None:
             try:
@@ -269,43 +190,33 @@ def _forks(opened: list[_Opened]) -> dict[str, str]:
     forks: dict[str, str] = {}
     for group in groups.values():
         if len(group) > 1:
-            histories = {one.found.name: _history(one) for one in group}
+            histories = {}
+            for one in group:
+                assert one.store is not None and one.store.head is not None
+                with IsolatedGit(one.store) as git:
+                    histories[one.name] = commits(git, [one.store.head])
             original = original_of(histories)
             forks |= {name: original for name in histories if name != original}
     return forks
 
 
-def _history(one: _Opened) -> list[Commit]:
-    """All commits behind HEAD."""
-    assert one.store is not None and one.store.head is not None
-    with IsolatedGit(one.store) as git:
-        return commits(git, [one.store.head])
-
-
 def _repository_rows(
-    one: _Opened, config: DocumentsConfig, source: GitSource, arrived: _Arrived, forks: dict[str, str], reread: bool
+    one: Repository, source: GitSource, arrived: _Arrived, fork_of: str | None, reread: bool
 ) -> list[Row]:
     """The rows of one repository: its own, those of new versions, and those of paths that are gone."""
-    root, name = _written(one.found.root), one.found.name
+    root, name = written(one.root), one.name
     own = listing_row(location=root, repository=name, reader="git", content_sha256=one.digest)
     if one.store is None or one.refusal is not None:
         return [own | why(one.refusal)]
     try:
         with IsolatedGit(one.store) as git:
-            return _rows_of_store(git, one.store, own, config, source, arrived, forks.get(name), reread)
+            return _rows_of_store(git, one.store, own, source, arrived, fork_of, reread)
     except RefusedRepositoryError as error:
         return [own | why(error.refusal)]
 
 
 def _rows_of_store(
-    git: IsolatedGit,
-    store: Store,
-    own: Row,
-    config: DocumentsConfig,
-    source: GitSource,
-    arrived: _Arrived,
-    fork_of: str | None,
-    reread: bool,
+    git: IsolatedGit, store: Store, own: Row, source: GitSource, arrived: _Arrived, fork_of: str | None, reread: bool
 ) -> list[Row]:
     """The rows of a repository that could be opened.
 
@@ -380,7 +291,7 @@ def _wanted(histories: dict[bytes, PathHistory], source: GitSource, left_out: di
 
 def _version_row(root: str, path: _Path, version: Version) -> Row:
     """The row of one version of a file, or of what is no content."""
-    refusal, language = path.refusal, path.language
+    refusal = path.refusal
     if version.mode == SUBMODULE:
         refusal = Refusal(Reason.NOT_A_FILE, f"a submodule at commit {version.blob}; name its repository in the source")
     elif version.mode == LINK:
@@ -389,12 +300,9 @@ def _version_row(root: str, path: _Path, version: Version) -> Row:
         location=f"{root}@{version.blob}:{path.shown}",
         path=path.shown,
         revision=version.revision,
-        kind=language and language.kind,
-        language=language and language.name,
-        media_type=language and language.media_type,
-        reader=None if refusal else "text",
         modified=_microseconds(version.time),
         blob=version.blob,
+        **language_columns(None if refusal else "text", path.language),
         **why(refusal),
     )
 
@@ -427,7 +335,7 @@ def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:
 
 
 def _gone(root: str, repository: str, paths: Iterable[str]) -> list[Row]:
-    """Rows of paths that a repository does not have any more; git writes zeros for the blob of such a path, too."""
+    """Rows of paths that a repository does not have any more; as in git, zeros stand for their blob."""
     none = "0" * 40
     return [
         listing_row(location=f"{root}@{none}:{path}", repository=repository, path=path, gone=True, version=0)

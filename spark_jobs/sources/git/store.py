@@ -27,26 +27,27 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Final
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _HEX: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SHA1_DIGITS = 40
 _REF_LINKS = 5  # symbolic refs followed before a chain of them counts as a loop, as git does
 _PACKED_REFS_BYTES = 64 << 20
 _HEAP_BYTES = 4 << 30  # of one git process: a tree that names itself a million times over ends here
 _LIMIT_SECONDS = 900.0
+_MOST_READERS = 4
 _PREFERRED_HEADS = ("refs/heads/main", "refs/heads/master")
-_SETTINGS = (
-    "-c",
-    "core.packedGitLimit=1g",
-    "-c",
-    "core.packedGitWindowSize=64m",
-    "-c",
-    "core.deltaBaseCacheLimit=128m",
-)
+_CONFIG = """[core]
+	repositoryformatversion = {version}
+	bare = true
+	packedGitLimit = 1g
+	packedGitWindowSize = 64m
+	deltaBaseCacheLimit = 128m
+"""
+_SHA256_CONFIG = "[extensions]\n\tobjectformat = sha256\n"
 
 
 class RefusedRepositoryError(Exception):
@@ -59,18 +60,14 @@ class RefusedRepositoryError(Exception):
 
 @dataclass(frozen=True)
 class Store:
-    """The parts of a repository that are read: its folder of objects, its refs, and the commit of HEAD."""
+    """The parts of a repository that are read: its folder of objects, object ids by ref, and that of HEAD."""
 
     objects: str
     refs: dict[str, str]
     head: str | None
+    is_sha256: bool = False  # whether its object ids are SHA-256
     shallow: tuple[str, ...] = ()  # commits whose parents were not fetched
     allowed: frozenset[str] = frozenset()  # folders that its links may lead into
-
-    @property
-    def is_sha256(self) -> bool:
-        """Whether its object ids are SHA-256."""
-        return any(len(oid) > _SHA1_DIGITS for oid in (*self.refs.values(), self.head or ""))
 
 
 def open_store(root: str, cache: str, allowed: frozenset[str] | None = None) -> Store:
@@ -101,7 +98,9 @@ def open_store(root: str, cache: str, allowed: frozenset[str] | None = None) -> 
                 Reason.NO_REPOSITORY,
                 f"it borrows objects by {borrowed}; copy them (git repack -a), remove that file",
             )
-        return Store(objects, refs, _resolved(own, common, refs), tuple(filter(_HEX.fullmatch, shallow)), allowed)
+        head = _resolved(own, common, refs)
+        is_sha256 = any(len(oid) > 40 for oid in (*refs.values(), head or ""))
+        return Store(objects, refs, head, is_sha256, tuple(filter(_HEX.fullmatch, shallow)), allowed)
     except OSError as error:
         raise RefusedRepositoryError(Reason.UNREADABLE, f"{error.strerror or error}") from error
 
@@ -112,14 +111,12 @@ def _stay_inside(path: str, allowed: frozenset[str]) -> None:
     Raises:
         RefusedRepositoryError: the real path is in none of the folders.
     """
-    real = inner = os.path.realpath(path)
-    while inner not in allowed:
-        if inner == os.path.dirname(inner):
-            mend = "name the repository that it is of in `repositories` too, or clone it there"
-            raise RefusedRepositoryError(
-                Reason.NO_REPOSITORY, f"{path} leads to {real}, outside of what the source names; {mend}"
-            )
-        inner = os.path.dirname(inner)
+    real = Path(os.path.realpath(path))
+    if allowed.isdisjoint(map(str, (real, *real.parents))):
+        mend = "name the repository that it is of in `repositories` too, or clone it there"
+        raise RefusedRepositoryError(
+            Reason.NO_REPOSITORY, f"{path} leads to {real}, outside of what the source names; {mend}"
+        )
 
 
 def _git_folders(root: str, allowed: frozenset[str]) -> tuple[str, str]:
@@ -144,7 +141,7 @@ def _git_folders(root: str, allowed: frozenset[str]) -> tuple[str, str]:
 
 
 def _refs(common: str) -> dict[str, str]:
-    """Every ref with its object id; a loose ref hides the packed one of its name."""
+    """The object id of every ref; a loose ref goes before the packed one of its name."""
     found: dict[str, str] = {}
     for line in _text(os.path.join(common, "packed-refs"), _PACKED_REFS_BYTES).splitlines():
         oid, _, name = line.partition(" ")
@@ -160,7 +157,7 @@ def _refs(common: str) -> dict[str, str]:
 
 
 def _text(path: str, limit: int = 4096) -> str:
-    """The beginning of a file; nothing where there is none, or a pipe that would never answer."""
+    """The beginning of a file; empty where there is none, or no regular file."""
     if not os.path.isfile(path):
         return ""
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -182,7 +179,7 @@ def _resolved(own: str, common: str, refs: dict[str, str]) -> str | None:
 
 
 def _unbundled(bundle: str, cache: str) -> str:
-    """The folder of the cache that holds what a bundle holds; made by the first process that asks for it."""
+    """Unpack a bundle into a folder of the cache, once; gives the folder."""
     about = os.stat(bundle)
     with open(bundle, "rb") as file:
         head = file.read(4096)
@@ -196,15 +193,15 @@ def _unbundled(bundle: str, cache: str) -> str:
     made = tempfile.mkdtemp(dir=cache)
     try:
         os.makedirs(os.path.join(made, "objects", "pack"))
-        with IsolatedGit(Store(os.path.join(made, "objects"), {}, None), b"object-format=sha256" in head) as git:
+        with IsolatedGit(Store(os.path.join(made, "objects"), {}, None, b"object-format=sha256" in head)) as git:
             lines = git.output("bundle", "unbundle", bundle).decode(errors="replace").splitlines()
         refs = {name: oid for oid, _, name in (line.partition(" ") for line in lines) if _HEX.fullmatch(oid)}
         heads = sorted(name for name in refs if name.startswith("refs/heads/"))
         chosen = [name for name in ("HEAD", *_PREFERRED_HEADS, *heads) if name in refs]
-        with open(os.path.join(made, "HEAD"), "w", encoding="utf-8") as file:
-            file.write(refs[chosen[0]] if chosen else "ref: refs/heads/main")
-        with open(os.path.join(made, "packed-refs"), "w", encoding="utf-8") as file:
-            file.writelines(f"{oid} {name}\n" for name, oid in sorted(refs.items()))
+        head_line = refs[chosen[0]] if chosen else "ref: refs/heads/main"
+        Path(made, "HEAD").write_text(head_line, encoding="utf-8")
+        packed = "".join(f"{oid} {name}\n" for name, oid in sorted(refs.items()))
+        Path(made, "packed-refs").write_text(packed, encoding="utf-8")
         with contextlib.suppress(OSError):  # another process was first, with the same objects
             os.rename(made, folder)
     finally:
@@ -230,30 +227,27 @@ def _check_links(objects: str, allowed: frozenset[str]) -> None:
                     todo.append(entry.path)
 
 
-class IsolatedGit:
+class IsolatedGit(contextlib.AbstractContextManager["IsolatedGit"]):
     """Runs git on the objects of a store, with a config of ours and nothing of the repository's own.
 
     Raises:
         RefusedRepositoryError: the folder of objects cannot be read, or leads elsewhere.
     """
 
-    def __init__(self, store: Store, sha256: bool | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         try:
             _check_links(store.objects, store.allowed)
         except OSError as error:
             raise RefusedRepositoryError(Reason.UNREADABLE, f"{error.strerror or error}") from error
         self._folder = tempfile.mkdtemp(prefix="headrace-git-")
-        is_sha256 = store.is_sha256 if sha256 is None else sha256
+        own = Path(self._folder)
         for name in ("objects", "refs"):
-            os.mkdir(os.path.join(self._folder, name))
-        with open(os.path.join(self._folder, "HEAD"), "w", encoding="utf-8") as file:
-            file.write("ref: refs/heads/none\n")
-        with open(os.path.join(self._folder, "config"), "w", encoding="utf-8") as file:
-            extension = "[extensions]\n\tobjectformat = sha256\n" if is_sha256 else ""
-            file.write(f"[core]\n\trepositoryformatversion = {int(is_sha256)}\n\tbare = true\n{extension}")
+            (own / name).mkdir()
+        (own / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+        config = _CONFIG.format(version=int(store.is_sha256)) + _SHA256_CONFIG * store.is_sha256
+        (own / "config").write_text(config, encoding="utf-8")
         if store.shallow:
-            with open(os.path.join(self._folder, "shallow"), "w", encoding="ascii") as file:
-                file.writelines(f"{oid}\n" for oid in store.shallow)
+            (own / "shallow").write_text("".join(f"{oid}\n" for oid in store.shallow), encoding="utf-8")
         self._environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": self._folder,
@@ -269,12 +263,8 @@ class IsolatedGit:
             "GIT_OPTIONAL_LOCKS": "0",
         }
 
-    def __enter__(self) -> IsolatedGit:
-        """The same object; its folder goes at the end of the block."""
-        return self
-
     def __exit__(self, *raised: object) -> None:
-        """Remove the folder."""
+        """Remove the empty repository."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self, *arguments: str, stdin: IO[bytes] | int, stderr: IO[bytes] | int) -> subprocess.Popen[bytes]:
@@ -285,7 +275,7 @@ class IsolatedGit:
         """
         try:
             process = subprocess.Popen(
-                ["git", *_SETTINGS, *arguments],
+                ["git", *arguments],
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -323,8 +313,8 @@ class IsolatedGit:
                 process.wait()
             if failed:
                 said.seek(0)
-                last = said.read(4096).decode(errors="replace").strip().splitlines()[-1:]
-                why = last[0] if last else f"ended by {process.returncode}"
+                lines = said.read(4096).decode(errors="replace").strip().splitlines()
+                why = [f"ended by {process.returncode}", *lines][-1]
                 raise RefusedRepositoryError(Reason.CORRUPT_REPOSITORY, f"git {arguments[0]}: {why}; try git fsck")
 
     def output(self, *arguments: str, parts: Iterable[bytes] = ()) -> bytes:
@@ -374,7 +364,6 @@ class BlobReader:
         self._git.__exit__()
 
     def _end(self) -> None:
-        """End the process, where there is one."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -382,12 +371,10 @@ class BlobReader:
 
 
 class BlobReaders:
-    """The readers of a task, one for each repository; at most a few are open at once."""
-
-    _OPEN = 4
+    """The readers of a task, one for each repository; at most four are open at once."""
 
     def __init__(self, cache: str, allowed: Callable[[], frozenset[str]] | None = None) -> None:
-        """Open none yet; `allowed` gives the folders outside of which nothing is read (see `open_store`)."""
+        """`allowed` gives the folders outside of which nothing is read (see `open_store`)."""
         self._cache, self._allowed = cache, allowed
         self._readers: dict[str, BlobReader] = {}
 
@@ -398,7 +385,7 @@ class BlobReaders:
             OSError: the blob or the repository cannot be read.
         """
         if root not in self._readers:
-            while len(self._readers) >= self._OPEN:
+            while len(self._readers) >= _MOST_READERS:
                 self._readers.pop(next(iter(self._readers))).close()
             try:
                 allowed = None if self._allowed is None else self._allowed()

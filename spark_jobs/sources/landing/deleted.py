@@ -29,7 +29,7 @@ SEEN = ("increment", "location", "path", "status", "content_sha256", "object")
 
 @dataclass(frozen=True)
 class Gone:
-    """What goes with an increment beside its rows.
+    """Files and kept bytes that go with a deleted increment, beside its rows.
 
     Attributes:
         files: location and SHA-256 of each of its files, joined; those that landed elsewhere with them are not here.
@@ -43,7 +43,7 @@ class Gone:
 
     @classmethod
     def of(cls, arrivals: pa.Table, increment: int) -> Gone:
-        """What goes with an increment, by all arrivals of its dataset; the same before and after it went.
+        """What goes with an increment, by all arrivals of its dataset; the same before and after its deletion.
 
         Bytes of a later reading of its files from which nothing landed go too, since they hold the same documents.
         """
@@ -60,8 +60,8 @@ class Gone:
         named = read_again.filter(_named(read_again, files, objects))
         return cls(files, objects, tuple(sorted(set(named["increment"].to_pylist()))))
 
-    def told(self, rows: pa.Table) -> pa.Table:
-        """The arrivals of another increment as they have to be: no row names deleted bytes as kept any more.
+    def updated(self, rows: pa.Table) -> pa.Table:
+        """The arrivals of another increment after the deletion: no row names deleted bytes as kept any more.
 
         Rows of a deleted file that was read again there, and brought nothing, get the reason `deleted`.
         """
@@ -97,8 +97,11 @@ def tombstones(arrivals: Iterable[Mapping[str, Any]], documents: Iterable[Mappin
     Returns:
         The rows that replace them, by location.
     """
-    rows = [{**row, **_WHY} if _came(row) else dict(row) for row in arrivals]
-    told = {(row["repository"], row["path"]) for row in rows if row["doc_id"] is not None}
+    rows = []
+    for row in arrivals:  # the row of a whole repository, without a path, stays
+        has_bytes = row["status"] == "landed" or (row["status"] == "rejected" and row["object"] is not None)
+        rows.append({**row, **_WHY} if has_bytes and row["path"] is not None else dict(row))
+    named = {(row["repository"], row["path"]) for row in rows if row["doc_id"] is not None}
     files: dict[tuple[str | None, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row["status"] == "deleted":
@@ -106,21 +109,14 @@ def tombstones(arrivals: Iterable[Mapping[str, Any]], documents: Iterable[Mappin
     for document in sorted(documents, key=lambda one: str(one["doc_id"])):
         repository, path, doc_id = document["repository"], document["path"], document["doc_id"]
         own = files.get((repository, path), [])
-        if len(own) == 1 and (repository, path) not in told:
+        if len(own) == 1 and (repository, path) not in named:
             own[0]["doc_id"] = doc_id
         else:
             stem = path.partition("#")[0]
             of = own or files.get((repository, stem)) or files.get((None, stem)) or [{"location": path}]
-            named = path if (repository, path) not in told else None
-            place = {"location": f"{of[0]['location']}#record:{doc_id}", "repository": repository, "path": named}
+            own_path = path if (repository, path) not in named else None
+            place = {"location": f"{of[0]['location']}#record:{doc_id}", "repository": repository, "path": own_path}
             unset = dict.fromkeys(rows[0]) if rows else {}
             rows.append(unset | {"increment": rows[0]["increment"]} | _WHY | place | {"doc_id": doc_id})
-        told.add((repository, path))
+        named.add((repository, path))
     return sorted(rows, key=lambda row: str(row["location"]))
-
-
-def _came(row: Mapping[str, Any]) -> bool:
-    """Whether a row is a file that landed, or that was refused and is kept; not the row of a whole repository."""
-    return row["path"] is not None and (
-        row["status"] == "landed" or (row["status"] == "rejected" and row["object"] is not None)
-    )

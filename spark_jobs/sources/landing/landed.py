@@ -165,7 +165,7 @@ def _line_bytes(stream: Stream, number: int) -> tuple[int, int]:
 
 
 def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) -> DataFrame:
-    """Read what landed once more, on the executors; one row is a file whose bytes are missing or others.
+    """Hash what landed once more, on the executors; one row is a file whose bytes are missing or have changed.
 
     Of a file that is referenced only its newest version can be there still; copies of all versions are read. The row of
     a git repository itself is not of a file: its hash is that of its refs.

@@ -41,25 +41,17 @@ PROVENANCE = Table(
 
 
 def provenance(arrivals: DataFrame, config: DocumentsConfig) -> DataFrame:
-    """The one row for an increment, from its arrivals."""
+    """The row of `provenance` for an increment, from its arrivals."""
     from pyspark.sql import functions as F
 
     landed = arrivals.where("status = 'landed'")
-    said = config.provenance
+    size = F.when(F.col("content_sha256").isNotNull(), F.col("byte_count"))
+    stated = config.provenance.model_dump()
     return landed.agg(
         F.lit(canonical_json(config.source.model_dump(mode="json"))).alias("source"),
-        *(
-            F.lit(value).cast("string").alias(name)
-            for name, value in (
-                ("licence", said.licence),
-                ("licence_evidence", said.licence_evidence),
-                ("collected_by", said.collected_by),
-            )
-        ),
+        *(F.lit(value).cast("string").alias(name) for name, value in stated.items()),
         F.count("content_sha256").alias("object_count"),
-        F.coalesce(F.sum(F.when(F.col("content_sha256").isNotNull(), F.col("byte_count"))), F.lit(0)).alias(
-            "byte_count"
-        ),
+        F.coalesce(F.sum(size), F.lit(0)).alias("byte_count"),
         F.min("modified").alias("oldest"),
         F.max("modified").alias("newest"),
         landed_digest().alias("digest"),

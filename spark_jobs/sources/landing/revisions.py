@@ -68,8 +68,8 @@ def newest(order: str) -> Column:
 
 def latest_at_paths(documents: DataFrame, arrivals: DataFrame, keys: Sequence[str], order: str) -> DataFrame:
     """The last landing or event at each path: keys, doc_id, gone, landed; see `landings_and_events`."""
-    told = landings_and_events(documents.select("doc_id", order, *keys), arrivals)
-    found = told.groupBy(*keys).agg(newest(order).alias("newest"))
+    deciding = landings_and_events(documents.select("doc_id", order, *keys), arrivals)
+    found = deciding.groupBy(*keys).agg(newest(order).alias("newest"))
     return found.select(*keys, *(f"newest.{name}" for name in ("doc_id", "gone", "landed")))
 
 
@@ -78,7 +78,8 @@ def same_path(one: str, other: str, keys: Sequence[str] = PATH) -> Column:
     from pyspark.sql import functions as F
 
     return functools.reduce(
-        lambda told, more: told & more, (F.col(f"{one}.{key}").eqNullSafe(F.col(f"{other}.{key}")) for key in keys)
+        lambda all_equal, more: all_equal & more,
+        (F.col(f"{one}.{key}").eqNullSafe(F.col(f"{other}.{key}")) for key in keys),
     )
 
 
@@ -144,8 +145,8 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
     own = ("doc_id", "increment", *PATH)
     records = read.where("doc_id IS NOT NULL").select(*PATH)
     touched = files.where("path IS NOT NULL").select(*PATH).unionByName(records).distinct()
-    landed, told = _of_paths(documents.select(*own), touched), _of_paths(arrivals.select(*own, "status"), touched)
-    before = latest_at_paths(landed, told, PATH, "increment").where("NOT gone")
+    landed, arrived = _of_paths(documents.select(*own), touched), _of_paths(arrivals.select(*own, "status"), touched)
+    before = latest_at_paths(landed, arrived, PATH, "increment").where("NOT gone")
     before = before.select(*PATH, F.col("doc_id").alias("latest")).alias("before")
     is_new = F.col("known").isNull()
     now = (
@@ -160,11 +161,11 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
     )
     gone = files.where("gone AND path IS NOT NULL").select("location", *PATH).alias("gone")
     is_latest = F.coalesce(F.col("latest") == F.col("last.doc_id"), F.lit(False))
-    is_told = F.when(F.col("landings") == 0, ~is_latest).otherwise((F.col("landings") > 1) | ~F.col("last.is_new"))
+    needs_event = F.when(F.col("landings") == 0, ~is_latest).otherwise((F.col("landings") > 1) | ~F.col("last.is_new"))
     status = F.when(F.col("last.is_new"), "landed").otherwise("returned")
     stay = (
         now.join(before, same_path("now", "before"), "left")
-        .where(is_told)
+        .where(needs_event)
         .join(gone, same_path("now", "gone"), "left_anti")
         .select("last.location", *(f"now.{name}" for name in PATH), "last.doc_id", status.alias("status"))
     )
@@ -178,7 +179,7 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
 
 
 def _of_paths(rows: DataFrame, paths: DataFrame) -> DataFrame:
-    """The rows that are about some of the paths."""
+    """The rows whose path is among the given ones."""
     return rows.alias("row").join(paths.alias("path"), same_path("row", "path"), "left_semi")
 
 

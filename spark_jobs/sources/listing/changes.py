@@ -28,7 +28,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.kinds import Kind, Listing, S, kind_of
-from spark_jobs.sources.languages import Language
+from spark_jobs.sources.languages import Language, language_columns
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, is_uri, same_file
 from spark_jobs.sources.opening.remote_trees import has_validator, is_web
@@ -80,7 +80,7 @@ def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[st
 
 @dataclass(frozen=True)
 class Listed:
-    """A file, and what is known about the document in it before it is read."""
+    """A file of a source, with its reader and what is known about its document before it is read."""
 
     file: FoundFile
     path: str
@@ -136,14 +136,14 @@ class ListedKind(Kind[S]):
             rows[listed.file.location] = _row(listed, before, before["object"])
         _add_repository_facts(rows, files)
         listing = [*rows.values(), *gone]
-        _add_size_ranks(listing)
+        add_size_ranks(listing)
         return pa.Table.from_pylist(sorted(listing, key=lambda row: row["location"]), LISTING)
 
 
 def _looked_at_too(
     files: Iterable[Listed], rows: Mapping[str, Mapping[str, Any]], gone: Iterable[Mapping[str, Any]]
 ) -> list[Listed]:
-    """Unchanged files of which a step must know: one of each repository, where a file of facts tells something new.
+    """Unchanged files that a step needs: one of each repository, where a file of facts is new or changed.
 
     And those whose path is that of a part of a file that is read or gone, so that the part is not taken for gone.
     """
@@ -170,7 +170,7 @@ def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dic
         before: its latest arrival, where it need not be read again.
         kept: the object that holds its bytes, where they landed before.
     """
-    file, facts, language = listed.file, listed.facts, listed.language
+    file, facts = listed.file, listed.facts
     refusal = file.refusal or listed.refusal
     return listing_row(
         location=file.location,
@@ -178,15 +178,12 @@ def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dic
         path=listed.path,
         revision=facts and facts.revision,
         licence=facts and facts.licence,
-        kind=language and language.kind,
-        language=language and language.name,
-        media_type=(language and language.media_type) or None,
-        reader=None if refusal else listed.reader,
         byte_count=file.byte_count,
         modified=file.modified,
         unchanged=before is not None,
         content_sha256=before and before["content_sha256"],
         object=kept,
+        **language_columns(None if refusal else listed.reader, listed.language),
         **({name: before[name] for name in ("reason", "detail")} if before else why(refusal)),
     )
 
@@ -252,7 +249,7 @@ class LatestArrivals(Mapping[str, dict[str, Any]]):
     """The latest arrival of each location, in columns: a row is made when it is asked for, as there may be millions."""
 
     def __init__(self, arrivals: pa.Table) -> None:
-        """Take all arrivals, with `increment`."""
+        """Index all arrivals, which have `increment`."""
         self._at: dict[str, int] = {}
         self._columns: dict[str, pa.Array] = {}
         if arrivals.num_rows:
@@ -288,8 +285,8 @@ def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
 def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
     """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
     file = listed.file
-    is_told = not is_web(file.location) or has_validator(file.location, file.modified)
-    if before["status"] == "gone" or not is_told or not same_file(file, before):
+    has_time = not is_web(file.location) or has_validator(file.location, file.modified)
+    if before["status"] == "gone" or not has_time or not same_file(file, before):
         return False
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None:
@@ -329,7 +326,7 @@ def _add_repository_facts(rows: Mapping[str, dict[str, Any]], files: Iterable[Li
             row["repository_facts"] = facts_json(facts)
 
 
-def _add_size_ranks(rows: list[dict[str, Any]]) -> None:
+def add_size_ranks(rows: list[dict[str, Any]]) -> None:
     """Rank the files to be read by size, largest first; distributed round robin, they load all tasks about alike."""
     fresh = [row for row in rows if not row["unchanged"] and not row["gone"]]
     sizes = np.array([row["byte_count"] or 0 for row in fresh], np.int64)

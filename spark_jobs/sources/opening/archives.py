@@ -11,6 +11,7 @@ that unpacks it.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import stat
 import struct
@@ -42,24 +43,16 @@ _ENTRY_BYTES = 160  # of a zip's directory, for one member
 _UTF8_NAME = 0x800
 _ENCRYPTED = 0x1
 _LOCAL_HEADER_BYTES = 30
-_DAMAGES = (  # what the standard library raises at bytes that it did not expect
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,
-    ValueError,
+_DAMAGES = (  # what libraries raise at bytes that they did not expect
+    *(OSError, pa.ArrowException, zipfile.BadZipFile, zlib.error, struct.error),
+    *(EOFError, LookupError, OverflowError, RuntimeError, ValueError),
 )
 
 
 class Member(NamedTuple):
     """A file in an archive: its name, its claimed size and its bytes, or why it is not read.
 
-    The bytes are to be read before the next member is asked for. A member without a name is what cannot be read of the
-    archive at all.
+    Read its bytes before you ask for the next member. A member without a name says why the rest cannot be read.
     """
 
     name: str | None
@@ -97,12 +90,12 @@ class Unpacking:
 
 
 def archive_members(source: HashedFile, packed_bytes: int | None, unpacking: Unpacking) -> Iterator[Member]:
-    """The members of an archive; what damage or a limit hides is a last member without a name.
+    """The members of an archive; where damage or a limit hides the rest, the last one has no name.
 
     Args:
         source: the archive.
         packed_bytes: its size, where that is known.
-        unpacking: of the outermost archive.
+        unpacking: what may still be unpacked of the outermost archive.
     """
     head = source.head(_BLOCK)
     try:
@@ -151,7 +144,7 @@ class _Unpacked:
                 return data
             except RefusedError as error:
                 self._fault = error
-            except (OSError, pa.ArrowException, *_DAMAGES) as error:
+            except _DAMAGES as error:
                 self._fault = _damage(f"after {self._given} bytes: {first_line(error)}")
         raise self._fault
 
@@ -173,7 +166,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
             fault = _damage("a member before those of its directory, as of another zip file; it is not read")
     except RefusedError:
         raise
-    except (OSError, pa.ArrowException, *_DAMAGES) as error:
+    except _DAMAGES as error:
         members, is_whole = members_by_headers(file, unpacking.limits)
         if not (is_whole and isinstance(error, UnicodeDecodeError)):  # of a name, whose member is refused below
             fault = _damage(f"no tar, and no directory of a zip file: {first_line(error)}")
@@ -191,7 +184,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
         if refusal is None:
             try:
                 stream = _Unpacked(archive.open(info), info.compress_size, unpacking)
-            except (OSError, pa.ArrowException, *_DAMAGES) as error:
+            except _DAMAGES as error:
                 refusal = Refusal(Reason.CORRUPT_ARCHIVE, first_line(error))
         yield Member(_zip_name(info), info.file_size, stream, refusal)
         unpacking.charge(0)
@@ -200,7 +193,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
 
 
 class _GuardedFile(io.RawIOBase):
-    """A file of which no more than some bytes are read at once: zipfile holds a directory of any length."""
+    """A file that refuses to give too many bytes at once: zipfile would hold a directory of any length in memory."""
 
     def __init__(self, file: IO[bytes], most_bytes: int) -> None:
         super().__init__()
@@ -211,10 +204,10 @@ class _GuardedFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place.
+        """Go to a byte.
 
         Raises:
-            OSError: it is before the file, as zipfile expects it to be told.
+            OSError: it is before the first; zipfile expects this error.
         """
         try:
             return self._file.seek(offset, whence)
@@ -222,7 +215,7 @@ class _GuardedFile(io.RawIOBase):
             raise OSError(str(error)) from error
 
     def tell(self) -> int:
-        """The place of the next byte."""
+        """The position of the next byte."""
         return self._file.tell()
 
     def read(self, size: int = -1) -> bytes:
@@ -237,7 +230,7 @@ class _GuardedFile(io.RawIOBase):
 
 
 def _overlapping(members: list[zipfile.ZipInfo]) -> set[int]:
-    """Places of members whose bytes run into those of the next ones, as in bombs that share them (Fifield 2019)."""
+    """Offsets of members whose bytes overlap, as in bombs that share them (Fifield 2019)."""
     found, reach, at = set[int](), 0, -1
     for info in members:
         if info.header_offset < reach or info.header_offset == at:
@@ -262,15 +255,12 @@ def _zip_refusal(info: zipfile.ZipInfo) -> Refusal | None:
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
     """The name of a member; where its encoding is not declared, UTF-8 before that of DOS."""
-    name = info.orig_filename
     if (stated := unicode_path(info)) is not None:
         return stated
-    if not info.flag_bits & _UTF8_NAME:
-        try:
-            return name.encode("cp437").decode()
-        except UnicodeError:
-            return name
-    return name
+    with contextlib.suppress(UnicodeError):
+        if not info.flag_bits & _UTF8_NAME:
+            return info.orig_filename.encode("cp437").decode()
+    return info.orig_filename
 
 
 def _tar_members(stream: Stream, unpacking: Unpacking) -> Iterator[Member]:
@@ -375,12 +365,12 @@ def _pax_attributes(data: bytes) -> dict[str, str]:
 
 
 def _text(data: bytes) -> str:
-    """A name as Python writes names of files that may not be UTF-8."""
+    """A name as Python has names of files: bytes that are no UTF-8 become lone surrogates."""
     return data.decode(errors="surrogateescape")
 
 
 def _exactly(stream: Stream, size: int) -> bytes:
-    """So many of the next bytes.
+    """The next bytes, exactly so many.
 
     Raises:
         RefusedError: the archive ends before.

@@ -1,6 +1,6 @@
-"""Decompress a stream by its codec, in bounded memory, all bytes before a damage first.
+"""Decompress a stream by its codec, in bounded memory; of a damaged one all bytes before the damage are given first.
 
-A codec is known by the extension or by the first bytes. Streams that follow each other in one file are one stream.
+The codec is told by the extension or by the first bytes. Streams that follow each other in one file are one stream.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 import zstandard
 
 from spark_jobs.sources.opening.gzip_members import GzipMembers
-from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.opening.streams import HashedFile, Stream
 
 CODECS: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
 """Codec by the last extension of a name."""
@@ -32,9 +32,9 @@ _MAGIC: Final = {
     b"\xfd7zXZ": "xz",
 }
 _SKIPPED = struct.Struct("<LL")
-"""Mark and length of a frame that says nothing: zstd and lz4 allow it before any other, and pzstd writes one."""
+"""Mark and length of a skippable frame, which holds no data: zstd and lz4 allow it first, and pzstd writes one."""
 _SKIPPED_MARK, _SKIPPED_MASK = 0x184D2A50, 0xFFFFFFF0
-_LOOKED_AT = 1 << 20  # bytes of such frames; behind longer ones zstd is expected
+_LOOKED_AT = 1 << 20  # bytes of skippable frames; behind longer ones zstd is expected
 _CHUNK_BYTES = 1 << 16
 _FED_BYTES = 1 << 12  # to zstd at once: 4 bytes may stand for 128 KB, and a damage loses what comes of them
 _XZ_MEMORY = 128 << 20  # xz -9 needs 65 MB; a header may ask for 4 GB
@@ -59,15 +59,8 @@ class _Decoder(Protocol):
         """At most so many of the next bytes."""
 
 
-class _Headed(Protocol):
-    """A file whose beginning can be looked at."""
-
-    def head(self, size: int) -> bytes:
-        """The first bytes, which stay to be read."""
-
-
-def codec_of(file: _Headed) -> str | None:
-    """The codec of a file by the first bytes behind frames that are skipped, or None where it is not compressed."""
+def codec_of(file: HashedFile) -> str | None:
+    """The codec of a file by its first bytes behind skippable frames; None where it is not compressed."""
     at, head = 0, file.head(_SKIPPED.size)
     while len(head) == _SKIPPED.size and _SKIPPED.unpack(head)[0] & _SKIPPED_MASK == _SKIPPED_MARK:
         at += _SKIPPED.size + _SKIPPED.unpack(head)[1]
@@ -98,7 +91,7 @@ def decompressed_by_name(file: Stream, location: str) -> Stream:
 
 
 class _ZstdFrame:
-    """One frame of zstd, as the standard library decompresses other streams."""
+    """One frame of zstd, with the methods of the decompressors of the standard library."""
 
     def __init__(self) -> None:
         self._frame = zstandard.ZstdDecompressor().decompressobj()
@@ -125,7 +118,7 @@ class _ZstdFrame:
 
 
 def _is_left(held: io.BytesIO) -> bool:
-    """Whether something is to be read."""
+    """Whether a buffer has bytes that were not read."""
     return held.tell() < held.getbuffer().nbytes
 
 

@@ -22,6 +22,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.opening.remote_trees import WebFile, file_system_of, find_web_files, is_web, open_web, web_file
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
+_FOREIGN_BYTE = re.compile("[\udc80-\udcff]")  # a byte of a name that is not UTF-8, as Python gives it
 LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 STALL_SECONDS = 60.0
 """How long a web server may give nothing, where no source says so."""
@@ -117,7 +118,7 @@ def same_file(file: FoundFile, before: Mapping[str, object]) -> bool:
 
 
 def unreadable(error: OSError) -> Refusal:
-    """The refusal that the error brings along, else one with the message of the file system, without the path."""
+    """The refusal that a `RefusedError` carries; for any other error one with its message, without the path."""
     if isinstance(error, RefusedError):
         return error.refusal
     return Refusal(Reason.UNREADABLE, (error.strerror or str(error) or type(error).__name__).splitlines()[0])
@@ -154,7 +155,7 @@ def _walk(root: str) -> Iterator[FoundFile]:
             path = below + entry.name
             if entry.name.startswith(".") or entry.name in LEFT_OUT:
                 continue
-            if not _is_utf8(path):
+            if _FOREIGN_BYTE.search(path):
                 yield _badly_named(entry.path, path)
             elif _is_directory(entry):
                 (linked if entry.is_symlink() else real).append((entry.path, path + "/"))
@@ -168,15 +169,6 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:
         return False
-
-
-def _is_utf8(name: str) -> bool:
-    """Whether a name can be written down as text (foreign bytes arrive as lone surrogates)."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _badly_named(location: str, path: str) -> FoundFile:

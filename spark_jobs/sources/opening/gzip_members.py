@@ -1,30 +1,24 @@
-"""Decompress a gzip file of any number of members, all bytes before a damage first, and say where a member begins.
+"""Decompress a gzip file of any number of members, and say where each begins.
 
-A member that ends early is a damage too. The standard library's GzipFile raises at once and loses what it has
-decompressed; its members' positions are not known.
+Of a damaged file all bytes before the damage are given first; a member that ends early is damaged too. The standard
+library's GzipFile raises at once, loses what it has decompressed, and does not say where members begin.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import deque
-from typing import Protocol
+
+from spark_jobs.sources.opening.streams import Stream
 
 _CHUNK_BYTES = 1 << 16
 _GZIP_WITH_HEADER = 31  # of zlib's wbits: a gzip header and checksum, the largest window
 
 
-class _File(Protocol):
-    """An open file."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
-
-
 class GzipMembers:
     """The decompressed bytes of an open gzip file, in bounded memory."""
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: Stream) -> None:
         self._file, self._held = file, b""
         self._taken = self._given = 0  # bytes read from the file, bytes given to the caller
         self._member: zlib._Decompress | None = None
@@ -57,7 +51,7 @@ class GzipMembers:
         return self._given
 
     def member_start(self, position: int) -> int:
-        """First byte, in the file, of the member that gave the byte at a position; positions asked for must ascend."""
+        """Offset in the file of the member that gave the decompressed byte at a position; positions must ascend."""
         while len(self._starts) > 1 and self._starts[1][0] <= position:
             self._starts.popleft()
         return self._starts[0][1]

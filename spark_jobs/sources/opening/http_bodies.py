@@ -85,7 +85,7 @@ def content_type_of(header: str) -> tuple[str, str | None]:
 
 
 def decoded_body(response: Response, max_bytes: int) -> bytes | Refusal:
-    """The body without its transfer and content encodings, or why it cannot be had."""
+    """The body without its transfer and content encodings, or why it cannot be decoded."""
     body: bytes | Refusal = response.body
     content, transfer = (response.headers.get(f"{of}-encoding", "").lower() for of in ("content", "transfer"))
     names = [name.strip() for name in f"{content},{transfer}".split(",")]
@@ -107,7 +107,7 @@ def _begins_as_text(body: bytes) -> bool:
 
 
 def _joined_chunks(body: bytes) -> bytes | Refusal:
-    """The chunks of a body, one after the other (RFC 9112, 7.1); a body that is in no chunks as it is.
+    """The chunks of a body joined (RFC 9112, 7.1); a body without chunks as it is.
 
     The last chunk may be missing, but none may be cut. Many archives keep the header of a body that they have joined,
     and such a text may begin like a chunk ("1865"); so lengths have to be true, and lines to end as those of HTTP.

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ArchiveLimits(BaseModel):
-    """How much of an archive is unpacked: what is above is refused as decompression_bomb, what is before it lands."""
+    """How much of an archive is unpacked: the rest is refused as decompression_bomb, and what came before it lands."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

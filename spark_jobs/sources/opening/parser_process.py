@@ -48,9 +48,9 @@ _SET = {**_ONE_THREAD, **_ALLOCATION, "PYTHONHASHSEED": "0"}
 _LENGTH = struct.Struct("<Q")
 _PIPE_BYTES = 1 << 20  # as much as any user may have: the two wait for each other less often
 _JSON_BYTES = 64 << 20  # most of one message, beside its bytes and long texts
-_LONG_CHARACTERS = 200  # of a text that is sent as bytes, so that its size bounds the memory that it takes
+_LONG_CHARACTERS = 200  # a longer text is sent as bytes, so that its size bounds the memory that it takes
 
-# By the process that started it, for a fork has the entry too, and by its address space.
+# By the process that started it (a fork inherits the entry) and by its address space.
 _children: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
 
 
@@ -112,7 +112,7 @@ def read_apart(
 def _answers(
     function: Callable[..., Any], seconds: int, arguments: tuple[Any, ...], file: IO[bytes] | None, memory_bytes: int
 ) -> Iterator[Any]:
-    """What the child answers; it is taken for this call alone, and kept for the next one if it ends well."""
+    """What the child answers; no other call uses it meanwhile, and it is kept for the next call if it ends well."""
     own = (os.getpid(), memory_bytes)
     child = _children.pop(own, None) or _started(memory_bytes)
     is_kept = False
@@ -206,16 +206,16 @@ class _ParentFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to a place of the file; nothing is read."""
+        """Go to an offset of the file; nothing is read."""
         self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
         return self._position
 
     def tell(self) -> int:
-        """The place in the file."""
+        """The offset in the file."""
         return self._position
 
     def read(self, size: int = -1, /) -> bytes:
-        """The bytes from this place on; fewer than asked for only at the end."""
+        """The next bytes; fewer than asked for only at the end."""
         left = max(0, self._size - self._position)
         _answer(self._answers, "read", [self._position, left if size < 0 else min(size, left)])
         data = _exactly(sys.stdin.buffer, *_LENGTH.unpack(_exactly(sys.stdin.buffer, _LENGTH.size)))
@@ -348,7 +348,7 @@ class _Received:
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:
-    """So many bytes.
+    """Exactly so many bytes.
 
     Raises:
         EOFError: the other side ended.

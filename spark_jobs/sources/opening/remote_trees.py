@@ -43,7 +43,7 @@ def is_web(location: str) -> bool:
 
 
 def has_validator(location: str, modified: int | None) -> bool:
-    """Whether it can be told without reading a file of a web server whether it has changed."""
+    """Whether a change of a web file can be seen without reading it, by its time or ETag."""
     return modified is not None or _ETAG in location
 
 
@@ -89,7 +89,7 @@ def open_web(location: str, stall_seconds: float) -> pa.NativeFile:
 
 @contextlib.contextmanager
 def _as_os_errors(stall_seconds: float) -> Iterator[None]:
-    """What may go wrong with a server, as errors of its files."""
+    """Raise errors of a server as OSError, as the errors of files are."""
     import aiohttp
 
     try:
@@ -142,7 +142,7 @@ def _linked(opened: Any, base: str) -> set[str]:
     """Addresses of files below an address, by its index pages, each of which is looked at once.
 
     Raises:
-        OSError: folders are in each other without an end.
+        OSError: folders are nested too deep, as where an index page leads back to itself.
     """
     files, pages, seen = set[str](), [base], {base}
     while pages:
@@ -168,10 +168,9 @@ def _described(opened: Any, url: str, base: str, stall_seconds: float) -> WebFil
     except OSError as error:
         return WebFile(url, path, None, None, error)
     time, etag = info.get("Last-Modified"), info.get("ETag")
-    try:
+    modified = None
+    with contextlib.suppress(ValueError):
         modified = int(parsedate_to_datetime(time).timestamp() * 1_000_000) if time else None
-    except ValueError:
-        modified = None
     if modified is None and etag:
         url += f"{_ETAG}{hashlib.sha256(etag.encode()).hexdigest()[:16]}"
     return WebFile(url, path, info.get("size"), modified)

@@ -41,7 +41,7 @@ class HashedFile(io.RawIOBase):
         return True
 
     def head(self, size: int) -> bytes:
-        """The first bytes, which stay to be read."""
+        """The first bytes, which `read` gives too."""
         self._head += read_up_to(self.file, size - len(self._head))
         return self._head[:size]
 
@@ -60,7 +60,7 @@ class HashedFile(io.RawIOBase):
         return self._given
 
     def random_access(self, most_bytes: int) -> IO[bytes]:
-        """The same bytes, to be read at any offset: of a file itself, of a member in a temporary file.
+        """The same bytes, readable at any offset: the file itself, or a temporary copy of a member.
 
         Raises:
             OSError: the member is damaged, or larger than such a file may be.
@@ -87,7 +87,7 @@ class HashedFile(io.RawIOBase):
 
 
 def _seekable(file: Stream) -> IO[bytes] | None:
-    """The same file where any place of it can be gone to."""
+    """The file, if it can be read at any offset; else None."""
     return cast("IO[bytes]", file) if getattr(file, "seekable", bool)() else None
 
 

@@ -45,7 +45,7 @@ def check_directory(file: IO[bytes], place: int) -> bool:
 
 
 def holds_header(file: IO[bytes], end: int) -> bool:
-    """Whether the header of a member stands before a place, where a program that unpacks the file is expected.
+    """Whether the header of a member stands before an offset, where a program that unpacks the file may stand.
 
     Programs hold the mark of a header too, so that what stands behind it counts.
     """
@@ -90,7 +90,7 @@ def unicode_path(info: zipfile.ZipInfo) -> str | None:
 
 
 def members_by_headers(file: IO[bytes], limits: ArchiveLimits) -> tuple[list[zipfile.ZipInfo], bool]:
-    """The members in the order of their places, and whether they go up to a directory: else the file was cut.
+    """The members in the order of their offsets, and whether a directory follows them: else the file was cut.
 
     Names that say that they are UTF-8 and are not have lone surrogates.
     """

@@ -19,8 +19,8 @@ from spark_jobs.sources.opening.archives import Member, Unpacking, archive_membe
 from spark_jobs.sources.opening.file_trees import LEFT_OUT, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package
-from spark_jobs.sources.reading.readers import told_by_name
-from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, opened
+from spark_jobs.sources.reading.readers import reader_by_name
+from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, opened
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -29,7 +29,7 @@ _DAMAGES = (str(Reason.CORRUPT_ARCHIVE), str(Reason.DECOMPRESSION_BOMB))
 
 
 class _Outer(NamedTuple):
-    """What the archives inside of one archive share: what may be unpacked, and the documents so far."""
+    """What archives in one archive share: the limits that are left, and the ids of documents so far."""
 
     unpacking: Unpacking
     seen: set[str]
@@ -71,12 +71,9 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
         fault = unreadable(error)
     if document_count and fault is None and damaged is not None and outer.depth == 1:
         fault = Refusal(Reason.CORRUPT_ARCHIVE, f"what is damaged at {damaged} is not read")
-    if document_count and fault is not None:
-        yield arrival({"location": f"{file['location']}#rest"}, fault)
-    elif fault is None and not document_count:
-        every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} of its members and records were refused")
-        fault = every if refused_count else Refusal(Reason.EMPTY, "it holds no file that is taken")
-    yield arrival(file, None if document_count else fault, content_sha256)
+    every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} of its members and records were refused")
+    nothing = every if refused_count else Refusal(Reason.EMPTY, "it holds no file that is taken")
+    yield from closing_arrivals(file, document_count > 0, fault, nothing, content_sha256)
 
 
 def _member_rows(
@@ -109,7 +106,7 @@ def _member_rows(
 
 
 def _of_member(row: Row, name: str) -> Row:
-    """A document of a member: where a reader says at which byte it stands, that is one of the member's."""
+    """The document of a member; an offset that its reader states counts in the member, not in the archive."""
     metadata = dict(row["metadata"])
     if EXTRACTED_BY in metadata and "offset" in metadata:
         metadata["member_offset"] = metadata.pop("offset")
@@ -125,21 +122,21 @@ def _member_file(
     fault = _bad_name(member.name or "")
     if fault is None and any(part.startswith(".") or part in LEFT_OUT for part in name.split("/")):
         return None
-    told = kind_of(rules.source).member(name, file["location"]) if fault is None else None
-    if fault is None and told is None:
+    columns = kind_of(rules.source).member(name, file["location"]) if fault is None else None
+    if fault is None and columns is None:
         return None
     if fault is not None or member.refusal is not None:
         return fault or member.refusal
     if name in names:
         return Refusal(Reason.LISTED_TWICE, "an earlier member has this name")
     names.add(name)
-    if isinstance(told, Refusal):
-        return told
-    assert told is not None
+    if isinstance(columns, Refusal):
+        return columns
+    assert columns is not None
     return {
         **file,
         "path": f"{file['path']}#{name}",
-        **told,
+        **columns,
         "location": f"{file['location']}#{name}",
         "object": None,
         "byte_count": member.byte_count,
@@ -148,9 +145,9 @@ def _member_file(
     }
 
 
-def told_member(source: FileReading, name: str, location: str) -> Row | Refusal:
+def member_columns(source: FileReading, name: str, location: str) -> Row | Refusal:
     """What the name of a member of the archive at a location tells: columns of the listing, or why it is not read."""
-    reader, language = told_by_name(name, source, "auto")
+    reader, language = reader_by_name(name, source, "auto")
     if reader is None:
         return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")
     if reader in COLUMN_READERS and source.text_column is None:
@@ -176,6 +173,6 @@ def _bad_name(name: str) -> Refusal | None:
 
 
 def _shown(name: str) -> str:
-    """A name on one line; what is no character of a text is shown as an escape."""
+    r"""A name on one line; control characters become escapes such as `\x07`."""
     text = name.encode("utf-8", "surrogateescape").decode(errors="backslashreplace")
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

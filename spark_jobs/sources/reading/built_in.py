@@ -32,10 +32,10 @@ class BuiltIn(NamedTuple):
     """A reader of headrace.
 
     Attributes:
-        gives: see above.
-        function: module and name of what reads; it is imported when a file is read.
-        packages: that are imported there.
-        extra: of headrace, which brings them; `ingest` brings all but `ocr`.
+        gives: one of the kinds in the docstring of the module.
+        function: module and name of the function that reads; it is imported when a file is read.
+        packages: foreign packages that it imports.
+        extra: the extra of headrace that installs them; `ingest` installs all but `ocr`.
         apart: whether the function is called in another process.
         recoded: whether it reads lines of text, which `encoding: detect` may find to be in any encoding.
         has_columns: whether its records have named columns, which `names_in` of the same module tells.

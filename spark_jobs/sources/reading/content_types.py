@@ -43,23 +43,19 @@ def content_type(data: bytes) -> ContentType:
     Raises:
         SetupError: magika is not installed.
     """
-    found = _magika().identify_bytes(data)
+    model, version = _magika()
+    found = model.identify_bytes(data)
     said = found.output
     kind = ("code" if said.group == "code" else "prose") if said.is_text else None
-    return ContentType(str(said.label), found.score, tuple(said.extensions), str(_package().__version__), kind)
+    return ContentType(str(said.label), found.score, tuple(said.extensions), version, kind)
 
 
 @cache
-def _magika() -> Any:
-    """Magika with its model, loaded once per process."""
-    return _package().Magika()
-
-
-def _package() -> Any:
-    """The package."""
+def _magika() -> tuple[Any, str]:
+    """Magika with its model, loaded once per process, and its version."""
     try:
         import magika
     except ImportError as error:
         message = "types of files by content: magika is not installed; pip install 'headrace[ingest]'"
         raise SetupError(message) from error
-    return magika
+    return magika.Magika(), str(magika.__version__)

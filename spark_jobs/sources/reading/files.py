@@ -9,7 +9,6 @@ on that file alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -17,18 +16,18 @@ import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.encodings.decoding import TOLD_BYTES, Decoded, decode, decode_as
+from spark_jobs.sources.encodings.decoding import DETECTION_BYTES, Decoded, decode, decode_as
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
 from spark_jobs.sources.licences import header_licence
-from spark_jobs.sources.opening.compression import CODECS, decompressed
+from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_to
 from spark_jobs.sources.reading.archive_files import read_archive
 from spark_jobs.sources.reading.built_in import READERS, extract
 from spark_jobs.sources.reading.foreign import read_foreign
-from spark_jobs.sources.reading.readers import told_by_content
+from spark_jobs.sources.reading.readers import columns_by_content
 from spark_jobs.sources.reading.record_files import read_facts, read_records
 from spark_jobs.sources.reading.rows import (
     READ_ROWS,
@@ -95,7 +94,7 @@ def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
 
 
 def _deleted_hash(file: Row, rules: ReadingRules) -> str | None:
-    """The SHA-256 of a file that was deleted for good, where it has the bytes again that it had then."""
+    """The SHA-256 of a file with the bytes with which it was deleted for good; None for other files."""
     try:
         with opened(file, rules) as stream:
             found = sha256_of(stream)
@@ -127,7 +126,7 @@ def _read_bytes(file: Row, rules: ReadingRules) -> Iterator[Row]:
 
 
 def _gives(file: Row) -> str:
-    """What the reader of a file gives (`built_in`); one of a package gives documents."""
+    """What the reader of a file gives, see `BuiltIn.gives`; readers of packages give `documents`."""
     return READERS[file["reader"]].gives if file["reader"] in READERS else "documents"
 
 
@@ -143,8 +142,8 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
         if "stream" in file:
             file = {**file, "stream": source}
     assert isinstance(rules.source, FileReading)  # no other source lists such files
-    told = told_by_content(head, rules.source)
-    return told if isinstance(told, Refusal) else {**file, **told}
+    columns = columns_by_content(head, rules.source)
+    return columns if isinstance(columns, Refusal) else {**file, **columns}
 
 
 def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row]:
@@ -185,14 +184,13 @@ def _bytes(file: Row, rules: ReadingRules) -> tuple[bytes, str]:
         OSError: it cannot be read.
     """
     most = rules.max_document_bytes + 1  # a file may have grown since it was listed
-    codec = CODECS.get(os.path.splitext(file["path"].lower())[1])
     with opened(file, rules) as stream, HashedFile(stream) as source:
-        if codec is None:
-            data = read_up_to(stream, most)
-            return data, sha256_hex(data)
+        plain = decompressed_by_name(source, file["path"])
         try:
-            data = read_up_to(decompressed(source, codec), most)
+            data = read_up_to(plain, most)
         except (OSError, pa.ArrowException) as error:
+            if plain is source:
+                raise
             detail = f"damaged: {first_line(error)}"
             raise RefusedError(reason_of(error, Reason.CORRUPT_ARCHIVE), detail) from error
         return data, source.sha256_to_end()
@@ -267,12 +265,12 @@ def _whole_text(
     """The document of a text file: all of it, in the encoding that is found, or what stands below its front matter."""
     metadata: Mapping[str, str] = {}
     if isinstance(decoded, Refusal):
-        sample = data[:TOLD_BYTES]
-        told = extract("legacy", sample, sample == data, source=source) if source.encoding != "strict" else decoded
-        found = decoded if isinstance(told, Refusal) else decode_as(data, told.metadata["source_encoding"])
-        if isinstance(found, Refusal) or isinstance(told, Refusal):
+        sample = data[:DETECTION_BYTES]
+        detected = extract("legacy", sample, sample == data, source=source) if source.encoding != "strict" else decoded
+        found = decoded if isinstance(detected, Refusal) else decode_as(data, detected.metadata["source_encoding"])
+        if isinstance(found, Refusal) or isinstance(detected, Refusal):
             return decoded
-        decoded, metadata = found, told.metadata
+        decoded, metadata = found, detected.metadata
     text, encoding = decoded
     if source.front_matter == "metadata" and file["media_type"] == "text/markdown" and text.startswith(_FENCES):
         below = extract("front_matter", text.encode(), source=source)
@@ -287,6 +285,6 @@ def _whole_text(
 
 
 def _with_own_licence(file: Row, text: str) -> Row:
-    """The file with the licence that its text states, where it is code."""
+    """The row of a file, with the licence that its text states where it is code."""
     stated = header_licence(text) if file["kind"] in ("code", "markup") else None
     return {**file, "licence": stated} if stated else file

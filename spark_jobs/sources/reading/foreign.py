@@ -44,8 +44,8 @@ def _documents(name: str, data: bytes) -> list[Any]:
     for number, one in enumerate(of(data), 1):
         if isinstance(one, Document):
             facts = {str(key): str(value) for key, value in (one.metadata or {}).items()} | by
-            told = {"kind": one.kind, "language": one.language, "media_type": one.media_type}
-            found.append((one.name, (one.text.encode("utf-8", "surrogatepass"), facts, told)))
+            columns = {"kind": one.kind, "language": one.language, "media_type": one.media_type}
+            found.append((one.name, (one.text.encode("utf-8", "surrogatepass"), facts, columns)))
         elif isinstance(one, Refusal):
             found.append((str(number), one))
         else:

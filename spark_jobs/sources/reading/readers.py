@@ -36,7 +36,7 @@ _IS_PAGE = re.compile(rb"(?is)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doct
 _ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
 
-def told_by_name(path: str, source: FileReading, stated: str) -> tuple[str | None, Language]:
+def reader_by_name(path: str, source: FileReading, stated: str) -> tuple[str | None, Language]:
     """The reader of a file, by its stated format or its extension, and what its documents are; see `FileReading`."""
     reader = _reader_of(path, source, stated)
     if reader is None and source.unknown == "detect":
@@ -49,19 +49,19 @@ def told_by_name(path: str, source: FileReading, stated: str) -> tuple[str | Non
     return reader, language or PLAIN_TEXT
 
 
-def told_by_content(head: bytes, source: FileReading) -> dict[str, str | None] | Refusal:
+def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None] | Refusal:
     """Columns of the listing of a file whose name says nothing, by its beginning, and what it was taken for.
 
     What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
     project has no name for is a text; records without a `text_column` are the text of one document.
     """
     if _IS_PAGE.match(head):  # the model takes short ones for much else
-        reader, language = told_by_name("x.html", source, "auto")
+        reader, language = reader_by_name("x.html", source, "auto")
         return {"detected": "html", **language_columns(reader or "html", language)}
     found = content_type(head)
     by = {"detected": f"{found.label} (magika {found.version})"}
     for extension in found.extensions:
-        reader, language = told_by_name(f"x.{extension}", source, "auto")
+        reader, language = reader_by_name(f"x.{extension}", source, "auto")
         if reader == "archive" and found.label not in ("tar", "zip"):
             continue  # what is compressed says nothing about what is in it
         if reader in COLUMN_READERS and source.text_column is None:
@@ -76,13 +76,13 @@ def told_by_content(head: bytes, source: FileReading) -> dict[str, str | None] |
 
 
 def _unpacked(path: str) -> str:
-    """The name of a compressed file without the extension that says so."""
+    """A name without the extension of its compression."""
     stem, extension = os.path.splitext(path)
     return stem if extension.lower() in (*CODECS, ".lz4") else path
 
 
 def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
-    """The reader for a file: the stated format, else told by the extension."""
+    """The reader for a file, by the stated format, else by the extension."""
     stem, extension = os.path.splitext(path.lower())
     if stated == "html" or (stated == "auto" and extension in _PAGE_EXTENSIONS):
         return "text" if source.extractor == "none" else "html"

@@ -21,7 +21,15 @@ from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import open_file, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.reading.built_in import READERS, extract
-from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, document_row, facts_row, opened
+from spark_jobs.sources.reading.rows import (
+    ReadingRules,
+    Row,
+    arrival,
+    closing_arrivals,
+    document_row,
+    facts_row,
+    opened,
+)
 from spark_jobs.sources.records.facts import Facts, facts_json, stated_facts, stated_lines
 from spark_jobs.sources.records.records import Record, RecordFile, Refused
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
@@ -52,12 +60,9 @@ def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
             content_sha256 = source.sha256_to_end()
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
-    if seen and fault is not None:
-        yield arrival({"location": f"{file['location']}#rest"}, fault)
-    elif not seen and fault is None:
-        every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} records were refused")
-        fault = every if refused_count else Refusal(Reason.EMPTY, READERS[file["reader"]].nothing)
-    yield arrival(file, None if seen else fault, content_sha256)
+    every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} records were refused")
+    nothing = every if refused_count else Refusal(Reason.EMPTY, READERS[file["reader"]].nothing)
+    yield from closing_arrivals(file, bool(seen), fault, nothing, content_sha256)
 
 
 def read_facts(file: Row) -> Iterator[Row]:
@@ -84,14 +89,11 @@ def read_facts(file: Row) -> Iterator[Row]:
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
     if not touches:
-        if fault is not None:  # becomes no row of a table; `documents` checks by it what executors can read
+        if fault is not None:  # no row of a table: by it `documents` checks what executors can read
             yield arrival({"location": None, "path": file["location"]}, fault)
         return
-    if said and fault is not None:
-        yield arrival({"location": f"{file['location']}#rest"}, fault)
-    elif not said and fault is None:
-        fault = Refusal(Reason.NO_USABLE_RECORD, "no line of it tells of a repository")
-    yield arrival(file, None if said else fault, content_sha256)
+    nothing = Refusal(Reason.NO_USABLE_RECORD, "no line of it tells of a repository")
+    yield from closing_arrivals(file, said, fault, nothing, content_sha256)
 
 
 def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:
@@ -108,7 +110,7 @@ def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Rec
 
 
 def _given(row: Row, file: HashedFile, source: Any, max_bytes: int) -> RecordFile:
-    """An open file for its reader."""
+    """An open file in the form that its reader takes."""
     plain = partial(decompressed_by_name, file, row["location"])
     return RecordFile(row, file, plain, source, max_bytes, partial(extract, source=source))
 
@@ -166,7 +168,7 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
 
 
 def _path_hash(repository: str | None, path: str) -> bytes:
-    """A hash of the path of a document, by which its revisions are known."""
+    """A hash of repository and path, which all revisions of a document share."""
     return hashlib.sha256(json.dumps([repository, path]).encode()).digest()[:16]
 
 
@@ -174,5 +176,5 @@ def _record_language(record: Record, source: Source) -> str | None:
     """The language by the column that names it; without one, for code, markup and data, by the id as a path."""
     if record.kind == "prose" or (isinstance(source, FileReading) and source.language_column is not None):
         return record.language
-    told = language_of(record.record_id or "")
-    return told and told.name
+    language = language_of(record.record_id or "")
+    return language and language.name

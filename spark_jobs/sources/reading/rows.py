@@ -8,6 +8,7 @@ is set, as JSON), or an arrival (neither is): one for each file, and one for eac
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -17,35 +18,23 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.kinds import Opens, kind_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
+from spark_jobs.sources.listing_rows import why
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
 
 Row = dict[str, Any]
 
+_ABOUT = ("doc_id", "repository", "path", "revision", "kind", "language", "media_type", "licence")
 READ_ROWS = pa.schema(
-    [
-        ("shard", pa.int32()),
-        ("doc_id", pa.string()),
-        ("repository", pa.string()),
-        ("path", pa.string()),
-        ("revision", pa.string()),
-        ("kind", pa.string()),
-        ("language", pa.string()),
-        ("media_type", pa.string()),
-        ("licence", pa.string()),
-        ("content", pa.string()),
-        ("encoding", pa.string()),
-        ("content_sha256", pa.string()),
-        ("object", pa.string()),
-        ("byte_count", pa.int64()),
-        ("metadata", pa.map_(pa.string(), pa.string())),
-        ("location", pa.string()),
-        ("modified", pa.timestamp("us", "UTC")),
-        ("status", pa.string()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-        ("facts", pa.string()),
-    ]
+    {
+        "shard": pa.int32(),
+        **dict.fromkeys((*_ABOUT, "content", "encoding", "content_sha256", "object"), pa.string()),
+        "byte_count": pa.int64(),
+        "metadata": pa.map_(pa.string(), pa.string()),
+        "location": pa.string(),
+        "modified": pa.timestamp("us", "UTC"),
+        **dict.fromkeys(("status", "reason", "detail", "facts"), pa.string()),
+    }
 )
 
 
@@ -77,13 +66,13 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
 
 
 def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:
-    """The document of a text that is a part of its file, or was made from it: hashed as UTF-8 by itself."""
-    text, metadata, told = extracted
+    """The document of an extracted text; its hash and size are those of the text in UTF-8, not of the file."""
+    text, metadata, columns = extracted
     data = text.encode()
     if len(data) > rules.max_document_bytes:
         detail = f"{len(data)} bytes of text; max_document_bytes is {rules.max_document_bytes}"
         return Refusal(Reason.TOO_LARGE, detail)
-    row = document_row({**file, **(told or {})}, rules, text, "utf-8", sha256_hex(data), len(data))
+    row = document_row({**file, **(columns or {})}, rules, text, "utf-8", sha256_hex(data), len(data))
     row["metadata"] = {**row["metadata"], **metadata}
     return row
 
@@ -93,24 +82,17 @@ def document_row(
 ) -> Row:
     """The row of a document, from the listing of its file and from what was read."""
     doc_id = document_id(rules.dataset, file["repository"], file["path"], content_sha256)
-    return {
+    metadata = {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {}
+    metadata |= {PAST: "true"} if file.get("past") else {}
+    metadata |= {DETECTED: file["detected"]} if file.get("detected") else {}
+    return {name: file[name] for name in (*_ABOUT[1:], "location")} | {
         "shard": shard_of(file["repository"], doc_id, rules.shards),
         "doc_id": doc_id,
-        "repository": file["repository"],
-        "path": file["path"],
-        "revision": file["revision"],
-        "kind": file["kind"],
-        "language": file["language"],
-        "media_type": file["media_type"],
-        "licence": file["licence"],
         "content": content,
         "encoding": encoding,
         "content_sha256": content_sha256,
         "byte_count": byte_count,
-        "metadata": ({EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {})
-        | ({PAST: "true"} if file.get("past") else {})
-        | ({DETECTED: file["detected"]} if file.get("detected") else {}),
-        "location": file["location"],
+        "metadata": metadata,
         "status": "landed",
     }
 
@@ -122,21 +104,28 @@ def _is_only_evidence(kind: str, source: Any) -> bool:
 
 def arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:
     """The row of an arrival: landed, or rejected with the reason."""
-    return {
-        "doc_id": None,
-        "location": file["location"],
-        "repository": file.get("repository"),
-        "path": file.get("path"),
-        "content_sha256": content_sha256,
-        "object": file.get("object"),
-        "byte_count": file.get("byte_count"),
-        "modified": file.get("modified"),
-        "status": "landed" if refusal is None else "rejected",
-        "reason": refusal and str(refusal.reason),
-        "detail": refusal and refusal.detail,
-    }
+    seen = {name: file.get(name) for name in ("repository", "path", "object", "byte_count", "modified")}
+    status = {"status": "landed" if refusal is None else "rejected", **why(refusal)}
+    return {"doc_id": None, "location": file["location"], "content_sha256": content_sha256, **seen, **status}
 
 
 def facts_row(facts: str, location: str | None = None) -> Row:
     """A row with facts about a repository."""
     return {"doc_id": None, "location": location, "byte_count": None, "facts": facts}
+
+
+def closing_arrivals(
+    file: Row, is_usable: bool, fault: Refusal | None, nothing: Refusal, content_sha256: str | None
+) -> Iterator[Row]:
+    """The arrival of a file whose parts were read; a fault behind usable parts has a row of its own, `file#rest`.
+
+    Args:
+        file: the row of its listing.
+        is_usable: whether any of its parts landed.
+        fault: what ended its reading, if something did.
+        nothing: why it is refused if none of its parts landed, and nothing ended its reading.
+        content_sha256: of the file, where it was read to its end.
+    """
+    if is_usable and fault is not None:
+        yield arrival({"location": f"{file['location']}#rest"}, fault)
+    yield arrival(file, None if is_usable else fault or nothing, content_sha256)

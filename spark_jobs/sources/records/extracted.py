@@ -15,7 +15,7 @@ class Extracted(NamedTuple):
 
     text: str
     metadata: dict[str, str]
-    told: dict[str, str | None] | None = None
+    columns: dict[str, str | None] | None = None
     """Kind, language and media type, where the content says another than the name of the file."""
 
 
@@ -29,7 +29,7 @@ def call_extractor(function: str, *arguments: Any) -> Any:
 
 
 def cleaned_facts(said: Mapping[str, object]) -> dict[str, str]:
-    """What a source says about itself as one line each, without what is empty; longer ones are cut."""
+    """Each fact in one line of at most 1,000 characters, without those that are empty."""
     lines = {
         name: " ".join(str(value).encode(errors="replace").decode().split()) for name, value in said.items() if value
     }

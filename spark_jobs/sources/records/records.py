@@ -164,7 +164,7 @@ def json_text(line: bytes) -> str | Refusal:
 
 
 def json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Refusal:
-    """The JSON object in a text, or why there is none; these columns have one value each, or are refused."""
+    """The JSON object in a text, or why there is none; a column that has two values is a reason."""
     may_repeat = any(text.count(f'"{name}"') > 1 for name in columns)
     try:
         fields = json.loads(text, object_pairs_hook=JsonFields if may_repeat else None, parse_float=exact_number)

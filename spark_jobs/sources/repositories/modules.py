@@ -86,10 +86,10 @@ def _cut(rows: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
     return "".join([rows[first][start[1] :], *rows[first + 1 : last], rows[last][: end[1]]])
 
 
-def _extracted(text: str, **told: str | None) -> Extracted | Refusal:
+def _extracted(text: str, **columns: str | None) -> Extracted | Refusal:
     r"""The text, or a refusal where escapes such as \ud800 put a lone surrogate into it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         return Refusal(Reason.UNDECODABLE, f"lone surrogate at character {error.start}: no text in any encoding")
-    return Extracted(text, {}, told)
+    return Extracted(text, {}, columns)

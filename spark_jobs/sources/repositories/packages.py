@@ -68,11 +68,16 @@ class PackagesKind(ListedKind[PackagesSource]):
         return located(config, (Listed(file, ".", "package", PLAIN_TEXT, facts, why) for file, facts, why in found))
 
     def member(self, name: str, location: str) -> dict[str, Any] | None:
-        """See `package_file`."""
-        return package_file(name, location, self.source)
+        """Columns of the listing for a member of the package at a location; None where such files are not taken."""
+        path = _PURE.sub("", name) if location.lower().endswith(".whl") else name.partition("/")[2]
+        language = language_of(path)
+        is_taken = (language is not None and language.kind in self.source.kinds) or is_manifest(path)
+        if not path or not is_taken or _INFO.search(path):
+            return None
+        return {"path": path} | language_columns("text", language or Language("data", None, ""))
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """As a package."""
+        """The reader of packages."""
         return language_columns("package", PLAIN_TEXT)
 
 
@@ -81,8 +86,8 @@ def list_packages(
 ) -> Iterator[tuple[FoundFile, Facts | None, Refusal | None]]:
     """The files of a source, with what is known of a package and why it is not taken.
 
-    Those are read that are new, changed, or of the name of one that is, or is gone. Of the others the name alone is
-    known. The path of a package in arrivals is `.`, the root of its repository.
+    A package is read where it is new or changed, or where another one of its name is new, changed or gone; of the
+    others only the name is known. The path of a package in arrivals is `.`, the root of its repository.
 
     Args:
         source: where they are.
@@ -106,7 +111,7 @@ def list_packages(
             refused[location] = found
 
     for location, file in files.items():
-        if not is_package(file.path):
+        if _extension(file.path) not in _METADATA:
             refused[location] = Refusal(Reason.UNKNOWN_FORMAT, "no package: .tar.gz, .zip, .whl, .tgz or .crate")
         elif location not in as_before and file.refusal is None:
             read(location)
@@ -126,30 +131,13 @@ def list_packages(
         yield file, facts, refusal
 
 
-def is_package(path: str) -> bool:
-    """Whether a file is a package by its extension."""
-    return os.path.splitext(path.lower())[1] in _METADATA
-
-
-def package_file(name: str, location: str, source: PackagesSource) -> dict[str, Any] | None:
-    """Columns of the listing for a member of a package; None where such files are not taken.
-
-    Args:
-        name: of the member.
-        location: of the package.
-        source: kinds of files that are taken.
-    """
-    path = _PURE.sub("", name) if location.lower().endswith(".whl") else name.partition("/")[2]
-    language = language_of(path)
-    taken = (language is not None and language.kind in source.kinds) or is_manifest(path)
-    if not path or not taken or _INFO.search(path):
-        return None
-    return {"path": path} | language_columns("text", language or Language("data", None, ""))
+def _extension(path: str) -> str:
+    return os.path.splitext(path.lower())[1]
 
 
 def read_package(location: str, byte_count: int | None, source: PackagesSource) -> Package | Refusal:
     """What the metadata of a package say, and the texts of its licences where these say none."""
-    kind, pattern = _METADATA[os.path.splitext(location.lower())[1]]
+    kind, pattern = _METADATA[_extension(location)]
     found, licences, fault = dict[str, bytes](), dict[str, bytes](), None
     try:
         with open_file(location) as file, HashedFile(file) as whole:
@@ -186,29 +174,25 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
 
 
 def taken_packages(packages: Mapping[str, Package]) -> dict[str, Refusal]:
-    """Why packages are not taken, by location: there is another one of their name."""
-    best: dict[str, str] = {}
-    for location, package in packages.items():
-        name = package.facts.repository
-        if name not in best or _rank(location, package) > _rank(best[name], packages[best[name]]):
-            best[name] = location
+    """Why packages are not taken, by location: there is a better one of their name."""
+    best = {package.facts.repository: location for location, package in sorted(packages.items(), key=_rank)}
     refused = {}
     for location, package in packages.items():
-        taken = best[package.facts.repository]
-        if taken != location:
+        if (taken := best[package.facts.repository]) != location:
             other = packages[taken]
             detail = f"{package.kind} {package.facts.version}; {other.kind} {other.facts.version} at {taken} is taken"
             refused[location] = Refusal(Reason.OTHER_PACKAGE, detail)
     return refused
 
 
-def _rank(location: str, package: Package) -> tuple[object, ...]:
-    """What orders packages of one name, the best last."""
+def _rank(one: tuple[str, Package]) -> tuple[object, ...]:
+    """A key that orders packages of one name by their location and what they are, the best last."""
+    location, package = one
     return version_key(package.facts.version or ""), package.kind == "sdist", location
 
 
 def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
-    """What orders versions: 1.0rc1 and 1.0.0-beta before 1.0, that before 1.0.post1 and 1.0.1.
+    """A key that orders versions: 1.0rc1 and 1.0.0-beta before 1.0, that before 1.0.post1 and 1.0.1.
 
     Both PEP 440 and semantic versions are ordered by it, but for epochs and build metadata.
     """
@@ -225,7 +209,7 @@ class _CoreMetadata(importlib.metadata.Distribution):
         self._texts = texts
 
     def read_text(self, filename: str) -> str | None:
-        """A file of its metadata."""
+        """The text of a file of its metadata, or None."""
         return self._texts.get(filename) or None
 
     def locate_file(self, path: Any) -> Any:

@@ -180,7 +180,7 @@ def _project_facts(name: str, path: str) -> Facts:
 
 
 def _strings(value: object) -> list[str]:
-    """The strings of a list, nothing of anything else."""
+    """The strings in a list; none for a value that is no list."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
@@ -240,7 +240,7 @@ class CodeKind(_PythonKind[PythonCodeSource]):
     takes_manifests = True
 
     def listed(self, repository: Repository) -> Iterator[Listed]:
-        """Of the kinds that are taken."""
+        """Files of the kinds that the source takes, and manifests."""
 
         def wanted(path: str) -> bool:
             language = language_of(path)
@@ -255,7 +255,7 @@ class DocsKind(_PythonKind[PythonDocsSource]):
     """Prose files, the long description, and the docstring of each module."""
 
     def listed(self, repository: Repository) -> Iterator[Listed]:
-        """Each part of a file that is prose."""
+        """The prose in each file: the file itself, its docstring or its description."""
 
         def wanted(path: str) -> bool:
             reader = _prose_reader(path)

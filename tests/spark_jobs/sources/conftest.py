@@ -79,7 +79,7 @@ class Landing:
         own = [row for row in self.arrivals if row["increment"] == increment]
         read = [row for row in self.documents if row["increment"] == increment]
         others = pa.Table.from_pylist([row for row in self.arrivals if row["increment"] != increment], ARRIVAL_ROWS)
-        self.arrivals = [*gone.told(others).to_pylist(), *tombstones(own, read)]
+        self.arrivals = [*gone.updated(others).to_pylist(), *tombstones(own, read)]
         self.documents = [row for row in self.documents if row["increment"] != increment]
         return gone
 

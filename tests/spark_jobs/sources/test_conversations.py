@@ -31,6 +31,7 @@ from spark_jobs.sources.generated.fetch import AnswerPages, ask
 from spark_jobs.sources.generated.requests import Request, Turn
 from spark_jobs.sources.generated.stand_in import StandIn, write_code
 from spark_jobs.sources.generated.worker import work_for
+from tests.spark_jobs.sources.misbehaving import Misbehaving
 from tests.spark_jobs.sources.test_generated import Twin, declared, requests_for, served
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
@@ -54,10 +55,10 @@ def answering(*answers: str) -> StandIn:
     """A model that gives one answer after the other to each conversation."""
 
     class Scripted(StandIn):
-        def _completion(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
+        def completion(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
             round_ = sum(one["role"] == "assistant" for one in body["messages"])
             self._judge = lambda _: answers[round_]
-            return super()._completion(body, fault)
+            return super().completion(body, fault)
 
     return Scripted()
 
@@ -178,9 +179,9 @@ def test_the_model_is_told_of_limits_and_the_rounds_end(twin: Twin) -> None:
 def test_a_conversation_ends_with_the_reason_of_its_answer(twin: Twin, fault: str, reason: str) -> None:
     """In its second round, as a row of its first key; nothing of it lands, and it is not asked again."""
 
-    class Later(StandIn):
-        def _completion(self, body: dict[str, Any], fault_: str) -> dict[str, Any]:
-            return super()._completion(body, fault if len(body["messages"]) > 1 else fault_)
+    class Later(Misbehaving):
+        def completion(self, body: dict[str, Any], fault_: str) -> dict[str, Any]:
+            return super().completion(body, fault if len(body["messages"]) > 1 else fault_)
 
     with served(Later(judge=write_code)) as url:
         source = conversing(url)

@@ -41,9 +41,10 @@ from spark_jobs.sources.generated.families import descendants
 from spark_jobs.sources.generated.fetch import AnswerPages, ask
 from spark_jobs.sources.generated.parents import ranked_parents
 from spark_jobs.sources.generated.requests import Parent, Request, parts_of, request_of
-from spark_jobs.sources.generated.stand_in import FAULTS, StandIn, application
+from spark_jobs.sources.generated.stand_in import StandIn, application
 from spark_jobs.sources.generated.tasks import TaskQueue
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.spark_jobs.sources.misbehaving import FAULTS, Misbehaving
 
 VOCABULARY = ["".join(letters) for letters in zip("bdfgklmnprstvz" * 2, "aeiou" * 6, "xyzklmnrstbdf" * 3, strict=False)]
 PLAIN = Template(name="plain", user="Say it again:\n\n{text}")
@@ -177,12 +178,12 @@ def test_answers_are_judged_by_kind() -> None:
     nested = Template(name="deep", user="{text}", answer_schema={"items": {"$ref": "#"}})
 
     def verdict(answer: Answer, template: Template = PLAIN, **more: Any) -> str:
-        return judged(answer, template, parent, 0.8, 5, **more)[1]
+        return judged(answer, template, parent, declared("http://localhost", **more))[1]
 
-    assert judged(Answer("Here: all is well"), prefixed, parent, 0.8, 5) == ("all is well", "")
+    assert judged(Answer("Here: all is well"), prefixed, parent, declared("http://localhost")) == ("all is well", "")
     assert verdict(Answer("[[1]]"), nested) == "" and verdict(Answer("[" * 400 + "]" * 400), nested) == "form"
     assert verdict(Answer("all is well", finish="length")) == "cut"
-    assert verdict(Answer("all is well", finish="length"), keeps_cut=True) == ""
+    assert verdict(Answer("all is well", finish="length"), on_cut="keep") == ""
     assert verdict(Answer("", refusal="no")) == verdict(Answer("x", finish="content_filter")) == "refused"
     assert (verdict(Answer(" \n ")), verdict(Answer("", "thoughts"))) == ("empty", "reasoning_only")
     assert verdict(Answer("all is well"), prefixed) == "form"
@@ -202,7 +203,7 @@ def test_answers_are_judged_by_kind() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_endpoint_that_misbehaves_costs_its_own_requests_alone(fault: str, twin: Twin) -> None:
     """A third of the attempts meet the fault; each request ends once, with an answer or a reason."""
-    stand_in = StandIn({fault: 0.3}, seed=5)
+    stand_in = Misbehaving({fault: 0.3}, seed=5)
     with served(stand_in) as url:
         answer_seconds = 1 if fault in ("hang", "trickle") else 60  # a busy machine is late too
         source = declared(url, asking={"at_once": 8, "attempts": 20, "answer_seconds": answer_seconds})
@@ -272,7 +273,7 @@ def test_a_budget_is_not_overspent_by_requests_in_flight(twin: Twin) -> None:
 
 def test_no_more_are_accepted_than_wanted(twin: Twin) -> None:
     """Though a third of them is refused."""
-    with served(StandIn({"null": 0.3}, seconds=0.01)) as url:
+    with served(Misbehaving({"null": 0.3}, seconds=0.01)) as url:
         source = declared(url, asking={"at_once": 32}, accepted=50)
         done = twin.ask(source, requests_for(source, 400))
         assert done.accepted == twin.store.outcomes()[""] == 50
@@ -283,7 +284,7 @@ def test_an_endpoint_that_never_answers_ends_the_run_with_the_reason(
     twin: Twin, faults: dict[str, float], said: str
 ) -> None:
     """Waits that it asks for cost no attempt, and are not waited for without end."""
-    with served(StandIn(faults)) as url:
+    with served(Misbehaving(faults)) as url:
         source = declared(url, asking={"silence_seconds": 1.5, "answer_seconds": 30})
         done = twin.ask(source, requests_for(source, 20))
         assert said in done.stopped and twin.store.outcomes() == {}
@@ -311,7 +312,7 @@ class Said(StandIn):
         self.bodies.append(await request.json())
         if self.response is not None:
             return web.Response(status=self.response[0], headers=self.response[1])
-        return web.json_response({**self._completion(self.bodies[-1], ""), **self.fields})
+        return web.json_response({**self.completion(self.bodies[-1], ""), **self.fields})
 
 
 def test_what_a_server_says_of_itself_fits_into_the_database(twin: Twin) -> None:
@@ -384,7 +385,7 @@ def test_excised_documents_are_not_asked_about(twin: Twin) -> None:
 
 def test_accepted_answers_land_once_as_pages(twin: Twin) -> None:
     """Each with its parent, span, model and usage; what was sealed is not sealed again."""
-    with served(StandIn({"null": 0.3})) as url:
+    with served(Misbehaving({"null": 0.3})) as url:
         source = declared(url)
         twin.ask(source, requests_for(source, 30))
     count = twin.store.outcomes()[""]

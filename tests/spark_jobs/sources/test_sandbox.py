@@ -61,7 +61,7 @@ def held_as_user(at_once: int) -> list[str]:
 def processes(mark: str) -> list[int]:
     """Processes of the machine that have a mark in their command line."""
     found = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return [one for one in found if mark.encode() in attacks._command_line(str(one))]
+    return [one for one in found if mark in groups.read_text(f"/proc/{one}/cmdline")]
 
 
 def test_every_attack_is_held() -> None:
@@ -122,7 +122,7 @@ def test_a_sandbox_that_does_not_start_says_what_mends_it(
 ) -> None:
     """A single line, not one for each attack; execution is refused with it."""
     monkeypatch.setattr(attacks, "run", lambda *_: Outcome(1, b"", errors, "", 0.0))
-    monkeypatch.setattr(attacks, "_setting", lambda name: settings.get(name, ""))
+    monkeypatch.setattr(attacks, "read_text", lambda path: settings.get(str(path).removeprefix("/proc/sys/"), ""))
     (found,) = check()
     assert wanted in found.mend and errors.decode() in found.harm
     require_sandbox.cache_clear()
@@ -154,7 +154,7 @@ def test_a_program_is_no_user_that_the_machine_knows() -> None:
 
 
 def _is_program(pid: int) -> bool:
-    return attacks._command_line(str(pid)).startswith(PYTHON.path.encode())
+    return groups.read_text(f"/proc/{pid}/cmdline").startswith(PYTHON.path)
 
 
 def test_a_program_ends_with_its_worker() -> None:

@@ -28,7 +28,7 @@ _KERNEL_FILES = (
 
 
 def _fork() -> int:
-    """A child that ends in any case."""
+    """Start a child that ends by an alarm, whatever it does."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(_LONGEST_SECONDS)
@@ -119,7 +119,8 @@ def hidden_memory() -> Iterator[str]:
         yield "segments of System V"
 
 
-def _fill(folder: str, megabytes: str) -> Iterator[str]:
+def fill(folder: str, megabytes: str) -> Iterator[str]:
+    """Fill a folder; ends at 256 MB."""
     written = 0
     for number in range(64):
         try:
@@ -130,21 +131,6 @@ def _fill(folder: str, megabytes: str) -> Iterator[str]:
             break
     if written > int(megabytes) * _MEGABYTE:
         yield f"{written // _MEGABYTE} MB in {folder} at {megabytes} that may be"
-
-
-def fill_tmp(megabytes: str) -> Iterator[str]:
-    """Fill /tmp."""
-    return _fill("/tmp", megabytes)
-
-
-def fill_shm(megabytes: str) -> Iterator[str]:
-    """Fill /dev/shm."""
-    return _fill("/dev/shm", megabytes)
-
-
-def fill_dev() -> Iterator[str]:
-    """Fill /dev."""
-    return _fill("/dev", "0")
 
 
 def many_files() -> Iterator[str]:
@@ -257,7 +243,7 @@ def privileges() -> Iterator[str]:
 
 
 def main() -> None:
-    """Try one, and print what it could do."""
+    """Run the attack that the command line names, and print what it could do."""
     signal.alarm(_LONGEST_SECONDS)
     for limit, bound in ((resource.RLIMIT_AS, 2 << 30), (resource.RLIMIT_CPU, _LONGEST_SECONDS)):
         hard = resource.getrlimit(limit)[1]

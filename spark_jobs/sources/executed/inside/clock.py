@@ -1,6 +1,6 @@
-"""Move the clock: Linux lets no process have a time of day of its own, so what Python asks it with is replaced.
+"""Move the clock: Linux lets no process have a time of day of its own, so Python's functions for it are replaced.
 
-In both runs, so that they differ in the time alone. Code that was compiled and asks the kernel itself is not reached.
+They are replaced in every run, so that runs differ in the time alone. Compiled code may still ask the kernel.
 """
 
 from __future__ import annotations

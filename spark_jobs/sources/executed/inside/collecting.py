@@ -20,7 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 _MOST_STATEMENTS = 50
-_MOST_CHARACTERS = 2000  # of one generated input
+_MOST_CHARACTERS = 2000  # longest call with a generated input
 _TRIES = 3  # inputs made for each that is taken
 # Any character would make texts that nobody writes, and hypothesis take 2.5 s to list them all.
 _ALPHABET = string.ascii_letters + string.digits + string.punctuation + " \n\täöüßéñçøαωжяאب中日本語한🙂"
@@ -121,14 +121,9 @@ def _generated(
 
 
 def _draw(
-    note: Callable[[dict[str, Any]], None],
-    parameters: Any,
-    hints: dict[str, Any],
-    count: int,
-    source: str,
-    tools: str,
+    note: Callable[[dict[str, Any]], None], parameters: Any, hints: dict[str, Any], count: int, source: str, tools: str
 ) -> None:
-    """Let hypothesis make values of parameters; those with defaults are there at times."""
+    """Let hypothesis make values of parameters, and give them to `note`; those with defaults are left out at times."""
     if tools not in sys.path:
         sys.path.append(tools)
     hypothesis = importlib.import_module("hypothesis")
@@ -141,12 +136,9 @@ def _draw(
         {name: one for name, one in taken.items() if parameters[name].default is inspect.Parameter.empty},
         optional={name: one for name, one in taken.items() if parameters[name].default is not inspect.Parameter.empty},
     )
+    phases, checks = [hypothesis.Phase.generate], list(hypothesis.HealthCheck)
     settings = hypothesis.settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
+        max_examples=count, database=None, deadline=None, phases=phases, suppress_health_check=checks
     )
     seed = hypothesis.seed(int.from_bytes(hashlib.sha256(source.encode()).digest()[:8], "big"))
     seed(settings(hypothesis.given(values)(note)))()
@@ -168,7 +160,7 @@ def _arguments(parameters: Any, values: dict[str, Any]) -> str:
 
 
 def _evaluates(module: ModuleType, values: dict[str, Any]) -> list[str] | None:
-    """The imports that the texts of values need to give the values again; None where they do not."""
+    """The imports with which the `repr` of each value gives the value again; None where it does not."""
     names, imports = dict(vars(module)), list[str]()
     for value in values.values():
         for _ in itertools.chain(_IMPORTED, [""]):

@@ -44,12 +44,9 @@ def load_module(root: str, path: str) -> ModuleType:
     if len(parts) > 1:
         importlib.import_module(module_name.rpartition(".")[0])
     file = os.path.join(root, path)
-    spec = importlib.util.spec_from_file_location(
-        module_name,
-        file,
-        loader=_Loader(module_name, file),
-        submodule_search_locations=[os.path.dirname(file)] if name == "__init__.py" else None,
-    )
+    places = [os.path.dirname(file)] if name == "__init__.py" else None
+    loader = _Loader(module_name, file)
+    spec = importlib.util.spec_from_file_location(module_name, file, loader=loader, submodule_search_locations=places)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no module of Python")
     module = importlib.util.module_from_spec(spec)

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _differ(asked: dict[str, Any]) -> list[object]:
-    """Let this run differ from the other: clock, numbers of processes, places of objects, cores."""
+    """Let this run differ from the others: clock, numbers of processes, addresses of objects, cores."""
     move_clock(asked["clock_seconds"])
     for _ in range(asked["earlier_processes"]):  # a thread takes a number as a process does
         thread = threading.Thread(target=int)

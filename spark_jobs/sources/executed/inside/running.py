@@ -24,7 +24,7 @@ from .tracing import Tracer
 
 _LOOK_SECONDS = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
-_DEPTH = 50  # of values that are given back
+_DEPTH = 50  # nesting up to which a value is written
 
 
 def run_calls(module: ModuleType, asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
@@ -97,7 +97,7 @@ def _end_others() -> None:
 
 
 def _watched(child: int, results: int, prints: int, asked: dict[str, Any]) -> tuple[dict[int, bytes], str]:
-    """What came through two pipes until the first was closed, and why the child is to be stopped, if it is."""
+    """Read two pipes until the first is closed; gives the bytes of each, and why to stop the child, if so."""
     given = {results: b"", prints: b""}
     begin = _cpu_seconds(child, asked["isolated"])
     progress_at, progress_cpu = time.monotonic(), 0.0
@@ -141,7 +141,7 @@ def _cpu_seconds(child: int, isolated: bool) -> float:
 
 
 def _clear() -> None:
-    """Remove what a call wrote, all there is in the folders that are for it."""
+    """Remove all that a call wrote to /tmp and /dev/shm."""
     for top in ("/tmp", "/dev/shm"):
         for entry in os.listdir(top):
             path = os.path.join(top, entry)
@@ -150,7 +150,7 @@ def _clear() -> None:
 
 
 def _made(module: ModuleType, statements: list[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """Type statements into a module's names, and note what they give; in the child."""
+    """In the child: execute statements in the names of a module, and note what each gives."""
     names = dict(vars(module))
     tracer = Tracer(asked["root"], asked["trace_steps"], asked["trace_characters"])
     done, reason, printed_bytes = list[dict[str, Any]](), "", 0
@@ -175,24 +175,13 @@ def _made(module: ModuleType, statements: list[str], asked: dict[str, Any]) -> d
         printed = written.getvalue()
         printed_bytes += len(printed)
         reason = "too_long" if written.was_cut or shown.was_cut else _reason_of(exception)
-        done.append(
-            {
-                "input": statement,
-                "printed": printed.decode("utf-8", "backslashreplace"),
-                "value": value,
-                "exception": None if exception is None else _exception_text(exception, asked["output_bytes"]),
-            }
-        )
+        raised = None if exception is None else _exception_text(exception, asked["output_bytes"])
+        text = printed.decode("utf-8", "backslashreplace")
+        done.append({"input": statement, "printed": text, "value": value, "exception": raised})
         if reason:
-            return {"reason": reason, "detail": done[-1]["exception"] or ""}
-    return {
-        "reason": "",
-        "detail": "",
-        "statements": done,
-        "trace": tracer.events,
-        "trace_was_cut": tracer.was_cut,
-        "values_were_cut": tracer.shown.was_cut,
-    }
+            return {"reason": reason, "detail": raised or ""}
+    cut = {"trace_was_cut": tracer.was_cut, "values_were_cut": tracer.shown.was_cut}
+    return {"reason": "", "detail": "", "statements": done, "trace": tracer.events, **cut}
 
 
 class _Printed(io.BytesIO):
@@ -233,7 +222,6 @@ def _exception_text(error: BaseException, most: int) -> str:
         said = str(error)
     except Exception as other:  # noqa: BLE001
         said = f"<its text raised {type(other).__name__}>"
-    name = type(error).__qualname__ if type(error).__module__ == "builtins" else (
-        f"{type(error).__module__}.{type(error).__qualname__}"
-    )  # fmt: skip
+    module, name = type(error).__module__, type(error).__qualname__
+    name = name if module == "builtins" else f"{module}.{name}"
     return (f"{name}: {said}" if said else name)[:most]

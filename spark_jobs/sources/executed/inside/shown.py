@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _CUT = "..."
-_MOST_BITS = 10_000  # of an integer that is written out
+_MOST_BITS = 10_000  # longer integers are not written out
 
 
 name_of = type.__dict__["__name__"].__get__  # a metaclass may have another, which is code of the program
@@ -19,7 +19,7 @@ class Shown:
     """
 
     def __init__(self, characters: int, calls_repr: bool, depth: int) -> None:
-        """Call the `repr` of a program's objects, which is code of the program; or write their type."""
+        """`calls_repr` calls the `repr` of a program's objects, which is its code; else their type is written."""
         self._characters, self._calls_repr, self._depth = characters, calls_repr, depth
         self.was_cut = False
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from .shown import Shown, name_of
 
-_VALUES = 12  # of a line
+_VALUES = 12  # most values in an event
 
 
 class Tracer:
@@ -86,7 +86,7 @@ class Tracer:
 
 
 def _message(error: Any) -> str:
-    """What an exception was made with, where it is plain."""
+    """The arguments of an exception that are plain values, as text."""
     given: tuple[Any, ...] = BaseException.__dict__["args"].__get__(error)  # a class may have its own, which is code
     return given[0] if len(given) == 1 and type(given[0]) is str else ", ".join(map(str, filter(_is_plain, given)))
 

@@ -57,7 +57,7 @@ def layer_score(text: str) -> float:
 
 
 def _ramp(value: float, zero: float, one: float) -> float:
-    """0 up to a value, 1 from another on, straight between them."""
+    """0 up to `zero`, 1 from `one` on, and a straight line between them."""
     return min(1.0, max(0.0, (value - zero) / (one - zero)))
 
 

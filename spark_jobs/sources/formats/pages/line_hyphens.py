@@ -31,7 +31,7 @@ def words_of(texts: Iterable[str]) -> frozenset[str]:
 
 
 def join_lines(text: str, words: frozenset[str]) -> str:
-    """The text with a hyphen, or with nothing, for each mark."""
+    """The text with each mark replaced by a hyphen or by nothing."""
     return _AROUND.sub(lambda found: _joined(found[1], found[2], words), text)
 
 

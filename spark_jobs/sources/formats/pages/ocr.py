@@ -81,7 +81,13 @@ def read_pages(reader: str, data: bytes, source: FileReading) -> Extracted | Ref
         wants = layer.wants_ocr and rules.engine != "none"
         read = _read_page(reader, data, number, rules) if wants and read_count < rules.max_pages else None
         read_count += read is not None
-        report = _report(number, layer)
+        used = {"used": "layer" if layer.text else "none", "character_count": len(layer.text)}
+        report = {
+            "page": number + 1,
+            "layer_score": layer.score,
+            **used,
+            **({"fault": layer.fault} if layer.fault else {}),
+        }
         if isinstance(read, Recognised):
             engine = read.engine or engine
             report |= {"ocr_score": read.score, "confidence": read.confidence}
@@ -94,7 +100,7 @@ def read_pages(reader: str, data: bytes, source: FileReading) -> Extracted | Ref
         texts.append(read.text if isinstance(read, Recognised) and report["used"] == "ocr" else layer.text)
         reports.append(report)
     if not any(texts):
-        return _nothing(reader, reports, rules)
+        return _nothing(reports, rules)
     if any(report["used"] == "ocr" for report in reports):
         facts[EXTRACTED_BY] += f" and {engine}"
     return Extracted("\n\n".join(filter(None, texts)), {**facts, **_summary(reports, engine)})
@@ -150,35 +156,19 @@ def _read_page(reader: str, data: bytes, number: int, rules: OcrRules) -> Recogn
 
 
 def _confidence(lines: list[Line]) -> float:
-    """Mean confidence of lines, each as often as it has characters."""
+    """Mean confidence of lines, weighted by their characters; 0 without any."""
     count = sum(len(line.text) for line in lines)
     return round(float(sum(line.confidence * len(line.text) for line in lines)) / count, 3) if count else 0.0
-
-
-def _report(number: int, layer: Layer) -> dict[str, Any]:
-    """The report of a page before any recognition."""
-    fault = {"fault": layer.fault} if layer.fault else {}
-    used = "layer" if layer.text else "none"
-    return {
-        "page": number + 1,
-        "layer_score": layer.score,
-        "used": used,
-        "character_count": len(layer.text),
-        **fault,
-    }
 
 
 def _summary(reports: list[dict[str, Any]], engine: str) -> dict[str, str]:
     """What the metadata of a document says about its pages."""
     used = [report["used"] for report in reports]
     by_ocr = [report["confidence"] for report in reports if report["used"] == "ocr"]
-    facts = {
-        "page_count": str(len(reports)),
-        "pages_without_text": str(used.count("none")),
-        "pages_by_layer": str(used.count("layer")),
-        "pages_by_ocr": str(len(by_ocr)),
-        PAGES: json.dumps(reports, separators=(",", ":")),
-    }
+    counts = {"page_count": len(reports), "pages_without_text": used.count("none")}
+    counts |= {"pages_by_layer": used.count("layer"), "pages_by_ocr": len(by_ocr)}
+    facts = {name: str(count) for name, count in counts.items()}
+    facts[PAGES] = json.dumps(reports, separators=(",", ":"))
     if engine:
         facts["ocr_engine"] = engine
     if by_ocr:
@@ -186,11 +176,11 @@ def _summary(reports: list[dict[str, Any]], engine: str) -> dict[str, str]:
     return facts
 
 
-def _nothing(reader: str, reports: list[dict[str, Any]], rules: OcrRules) -> Refusal:
-    """The refusal of a file without any text."""
+def _nothing(reports: list[dict[str, Any]], rules: OcrRules) -> Refusal:
+    """The refusal of a file of pages on which no text was found."""
     faults = [report["fault"] for report in reports if "fault" in report]
-    told = "".join(f", {fault} on {faults.count(fault)}" for fault in sorted(set(faults)))
+    listed = "".join(f", {fault} on {faults.count(fault)}" for fault in sorted(set(faults)))
     count = f"none of its {len(reports)} pages has"
     if rules.engine == "none":
-        return Refusal(Reason.EMPTY, f"{count} a text layer{told}; `ocr: rapidocr` in the source reads scans")
-    return Refusal(Reason.EMPTY, f"{count} text that {rules.engine} reads{told}")
+        return Refusal(Reason.EMPTY, f"{count} a text layer{listed}; `ocr: rapidocr` in the source reads scans")
+    return Refusal(Reason.EMPTY, f"{count} text that {rules.engine} reads{listed}")

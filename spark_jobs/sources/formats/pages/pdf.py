@@ -107,7 +107,7 @@ def _upright_text(page: Any) -> str:
 
 
 def _quarter_turns(textpage: Any) -> int:
-    """Quarters of a circle, clockwise, that bring most of a text upright, by characters all over it."""
+    """How many quarter turns, clockwise, bring most characters upright, by a sample of them."""
     count = textpage.count_chars()
     angles = [
         pdfium.FPDFText_GetCharAngle(textpage, index) for index in range(0, count, max(1, count // _ASKED_CHARACTERS))
@@ -117,7 +117,7 @@ def _quarter_turns(textpage: Any) -> int:
 
 
 def _looks(page: Any) -> tuple[bool, bool]:
-    """Whether pictures cover half of a page, and whether none of its text is painted, by its first objects."""
+    """Whether pictures cover half of a page, and whether all of its text is invisible, by its first 1,000 objects."""
     area, painted = 0.0, False
     for one in islice(page.get_objects(max_depth=3), _LOOKED_AT):
         if one.type == pdfium.FPDF_PAGEOBJ_IMAGE:

@@ -132,7 +132,7 @@ def _is_beside(one: _Box, other: _Box) -> bool:
 
 
 def _rows(boxes: list[_Box]) -> list[_Row]:
-    """Boxes by line, each from left to right."""
+    """Group boxes that stand in one line, from top to bottom; each line from left to right."""
     rows = list[_Row]()
     for box in sorted(boxes, key=lambda box: (box.middle, box.left)):
         if rows and rows[-1][0].top < box.middle < rows[-1][0].bottom:

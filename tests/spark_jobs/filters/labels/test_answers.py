@@ -23,6 +23,7 @@ from spark_jobs.sources.generated.families import descendants
 from spark_jobs.sources.generated.requests import Parent, request_of
 from spark_jobs.sources.generated.stand_in import StandIn
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.spark_jobs.sources.misbehaving import Misbehaving
 from tests.spark_jobs.sources.test_generated import served
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def test_a_run_that_stops_goes_on_and_lands_each_answer_once(spark: SparkSession
 
 def test_a_request_that_failed_is_open_again(spark: SparkSession, catalogue: Catalog) -> None:
     """No answer is no fact: the row says that it failed until one comes."""
-    stand_in = StandIn({"unavailable": 1.0}, judge=says)
+    stand_in = Misbehaving({"unavailable": 1.0}, judge=says)
     with served(stand_in) as url:
         judge = judge_of(url)
         put_sample(catalogue, judge, {"a": "fine", "b": "chat"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class Inbox:
         source = config.source
         assert isinstance(source, ApiSource)
         store, objects = Checkpoints(self.catalogue, "items"), ObjectFolder.of(self.catalogue, "items")
-        return fetch_pages(source, store, objects, seed)
+        return asyncio.run(fetch_pages(source, store, objects, seed))
 
     def land(self, config: DocumentsConfig, reread: bool = False) -> tuple[list[Any], list[Any]] | None:
         """Documents and arrivals of the pages that have not arrived, None where there are none."""

@@ -24,7 +24,7 @@ def module_docstring(text: str) -> str | Refusal:
 def long_description(metadata: str) -> tuple[str, str | None] | Refusal:
     """The long description in metadata, and its media type."""
     found = modules.long_description("description", metadata.encode(), None)
-    return (found.text, (found.told or {})["media_type"]) if isinstance(found, Extracted) else found
+    return (found.text, (found.columns or {})["media_type"]) if isinstance(found, Extracted) else found
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import dagster as dg
-from pyiceberg.catalog import Catalog
 
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.asset_options import PACE_SECONDS
@@ -35,9 +35,10 @@ from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.plugins import attribute
 from spark_jobs.registry import find_scorer
-from spark_jobs.sources.api.schema_changes import schema_changes
 from spark_jobs.sources.documents import documents
+from spark_jobs.sources.kinds import kind_named
 from spark_jobs.sources.ocr_report import ocr_report
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
@@ -118,7 +119,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     Raises:
         DefinitionError: a value cannot be used; the message names it.
     """
-    name = declared.name
+    name, kind = declared.name, kind_named(str(declared.source.get("kind")))
     intake = {
         "dataset": name,
         "shards": declared.shards,
@@ -154,10 +155,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     chain: list[Link] = [
         *([] if landing else [(documents, {}, intake, "sources")]),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
-        *(
-            (schema_changes, {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources")
-            for _ in range(declared.source.get("kind") in ("api", "stream"))
-        ),
+        *((attribute(one), {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources") for one in kind.steps),
         *_texts(declared, audit, actions),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *(link for scorer, config in scored for link in _scoring(name, scorer, config)),
@@ -195,28 +193,12 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
                 samples=_shown(declared, made, bool(actions)),
                 visibility=declared.visibility,
                 pace_seconds=declared.seconds_between_runs,
-                facts=_asked(declared) if made is documents else None,
+                facts=partial(kind.facts, declared.source, name) if made is documents else None,
             ),
             upkeep=upkeep.get(made.name),
         )
         for made, inputs, config, domain in chain
     ]
-
-
-def _asked(declared: DatasetDeclaration) -> Callable[[Catalog], Mapping[str, Any]] | None:
-    """For a generated dataset a function that gives the facts of its page, such as tokens and price; else None."""
-    if declared.source.get("kind") != "generated":
-        return None
-
-    def facts(catalogue: Catalog) -> Mapping[str, Any]:
-        from spark_jobs.sources.config.generated_config import Budget
-        from spark_jobs.sources.generated.attempts import AnswerStore
-        from spark_jobs.sources.generated.progress import progress_of
-
-        budget = Budget.model_validate(declared.source.get("budget", {}))
-        return progress_of(AnswerStore(catalogue, declared.name)).facts(budget)
-
-    return facts
 
 
 def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import BooleanExpression, EqualTo, In
 
 from blender_service.auth.visibility import VISIBILITY_TABLE, recorded_visibility
@@ -38,9 +37,7 @@ from spark_jobs.lake.run.excisions import record_excisions
 from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import tables_in
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.api.streams import follower_state
-from spark_jobs.sources.generated.attempts import AnswerStore
+from spark_jobs.sources.kinds import forget
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -141,10 +138,7 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
         if failed := [one.failure for one in done if one.failure]:
             raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
     with table_leases(catalogue, list(plan.tables)):  # not beside a run that writes them
-        if isinstance(catalogue, SqlCatalog):
-            AnswerStore(catalogue, plan.dataset).forget()
-            Checkpoints(catalogue, plan.dataset).forget()  # pages of an API, whose objects go below
-        shutil.rmtree(follower_state(plan.dataset), ignore_errors=True)
+        forget(plan.dataset, catalogue)  # where pages and answers are kept, whose objects go below
         for table in sorted(plan.tables, key=lambda table: table.endswith(f".{_MAIN}")):
             catalogue.drop_table(table)
             yield f"dropped {table}"

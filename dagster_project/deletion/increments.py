@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -45,7 +44,7 @@ from spark_jobs.lake.run.decisions import DELETE, deletion_of, is_deleted
 from spark_jobs.lake.run.excisions import record_excisions
 from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, remove_ref, tables_in
-from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.kinds import forget
 from spark_jobs.sources.landing.deleted import SEEN, Gone, tombstones
 
 if TYPE_CHECKING:
@@ -187,8 +186,7 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
         gone = Gone.of(_arrivals(catalogue, plan.spaces[0]), plan.number)
         for space in plan.spaces:
             yield from _emptied(lake, space, plan.number, gone)
-        if isinstance(catalogue, SqlCatalog):
-            Checkpoints(catalogue, plan.dataset).forget_objects(gone.objects)
+        forget(plan.dataset, catalogue, gone.objects)
         for space in plan.spaces:
             folder = ObjectFolder.of(catalogue, space)
             yield f"{folder.root}: {sum(map(folder.delete, sorted(gone.objects))):,} objects deleted"

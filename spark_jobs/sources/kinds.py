@@ -5,6 +5,8 @@
     opening    bytes of a listed file, on the workers
     member     which files in an archive are read, and how
     again      how a file that arrived before is read again, without asking the source
+    steps      further steps of its datasets; `facts` for the page of their documents
+    forget     delete what is kept of a dataset beside its tables
 
 Sources of files, those of packages too, have two methods instead (`config.file_source`), behind one kind.
 """
@@ -12,7 +14,7 @@ Sources of files, those of packages too, have two methods instead (`config.file_
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
@@ -40,7 +42,7 @@ KINDS: Final[Mapping[str, str]] = {
     "packages": "spark_jobs.sources.repositories.packages:PackagesKind",
     "git": "spark_jobs.sources.git.kind:GitKind",
     "api": "spark_jobs.sources.api.fetch:ApiKind",
-    "stream": "spark_jobs.sources.api.pages:PagedKind",
+    "stream": "spark_jobs.sources.api.streams:StreamKind",
     "generated": "spark_jobs.sources.generated.fetch:GeneratedKind",
     "executed": "spark_jobs.sources.executed.fetch:ExecutedKind",
 }
@@ -58,12 +60,30 @@ class Kind(Generic[S]):
     on_pages: ClassVar[bool] = False
     """Whether a document may be on several pages, of which the last has it."""
 
+    steps: ClassVar[tuple[str, ...]] = ()
+    """Further steps of its datasets, as `module:name`; each reads `arrivals` with the config of `documents`."""
+
     def __init__(self, source: S) -> None:
         """Take the source."""
         self.source = source
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Bring what is new to where `changes` can list it; most kinds have nothing to fetch."""
+
+    @classmethod
+    def facts(cls, source: Mapping[str, Any], dataset: str, catalogue: Catalog) -> Mapping[str, Any]:
+        """Facts about the source as it is declared, for the page of the dataset's documents."""
+        return {}
+
+    @classmethod
+    def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
+        """Delete what is kept of a dataset beside its tables: all of it, or what says where deleted objects are.
+
+        Args:
+            dataset: its name; it may be declared no longer, or as another kind.
+            catalogue: of the lake.
+            objects: names of objects, by SHA-256.
+        """
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
         """The listing; arguments and results as of `listing.changes.discover`."""
@@ -91,8 +111,18 @@ class Kind(Generic[S]):
         raise NotImplementedError
 
 
-def kind_of(source: Any) -> Kind[Any]:
-    """The code of a source's kind, imported when it is asked for."""
-    name = getattr(source, "listed_as", source.kind)
-    found: Kind[Any] = attribute(KINDS[name])(source)
+def kind_named(name: str) -> type[Kind[Any]]:
+    """The code of a kind by its name in a declaration, imported when it is asked for; kinds of packages are files."""
+    found: type[Kind[Any]] = attribute(KINDS.get(name, KINDS["files"]))
     return found
+
+
+def kind_of(source: Any) -> Kind[Any]:
+    """The code of a source's kind."""
+    return kind_named(getattr(source, "listed_as", source.kind))(source)
+
+
+def forget(dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
+    """Delete what any kind keeps of a dataset beside its tables; see `Kind.forget`."""
+    for name in KINDS:
+        kind_named(name).forget(dataset, catalogue, objects)

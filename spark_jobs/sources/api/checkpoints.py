@@ -172,16 +172,18 @@ class Checkpoints:
             if not connection.execute(sa.update(_READINGS).where(*where).values(**changed)).rowcount:
                 connection.execute(sa.insert(_READINGS).values(**own, **changed))
 
-    def forget(self) -> None:
-        """Forget whatever was fetched for the dataset, as when its objects are deleted."""
-        with self._engine.begin() as connection:
-            for table in (_PAGES, _READINGS):
-                connection.execute(sa.delete(table).where(table.c.dataset == self._dataset))
+    def forget(self, names: Collection[str] | None = None) -> None:
+        """Forget whatever was fetched for the dataset, or where pages are kept whose objects were deleted.
 
-    def forget_objects(self, names: Collection[str]) -> None:
-        """Forget where pages are kept whose objects, named by SHA-256, were deleted: they do not land any more."""
+        Args:
+            names: of deleted objects, by SHA-256; pages of these do not land any more. None: all is forgotten.
+        """
         own = _PAGES.c.dataset == self._dataset
         with self._engine.begin() as connection:
+            if names is None:
+                for table in (_PAGES, _READINGS):
+                    connection.execute(sa.delete(table).where(table.c.dataset == self._dataset))
+                return
             kept = connection.execute(sa.select(_PAGES.c.object).where(own, _PAGES.c.object.is_not(None))).scalars()
             for location in [one for one in kept if one.rpartition("/")[2] in names]:
                 connection.execute(sa.update(_PAGES).where(own, _PAGES.c.object == location).values(object=None))

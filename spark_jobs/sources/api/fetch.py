@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -35,6 +37,14 @@ _log = logging.getLogger(__name__)
 
 class ApiKind(PagedKind[ApiSource]):
     """Paged APIs, whose pages are asked for before they are listed."""
+
+    steps = ("spark_jobs.sources.api.schema_changes:schema_changes",)
+
+    @classmethod
+    def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
+        """Forget the pages of a dataset, of whichever kind they are."""
+        if isinstance(catalogue, SqlCatalog):
+            Checkpoints(catalogue, dataset).forget(objects)
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Fetch what the endpoints have; see `fetch_source`."""

@@ -14,8 +14,9 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from spark_jobs.lake.session.jars import installed_jars
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.api_config import secret_of
 from spark_jobs.sources.config.stream_config import KafkaTopic, StreamSource
 from spark_jobs.sources.opening.file_trees import absolute
@@ -45,6 +47,18 @@ _LOGINS = {
     "SCRAM": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 _SECURITY = "source.kafka.security"
+
+
+class StreamKind(PagedKind[StreamSource]):
+    """Streams; the command that follows one brings its pages."""
+
+    steps = ("spark_jobs.sources.api.schema_changes:schema_changes",)
+
+    @classmethod
+    def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
+        """Delete how far a dataset's stream was followed."""
+        if objects is None:
+            shutil.rmtree(follower_state(dataset), ignore_errors=True)
 
 
 def follow(

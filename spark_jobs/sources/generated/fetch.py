@@ -11,11 +11,12 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -24,7 +25,7 @@ from spark_jobs.plugins import attribute
 from spark_jobs.progress import tell
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.pages import PagedKind
-from spark_jobs.sources.config.generated_config import GeneratedSource, template_of
+from spark_jobs.sources.config.generated_config import Budget, GeneratedSource, template_of
 from spark_jobs.sources.generated.asking import Asked, Asker
 from spark_jobs.sources.generated.attempts import AnswerStore
 from spark_jobs.sources.generated.conversations import Executor
@@ -45,6 +46,18 @@ _log = logging.getLogger(__name__)
 
 class GeneratedKind(PagedKind[GeneratedSource]):
     """Answers of a model, which are asked for before they are listed."""
+
+    @classmethod
+    def facts(cls, source: Mapping[str, Any], dataset: str, catalogue: Catalog) -> Mapping[str, Any]:
+        """Answers, tokens and their price."""
+        budget = Budget.model_validate(source.get("budget", {}))
+        return progress_of(AnswerStore(catalogue, dataset)).facts(budget)
+
+    @classmethod
+    def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
+        """Forget what a model was asked, and what code gave, for a dataset and its judges."""
+        if objects is None and isinstance(catalogue, SqlCatalog):
+            AnswerStore(catalogue, dataset).forget()
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Ask for the answers that a dataset lacks; see `fetch_answers`."""

@@ -141,7 +141,7 @@ def test_what_was_deleted_is_neither_kept_again_nor_gone(handler: Any, inbox: In
     objects = ObjectFolder.of(inbox.catalogue, "items")
     told = {"status": "deleted", "reason": "deleted", "object": None}
     names = {row["content_sha256"] for row in inbox.arrived if row["content_sha256"]}
-    Checkpoints(inbox.catalogue, "items").forget_objects(names)
+    Checkpoints(inbox.catalogue, "items").forget(names)
     assert len(names) == 2 and all(map(objects.delete, names))
     inbox.arrived = [row | told if row["content_sha256"] else row for row in inbox.arrived]
     for body, lands in ((b"one", 0), (b"other", 1), (b"one", 0), (b"", 0), (b"one", 0)):

@@ -121,7 +121,7 @@ def test_deleted_pages_neither_land_nor_are_kept_again(style: str, inbox: Inbox)
         inbox.fetch(config)
         assert inbox.land(config) is not None
         names = {Path(path).name for path in objects.older(float("inf"))}
-        Checkpoints(inbox.catalogue, "items").forget_objects(names)
+        Checkpoints(inbox.catalogue, "items").forget(names)
         assert len(names) >= 3 and all(map(objects.delete, names))
         for reread in (False, True):
             assert inbox.fetch(config).refusals == [] and inbox.land(config, reread) is None

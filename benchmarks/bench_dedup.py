@@ -35,8 +35,8 @@ from corpora import (
 from lakes import NEAR_STEPS, DedupLake
 
 from spark_jobs.dedup.bags.bag_arrays import Bags
-from spark_jobs.dedup.near.bands import solve_bands
 from spark_jobs.dedup.near.buckets import DEFAULT_DOCUMENT_BYTES
+from spark_jobs.dedup.sketches.bands import solve_bands
 
 CORES = 2
 _WIDE_BACKGROUND = {"sample_documents": 10_000}

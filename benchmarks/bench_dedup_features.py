@@ -28,7 +28,7 @@ from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.dedup.bags.token_counts import TokenCounts
-from spark_jobs.dedup.near.similarity import background_counts, overlaps
+from spark_jobs.dedup.sketches.similarity import background_counts, overlaps
 from spark_jobs.lexing.machine import Block
 
 Float64Array = npt.NDArray[np.float64]

@@ -35,11 +35,11 @@ from spark_jobs.dedup.bags.features import Features, token_rules
 from spark_jobs.dedup.bags.token_counts import TokenCounts, count_tokens
 from spark_jobs.dedup.bags.token_table import UnitTable
 from spark_jobs.dedup.graph.in_memory import REMOVED, kept_states
-from spark_jobs.dedup.near.bands import band_keys, solve_bands
 from spark_jobs.dedup.near.bucket_records import group_by_key, pairs_within
-from spark_jobs.dedup.near.darts import Darts, make_darts
-from spark_jobs.dedup.near.similarity import agreement_counts, background_counts, least_agreement, overlaps
-from spark_jobs.dedup.near.weighted_minhash import signatures
+from spark_jobs.dedup.sketches.bands import band_keys, solve_bands
+from spark_jobs.dedup.sketches.darts import Darts, make_darts
+from spark_jobs.dedup.sketches.similarity import agreement_counts, background_counts, least_agreement, overlaps
+from spark_jobs.dedup.sketches.weighted_minhash import signatures
 from spark_jobs.lexing.lexers import lexer_of
 
 Int64Array = npt.NDArray[np.int64]

@@ -31,7 +31,7 @@ from cpu_time import peak_mib
 if TYPE_CHECKING:
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.ledger.materialization import Materialization
-    from spark_jobs.lake.run.binding import Binding
+    from spark_jobs.lake.plan.binding import Binding
 
 
 def files_below(folder: Path) -> tuple[int, int]:
@@ -110,8 +110,8 @@ def write_ledger(folder: Path, tables: int, increments: int) -> None:
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.ledger.materialization import Materialization
     from spark_jobs.lake.ledger.step_key import config_json
-    from spark_jobs.lake.run import plan
-    from spark_jobs.lake.run.reads import reads_of
+    from spark_jobs.lake.plan import plan
+    from spark_jobs.lake.plan.reads import reads_of
     from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
     from spark_jobs.lake.session.settings import settings_at
 
@@ -151,7 +151,7 @@ def chain(tables: int) -> list[Binding]:
     """Steps of which each reads the table before; every other one all increments up to its own."""
     from spark_jobs.lake.declare.step import NoConfig, Scope, step
     from spark_jobs.lake.declare.tables import Column, Table
-    from spark_jobs.lake.run.binding import Binding
+    from spark_jobs.lake.plan.binding import Binding
 
     found = []
     for number in range(tables):
@@ -171,7 +171,7 @@ def plan_ledger(folder: Path, tables: int) -> None:
     """Read the ledger and forecast a run, and print what that took."""
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.ledger.ledger_table import LEDGER
-    from spark_jobs.lake.run.forecast import forecast
+    from spark_jobs.lake.plan.forecast import forecast
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import settings_at
 

@@ -29,7 +29,7 @@ from lakes import lake_at
 from pyiceberg.expressions import EqualTo
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.api.fetch import fetch_source

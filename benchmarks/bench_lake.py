@@ -26,8 +26,8 @@ from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import write
 from spark_jobs.lake.ledger import ledger as ledger_module
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run import materialize as engine
-from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import materialize
 
 ROWS = Table(

@@ -317,7 +317,7 @@ def print_spark(arguments: argparse.Namespace) -> None:
     """Time `tokens` and the packed tables on two sizes, on one core; an increment before them warms everything up."""
     from lakes import lake_at
 
-    from spark_jobs.lake.run.binding import Binding
+    from spark_jobs.lake.plan.binding import Binding
     from spark_jobs.lake.run.materialize import materialize
     from spark_jobs.packing.packed import packed_step
     from spark_jobs.tokens.tokenizer import TokenizerConfig, tokenizer

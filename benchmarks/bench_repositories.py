@@ -33,12 +33,12 @@ from spark_jobs.dedup.bags.bag_arrays import Bags, total_weights
 from spark_jobs.dedup.bags.features import kind_salt
 from spark_jobs.dedup.bags.token_counts import count_tokens
 from spark_jobs.dedup.graph.in_memory import component_labels
-from spark_jobs.dedup.near.bands import band_keys, solve_bands
 from spark_jobs.dedup.near.bucket_records import group_by_key, pairs_within
-from spark_jobs.dedup.near.darts import make_darts
-from spark_jobs.dedup.near.similarity import agreement_counts, overlaps
-from spark_jobs.dedup.near.weighted_minhash import signatures
 from spark_jobs.dedup.repository.bags import MOST_UNIT, WEIGHT_STEP
+from spark_jobs.dedup.sketches.bands import band_keys, solve_bands
+from spark_jobs.dedup.sketches.darts import make_darts
+from spark_jobs.dedup.sketches.similarity import agreement_counts, overlaps
+from spark_jobs.dedup.sketches.weighted_minhash import signatures
 from spark_jobs.lexing.lexers import lexer_of
 
 RELEASES = """

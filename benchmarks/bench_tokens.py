@@ -42,9 +42,9 @@ from cpu_time import peak_mib
 
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
-from spark_jobs.tokens.fast_encoder import FastEncoder, LibraryEncoder
+from spark_jobs.tokens.fast.fast_encoder import FastEncoder, LibraryEncoder
+from spark_jobs.tokens.fast.pre_tokenization import SPLIT_PATTERNS, token_bytes
 from spark_jobs.tokens.hf_tokenizer import Encoder, train_byte_pairs
-from spark_jobs.tokens.pre_tokenization import SPLIT_PATTERNS, token_bytes
 
 _REFERENCE_SECONDS = 8.0
 _LANGUAGES = ["zh", "ja", "ko", "ru", "ar", "hi", "th", "el", "vi", "fr", "en"]
@@ -54,7 +54,7 @@ import resource, sys, time
 import pyarrow as pa
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
-from spark_jobs.tokens.fast_encoder import encoder_version, reference_version
+from spark_jobs.tokens.fast.fast_encoder import encoder_version, reference_version
 certificate = Certificate("", reference_version(), encoder_version(), None, (), 0)
 data = open(sys.argv[2], "rb").read()
 size = int(sys.argv[3])

@@ -14,7 +14,7 @@ from dagster_project.keeping import Keeping
 from dagster_project.metadata import (
     Samples,
 )
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
 from spark_jobs.lake.session.catalogue import catalogue_errors
 

@@ -33,7 +33,7 @@ from dagster_project.partitioned_job import partitioned_job
 from dagster_project.resources import LakeResource
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.declare.quarantined import quarantine_of
-from spark_jobs.lake.run.plan import tasks
+from spark_jobs.lake.plan.plan import tasks
 
 EVERYTHING = "everything"
 INGEST = "ingest"

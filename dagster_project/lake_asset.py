@@ -43,9 +43,9 @@ from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.run.binding import Binding, Source, tables_of
-from spark_jobs.lake.run.forecast import forecast
-from spark_jobs.lake.run.foreseen import engine_needs
+from spark_jobs.lake.plan.binding import Binding, Source, tables_of
+from spark_jobs.lake.plan.forecast import forecast
+from spark_jobs.lake.plan.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake, TableOutcome
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import load_table

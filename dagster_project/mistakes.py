@@ -8,7 +8,7 @@
                    registry; the file of a tokenizer cannot be used
 
 `headrace plan`, `run` and `doctor` ask here, so that none of them says yes where another says no. Whether a source or
-an input table is there is no mistake of a declaration: a forecast says it (`spark_jobs.lake.run.forecast`).
+an input table is there is no mistake of a declaration: a forecast says it (`spark_jobs.lake.plan.forecast`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dagster_project.lake_asset import LakeAsset, declared_assets
 from dagster_project.restrictions import refuse_forbidden_reads
 from spark_jobs.exceptions import CatalogueError, DeclarationError, SparkJobsError
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.decisions import refuse_around_quarantine
-from spark_jobs.lake.run.forecast import other_columns
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.decisions import refuse_around_quarantine
+from spark_jobs.lake.plan.forecast import other_columns
 
 if TYPE_CHECKING:
     from blender_service.auth.visibility import Visibility

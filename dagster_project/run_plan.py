@@ -13,16 +13,16 @@ from dagster_project.exceptions import CommandError
 from dagster_project.lake_asset import declared_binding
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.decisions import refuse_around_quarantine
-from spark_jobs.lake.run.forecast import forecast
-from spark_jobs.lake.run.foreseen import Foreseen, StepForecast, surprises
+from spark_jobs.lake.plan.decisions import refuse_around_quarantine
+from spark_jobs.lake.plan.forecast import forecast
+from spark_jobs.lake.plan.foreseen import Foreseen, StepForecast, surprises
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from dagster_project.dagster_core import BaseAssetGraph
-    from spark_jobs.lake.run.binding import Binding
+    from spark_jobs.lake.plan.binding import Binding
 
 _SHOWN_PARTITIONS = 5
 _CODE_VERSION = "dagster/code_version"  # tag of a materialization

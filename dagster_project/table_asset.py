@@ -37,7 +37,7 @@ from spark_jobs.exceptions import DeclarationError
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
 from spark_jobs.lake.declare.tables import Table, check_identifier
-from spark_jobs.lake.run.binding import Source, tables_of
+from spark_jobs.lake.plan.binding import Source, tables_of
 
 __all__ = ["Link", "Presentation", "Upkeep", "step_asset", "table_asset"]
 

@@ -21,9 +21,9 @@ from spark_jobs.lake.files.rows import path_rows, table_rows
 from spark_jobs.lake.files.write import conform
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Place
-from spark_jobs.lake.run.binding import Binding, Source, tables_of
+from spark_jobs.lake.plan.binding import Binding, Source, tables_of
+from spark_jobs.lake.plan.reads import files_size, is_path, refuse_quarantined_path
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.run.reads import files_size, is_path, refuse_quarantined_path
 from spark_jobs.lake.session.catalogue import load_table, open_catalogue
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import LakeSettings, load_settings

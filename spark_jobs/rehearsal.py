@@ -55,8 +55,8 @@ def _order_files() -> None:
 
 def _encode() -> None:
     from spark_jobs.tokens.certificate import certify
+    from spark_jobs.tokens.fast.piece_encoder import PieceEncoder
     from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
-    from spark_jobs.tokens.piece_encoder import PieceEncoder
 
     text = "a few words, a few words"
     tokenizer = train_byte_pairs([text], 300, 2)

@@ -30,8 +30,8 @@ from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.lake.run.binding import Source, tables_of
-from spark_jobs.lake.run.increments import increments
+from spark_jobs.lake.plan.binding import Source, tables_of
+from spark_jobs.lake.plan.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import excise_superseded, is_pending, reinstate

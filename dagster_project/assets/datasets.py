@@ -31,7 +31,7 @@ from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Step, renamed
-from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.plan.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings

@@ -19,7 +19,7 @@ from dagster_project.table_asset import Upkeep
 from spark_jobs.exceptions import CatalogueError, InputError
 from spark_jobs.filters.contamination.decontaminated import EVALS_PROPERTY, PresentEvals, present_evals
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.run.excisions import EXCISIONS
+from spark_jobs.lake.plan.excisions import EXCISIONS
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import catalogue_errors, load_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings

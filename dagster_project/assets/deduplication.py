@@ -22,10 +22,8 @@ from spark_jobs.dedup.graph.components import components
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.dedup.membership.exact_duplicates import exact_duplicates
 from spark_jobs.dedup.membership.members import Criterion
-from spark_jobs.dedup.near.background import background
 from spark_jobs.dedup.near.buckets import buckets
 from spark_jobs.dedup.near.pairs import pairs
-from spark_jobs.dedup.near.signatures import signatures
 from spark_jobs.dedup.removal.removals import removals
 from spark_jobs.dedup.removal.survivors import survivors
 from spark_jobs.dedup.removal.thresholds import thresholds
@@ -34,8 +32,10 @@ from spark_jobs.dedup.repository.components import repository_components
 from spark_jobs.dedup.repository.containments import repository_containments
 from spark_jobs.dedup.repository.pairs import repository_pairs
 from spark_jobs.dedup.repository.removals import repository_removals
+from spark_jobs.dedup.sketches.background import background
+from spark_jobs.dedup.sketches.signatures import signatures
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.plan.binding import Source
 from spark_jobs.semantic.cells import semantic_cells, semantic_centroids
 from spark_jobs.semantic.pairs import semantic_pairs
 from spark_jobs.semantic.recall import semantic_recall

@@ -25,7 +25,7 @@ from spark_jobs.filters.labels.rubric import JudgeConfig
 from spark_jobs.filters.labels.sampled import sampled
 from spark_jobs.filters.policy import LANGUAGES
 from spark_jobs.lake.declare.step import renamed
-from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.plan.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -18,7 +18,7 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
-from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.plan.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.models.classifier_step import classifier
 from spark_jobs.models.ngram_step import ngrams

@@ -33,7 +33,7 @@ from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.acts import note_act
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.decisions import RELEASE, increments_of
+from spark_jobs.lake.plan.decisions import RELEASE, increments_of
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.released import released
 

@@ -32,9 +32,9 @@ from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.ledger.acts import note_act
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.decisions import DELETE
-from spark_jobs.lake.run.excisions import record_excisions
-from spark_jobs.lake.run.reads import taken_increments
+from spark_jobs.lake.plan.decisions import DELETE
+from spark_jobs.lake.plan.excisions import record_excisions
+from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import tables_in
 from spark_jobs.sources.kinds import forget

@@ -40,9 +40,9 @@ from spark_jobs.lake.files.replacement import replace_increment
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE, note_act
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.decisions import DELETE, deletion_of, is_deleted
-from spark_jobs.lake.run.excisions import record_excisions
-from spark_jobs.lake.run.reads import taken_increments
+from spark_jobs.lake.plan.decisions import DELETE, deletion_of, is_deleted
+from spark_jobs.lake.plan.excisions import record_excisions
+from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, remove_ref, tables_in
 from spark_jobs.sources.kinds import forget
 from spark_jobs.sources.landing.deleted import SEEN, Gone, tombstones

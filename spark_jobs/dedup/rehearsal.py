@@ -84,8 +84,8 @@ def _first(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
-    from spark_jobs.dedup.near.background import _histograms
-    from spark_jobs.dedup.near.signatures import SignaturesConfig, _sign
+    from spark_jobs.dedup.sketches.background import _histograms
+    from spark_jobs.dedup.sketches.signatures import SignaturesConfig, _sign
 
     list(_histograms(iter([bags])))
     hashes = words.column("token_hash").to_numpy().tobytes()
@@ -95,10 +95,10 @@ def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
 
 
 def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
-    from spark_jobs.dedup.near.bands import solve_bands
     from spark_jobs.dedup.near.bucket_members import all_pairs
     from spark_jobs.dedup.near.buckets import _all_keys, band_records, bucket_lists
     from spark_jobs.dedup.near.key_filter import fill, filter_bytes
+    from spark_jobs.dedup.sketches.bands import solve_bands
 
     scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
     filled = (

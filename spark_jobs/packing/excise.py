@@ -47,7 +47,7 @@ from spark_jobs.lake.files.write import Target, write_to_branch
 from spark_jobs.lake.ledger.data_version import DataVersion, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.lease import is_of_a_writer, table_leases
 from spark_jobs.lake.ledger.materialization import Materialization, Place
-from spark_jobs.lake.run.excisions import excisions_in, record_excisions
+from spark_jobs.lake.plan.excisions import excisions_in, record_excisions
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import (
     GENERATION_PROPERTY,

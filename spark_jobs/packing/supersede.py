@@ -29,7 +29,7 @@ from spark_jobs.lake.engine.arrangement import persist, release
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.excisions import (
+from spark_jobs.lake.plan.excisions import (
     EXCISIONS,
     SUPERSEDE_PREFIX,
     excised_by,

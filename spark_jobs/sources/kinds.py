@@ -43,7 +43,7 @@ KINDS: Final[Mapping[str, str]] = {
     "git": "spark_jobs.sources.git.kind:GitKind",
     "api": "spark_jobs.sources.api.fetch:ApiKind",
     "stream": "spark_jobs.sources.api.streams:StreamKind",
-    "generated": "spark_jobs.sources.generated.fetch:GeneratedKind",
+    "generated": "spark_jobs.sources.synthetic.fetch:GeneratedKind",
     "executed": "spark_jobs.sources.executed.fetch:ExecutedKind",
 }
 

@@ -48,9 +48,15 @@ from spark_jobs.tokens.certificate_probes import (
     structure_probes,
     whole_words,
 )
-from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces, reference_version
+from spark_jobs.tokens.fast.fast_encoder import (
+    NO_ENCODER,
+    LibraryEncoder,
+    encoder_version,
+    load_pieces,
+    reference_version,
+)
+from spark_jobs.tokens.fast.pre_tokenization import splitting_name, token_bytes, without_nfc
 from spark_jobs.tokens.hf_tokenizer import can_cut_at_lines, load_reference
-from spark_jobs.tokens.pre_tokenization import splitting_name, token_bytes, without_nfc
 
 _log = logging.getLogger(__name__)
 _FOLDER: Final = Path(sys.prefix) / "share" / "headrace" / "certificates"

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spark_jobs.tokens.pre_tokenization import BYTE_NAMES, token_name
+from spark_jobs.tokens.fast.pre_tokenization import BYTE_NAMES, token_name
 
 REPRESENTATIVES: Final = "as1?' \n\r\té²\u00a0—"
 _LONGEST: Final = 4

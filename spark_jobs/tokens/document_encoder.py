@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 from spark_jobs.arrays import BoolArray, Int32Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.certificate import Certificate
-from spark_jobs.tokens.fast_encoder import FastEncoder, load_fast_encoder
+from spark_jobs.tokens.fast.fast_encoder import FastEncoder, load_fast_encoder
+from spark_jobs.tokens.fast.pre_tokenization import without_nfc
 from spark_jobs.tokens.hf_tokenizer import load_encoder
-from spark_jobs.tokens.pre_tokenization import without_nfc
 
 _log = logging.getLogger(__name__)
 _CHECKED_ONE_IN = 1000
@@ -93,7 +93,7 @@ class DocumentColumn:
         if self._ascii[row]:
             return False
         self.text(row)  # decoded to refuse what is no UTF-8, which the compiled loop relies on
-        from spark_jobs.tokens.word_ends import has_any
+        from spark_jobs.tokens.fast.word_ends import has_any
 
         return bool(has_any(np.frombuffer(self._content[row].as_buffer(), np.uint8), code_points))
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
-from spark_jobs.tokens.pre_tokenization import splitting_name
+from spark_jobs.tokens.fast.pre_tokenization import splitting_name
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -17,7 +17,7 @@ from dagster_project.deletion import datasets as deletion
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import load_definitions
 from dagster_project.restrictions import record_visibility
-from spark_jobs.lake.run.decisions import RELEASE, decide
+from spark_jobs.lake.plan.decisions import RELEASE, decide
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.sources.api.checkpoints import Checkpoints, Reading
 from spark_jobs.sources.api.streams import follower_state

@@ -23,9 +23,9 @@ from spark_jobs.lake.run.evaluations import known_rows
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import LakeSettings, load_settings, settings_at
 from spark_jobs.sources.documents import DOCUMENTS
-from spark_jobs.sources.generated.answers import Answer
-from spark_jobs.sources.generated.attempts import AnswerStore, Landed
-from spark_jobs.sources.generated.requests import Parent, Request
+from spark_jobs.sources.synthetic.answers import Answer
+from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed
+from spark_jobs.sources.synthetic.requests import Parent, Request
 from spark_jobs.text.texts import TEXTS
 from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake
 from tests.dagster_project.conftest import WriteDefs

@@ -22,7 +22,7 @@ from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.run.increments import INCREMENTS
+from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from tests.blender_service.packed_tables import create_packed

@@ -21,8 +21,8 @@ from spark_jobs.lake.files import objects
 from spark_jobs.lake.files.audit import changed_places
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.decisions import RELEASE, decide, increments_of, is_deleted
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.decisions import RELEASE, decide, increments_of, is_deleted
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue, tables_in
 from spark_jobs.lake.session.settings import settings_at

@@ -32,8 +32,8 @@ from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.decisions import (
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.decisions import (
     REFUSE,
     RELEASE,
     decide,
@@ -41,9 +41,9 @@ from spark_jobs.lake.run.decisions import (
     refuse_around_quarantine,
     refuse_files_of_quarantine,
 )
+from spark_jobs.lake.plan.plan import tasks
+from spark_jobs.lake.plan.reads import reads_of, refuse_quarantined_path
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.run.plan import tasks
-from spark_jobs.lake.run.reads import reads_of, refuse_quarantined_path
 from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.session.catalogue import ensure_table
 from spark_jobs.sources.config.source_config import DocumentsConfig

@@ -153,7 +153,7 @@ def test_a_deleted_increment_is_not_in_quarantine_and_other_decisions_stay(
     declare: WriteDefs, lake_that_waits: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor can it be released; the command names what to do next, and refuses what has no reason."""
-    from spark_jobs.lake.run.decisions import REFUSE, decide
+    from spark_jobs.lake.plan.decisions import REFUSE, decide
     from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 
     declare("web", dataset())

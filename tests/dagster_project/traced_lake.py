@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.lake.declare.tables import Table
-from spark_jobs.lake.run.increments import INCREMENTS
+from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.packed_table import packed_table

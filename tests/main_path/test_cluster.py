@@ -81,7 +81,7 @@ import own_tables
 from dagster_project.lake_asset import declared_binding
 from dagster_project.resources import LakeResource
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake, materialize

@@ -110,8 +110,8 @@ def _excise_documents(
     )
     from spark_jobs.filters.labels.answers import forget_labels
     from spark_jobs.lake.ledger.acts import EXCISE, note_act
-    from spark_jobs.lake.run.excisions import record_excisions
-    from spark_jobs.sources.generated.families import descendants
+    from spark_jobs.lake.plan.excisions import record_excisions
+    from spark_jobs.sources.synthetic.families import descendants
 
     run_id = run_id_of("doc excise")
     lake = open_lake(run_id)

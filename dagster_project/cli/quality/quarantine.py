@@ -11,12 +11,12 @@ from dagster_project.cli.output import JSON, print_json, print_rows, print_table
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.decisions import REFUSE, RELEASE, decide, increments_of, quarantined_datasets
+from spark_jobs.lake.plan.decisions import REFUSE, RELEASE, decide, increments_of, quarantined_datasets
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from spark_jobs.lake.run.decisions import Waiting
+    from spark_jobs.lake.plan.decisions import Waiting
 
 _SHOWN_DOCUMENTS = 10
 

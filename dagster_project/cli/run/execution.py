@@ -94,7 +94,7 @@ def execute(
     from dagster_project.run_plan import Failures, idle_steps, plan_runs, without_partition
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
-    from spark_jobs.lake.run.foreseen import engine_needs
+    from spark_jobs.lake.plan.foreseen import engine_needs
 
     definitions = load_definitions()
     keys = select(definitions, selection)

@@ -23,7 +23,7 @@ def follow_dataset(name: str, once: bool) -> None:
     sealed yet are sealed by the next run or follow.
     """
     from dagster_project.lake_asset import declared_source
-    from spark_jobs.lake.run.decisions import refuse_around_quarantine
+    from spark_jobs.lake.plan.decisions import refuse_around_quarantine
     from spark_jobs.lake.session.session import start_session
     from spark_jobs.sources.api.streams import follow, follower_state, session_settings
     from spark_jobs.sources.config.source_config import DocumentsConfig

@@ -55,7 +55,7 @@ def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markd
 
 def _tell_engine(steps: Collection[PlannedStep]) -> None:
     """Print which engine would run the steps, where there is anything to run."""
-    from spark_jobs.lake.run.foreseen import engine_needs
+    from spark_jobs.lake.plan.foreseen import engine_needs
 
     due = [step.forecast for step in steps if step.status not in ("unchanged", "frozen")]
     if any(due):

@@ -137,7 +137,7 @@ def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
     from spark_jobs.lake.ledger.ledger import Ledger
-    from spark_jobs.lake.run.decisions import increments_of
+    from spark_jobs.lake.plan.decisions import increments_of
 
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
     ledger = Ledger.fresh(catalogue)

@@ -86,7 +86,7 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     from dagster_project.inspect.lake.lake_status import lake_status
 
     catalogue = lake_catalogue()
-    from spark_jobs.sources.generated.attempts import datasets_with_answers
+    from spark_jobs.sources.synthetic.attempts import datasets_with_answers
 
     there = {space[0] for space in catalogue.list_namespaces()} | set(datasets_with_answers(catalogue))
     for name in namespaces:

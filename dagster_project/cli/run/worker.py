@@ -55,7 +55,7 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
 
     async def work() -> None:
         from spark_jobs.sources.executed.programs import program_executor
-        from spark_jobs.sources.generated.worker import work_for
+        from spark_jobs.sources.synthetic.worker import work_for
 
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):

@@ -19,7 +19,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.rule_inputs import BYTES_PER_TOKEN
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
-from spark_jobs.lake.run.excisions import EXCISIONS
+from spark_jobs.lake.plan.excisions import EXCISIONS
 
 
 @dataclass(frozen=True)

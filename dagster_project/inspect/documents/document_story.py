@@ -38,7 +38,7 @@ from dagster_project.inspect.documents.selection_findings import (
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find_corpus
 from dagster_project.inspect.lake.run_notices import new_generation, returned
 from spark_jobs.lake.files.lookups import read_rows
-from spark_jobs.lake.run.excisions import EXCISIONS, excisions_of
+from spark_jobs.lake.plan.excisions import EXCISIONS, excisions_of
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 

@@ -29,10 +29,10 @@ from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
-from spark_jobs.lake.run.decisions import REFUSE, increments_of
-from spark_jobs.lake.run.reads import taken_increments
+from spark_jobs.lake.plan.decisions import REFUSE, increments_of
+from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.session.catalogue import tables_in
-from spark_jobs.sources.generated.progress import Progress, progress
+from spark_jobs.sources.synthetic.progress import Progress, progress
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine, quarantin
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.objects import sha256_of
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.decisions import RELEASE, increments_of
+from spark_jobs.lake.plan.decisions import RELEASE, increments_of
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
 

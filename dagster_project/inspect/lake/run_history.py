@@ -21,7 +21,7 @@ from pyiceberg.expressions import In, LessThan
 
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.ledger.ledger_table import LEDGER
-from spark_jobs.lake.run.excisions import EXCISIONS, SUPERSEDE_PREFIX
+from spark_jobs.lake.plan.excisions import EXCISIONS, SUPERSEDE_PREFIX
 
 if TYPE_CHECKING:
     import dagster as dg

@@ -17,7 +17,7 @@ from dagster_project.inspect.lake.removed_documents import (
 )
 from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.reads import taken_increments
+from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.session.catalogue import tables_in
 
 LEAST_KEPT = 0.1

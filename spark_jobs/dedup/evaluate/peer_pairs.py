@@ -16,7 +16,7 @@ import numpy as np
 from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int64Array, UInt16Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
-from spark_jobs.dedup.near.similarity import share_row
+from spark_jobs.dedup.sketches.similarity import share_row
 from spark_jobs.exceptions import InputError, SetupError
 
 _VALUES: Final = 256

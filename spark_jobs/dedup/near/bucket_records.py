@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
-from spark_jobs.dedup.near.bands import BAND_BITS
+from spark_jobs.dedup.sketches.bands import BAND_BITS
 
 
 @dataclass(frozen=True)

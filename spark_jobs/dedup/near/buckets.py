@@ -32,7 +32,7 @@ from spark_jobs.lake.engine.arrangement import dealt
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from spark_jobs.dedup.near.bands import BandScheme
+    from spark_jobs.dedup.sketches.bands import BandScheme
 
 _log = logging.getLogger(__name__)
 # Pairs of at least this similarity are related: their number grows with that of documents, not its square, so they
@@ -188,7 +188,7 @@ def _solved(
     kind: str | None, background: pa.Table, sizes: dict[str, int], config: BucketsConfig, total: int
 ) -> _Solved:
     """Solve the bands of documents of `kind` (None: all), now and for the forecast; logs a lowered recall."""
-    from spark_jobs.dedup.near.bands import solve_bands
+    from spark_jobs.dedup.sketches.bands import solve_bands
 
     measured = _combined(background, sizes)
     documents = max(1, sum(sizes.values()))
@@ -213,7 +213,7 @@ def _solved(
 
 def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
     """(bins + 1,) of 2^52 random pairs of documents, the number in each bin of J; pairs of two kinds are in bin 0."""
-    from spark_jobs.dedup.near.background import BINS
+    from spark_jobs.dedup.sketches.background import BINS
 
     total = max(1, sum(sizes.values()))
     combined = np.zeros(BINS + 1)
@@ -235,7 +235,7 @@ def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
 
 def _curve(solved: Sequence[_Solved], measured: Int64Array, recall: float) -> pa.Table:
     """Rows of `bands`; of several kinds means over documents, the lowest recall, the lowest threshold's bands."""
-    from spark_jobs.dedup.near.bands import candidate_probability
+    from spark_jobs.dedup.sketches.bands import candidate_probability
 
     steps = np.arange(101)
     width = (len(measured) - 1) // 100
@@ -286,8 +286,8 @@ def _by_scheme(
 def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> UInt64Array:
     """(D * bands,) keys of a batch of signatures, all keys of a document together."""
     from spark_jobs.dedup.bags.features import kind_salt
-    from spark_jobs.dedup.near.bands import band_keys
-    from spark_jobs.dedup.near.signatures import signature_rows
+    from spark_jobs.dedup.sketches.bands import band_keys
+    from spark_jobs.dedup.sketches.signatures import signature_rows
 
     kinds = batch.column("kind").dictionary_encode()
     salts = np.array([kind_salt(kind) for kind in kinds.dictionary.to_pylist()], np.uint64)
@@ -345,8 +345,8 @@ def band_records(
 
 def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of `buckets` of one partition, held in memory: about 32 MB of records, and as much again to sort them."""
-    from spark_jobs.dedup.near.bands import MAX_BANDS
     from spark_jobs.dedup.near.bucket_records import group_by_key
+    from spark_jobs.dedup.sketches.bands import MAX_BANDS
 
     keys, places, earlier = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
     for batch in batches:

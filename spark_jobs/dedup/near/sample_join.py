@@ -33,7 +33,7 @@ from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt16Array, U
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
 from spark_jobs.dedup.near.prefix_join import lowest_group, threshold_terms
-from spark_jobs.dedup.near.similarity import add_minima, share_row
+from spark_jobs.dedup.sketches.similarity import add_minima, share_row
 
 _COMMON: Final = 1 / 16  # of the sample: more frequent tokens have a dense row, at most 32 bytes a token in all
 _FEWEST_COMMON: Final = 8  # documents

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact, of_kinds
-from spark_jobs.dedup.near.signatures import signature_rows
+from spark_jobs.dedup.sketches.signatures import signature_rows
 from spark_jobs.lake.engine.arrangement import Arranged, dealt, persist
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
@@ -249,7 +249,7 @@ def _agreeing(
     ends: tuple[Int64Array, Int64Array], known: pa.Table, lowest: KindThreshold
 ) -> tuple[Int64Array, Int64Array]:
     """The pairs of documents of one kind whose sizes and signatures allow the lowest threshold."""
-    from spark_jobs.dedup.near.similarity import agreement_counts, least_agreement
+    from spark_jobs.dedup.sketches.similarity import agreement_counts, least_agreement
 
     left, right = ends
     weights = known.column("total_weight").to_numpy()
@@ -281,7 +281,7 @@ def _fractions(kinds: pa.ChunkedArray, lowest: KindThreshold) -> tuple[Int64Arra
 def _overlaps(found: pa.Table, left: Int64Array, right: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The shared and united weights of pairs of bags, given by their row numbers, `_BLOCK` pairs at a time."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.near.similarity import overlaps
+    from spark_jobs.dedup.sketches.similarity import overlaps
 
     shared, united = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
     columns = [found.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG]

@@ -18,12 +18,12 @@ from pydantic import Field
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.dedup.membership.repository_facts import newest_bags
-from spark_jobs.dedup.near.background import BackgroundConfig, background
 from spark_jobs.dedup.near.buckets import BANDS, BucketsConfig, buckets
 from spark_jobs.dedup.near.large_buckets import LARGE_BUCKETS
 from spark_jobs.dedup.near.pairs import PairsConfig, pairs
-from spark_jobs.dedup.near.signatures import SignaturesConfig, signatures
 from spark_jobs.dedup.pictures import draw_bands
+from spark_jobs.dedup.sketches.background import BackgroundConfig, background
+from spark_jobs.dedup.sketches.signatures import SignaturesConfig, signatures
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, spark_schema
 from spark_jobs.lake.engine.arrangement import persist

@@ -23,10 +23,10 @@ from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
-from spark_jobs.sources.generated.attempts import FAILED, AnswerStore
-from spark_jobs.sources.generated.fetch import ask, require_packages, tell_outcome
-from spark_jobs.sources.generated.requests import Parent, Request, request_of
-from spark_jobs.sources.generated.tasks import TaskQueue
+from spark_jobs.sources.synthetic.attempts import FAILED, AnswerStore
+from spark_jobs.sources.synthetic.fetch import ask, require_packages, tell_outcome
+from spark_jobs.sources.synthetic.requests import Parent, Request, request_of
+from spark_jobs.sources.synthetic.tasks import TaskQueue
 
 _LANDED_AT_ONCE: Final = 10_000
 

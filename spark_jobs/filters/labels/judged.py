@@ -11,7 +11,7 @@ import pyarrow as pa
 from spark_jobs.filters.labels.rubric import JudgeConfig, score_of
 from spark_jobs.lake.declare.step import ArrowRows, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.generated.attempts import FAILED
+from spark_jobs.sources.synthetic.attempts import FAILED
 from spark_jobs.spark_sql import DataFrame, F
 
 JUDGED = Table(

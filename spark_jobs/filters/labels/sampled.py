@@ -20,7 +20,7 @@ from spark_jobs.filters.labels.strata import Stratum, allocate
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.side_reads import map_joined
-from spark_jobs.sources.generated.requests import Parent, request_of
+from spark_jobs.sources.synthetic.requests import Parent, request_of
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 

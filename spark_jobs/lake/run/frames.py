@@ -9,8 +9,8 @@ from pyiceberg.expressions import AlwaysFalse, In
 
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import path_rows, table_exists, table_rows
-from spark_jobs.lake.run.binding import Binding, tables_of
-from spark_jobs.lake.run.reads import LeftOut, Read, Reads, is_path
+from spark_jobs.lake.plan.binding import Binding, tables_of
+from spark_jobs.lake.plan.reads import LeftOut, Read, Reads, is_path
 from spark_jobs.lake.session.catalogue import spark_identifier
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 

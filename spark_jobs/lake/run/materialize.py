@@ -35,14 +35,14 @@ from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.decisions import refuse_around_quarantine
-from spark_jobs.lake.run.excisions import excisions_in
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.decisions import refuse_around_quarantine
+from spark_jobs.lake.plan.excisions import excisions_in
+from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
+from spark_jobs.lake.plan.reads import sizes_of
+from spark_jobs.lake.plan.reasons import other_settings
 from spark_jobs.lake.run.frames import frames
-from spark_jobs.lake.run.plan import Task, first_surplus_increment, tasks
 from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, summary_of
-from spark_jobs.lake.run.reads import sizes_of
-from spark_jobs.lake.run.reasons import other_settings
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
     SCOPE_PROPERTY,

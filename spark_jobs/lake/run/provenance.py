@@ -12,8 +12,8 @@ from pyiceberg.table import Table as IcebergTable
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.step import Output
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.plan import Task
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.plan import Task
 from spark_jobs.lake.session.catalogue import (
     GENERATION_PROPERTY,
 )

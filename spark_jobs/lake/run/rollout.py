@@ -22,7 +22,7 @@ from spark_jobs.lake.declare.step import Output, Scope
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 STAGES_TAG, DRIFT_TAG = "headrace/rollout", "headrace/max-drift"

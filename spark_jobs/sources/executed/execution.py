@@ -28,7 +28,7 @@ from spark_jobs.sources.executed.groups import CPU
 from spark_jobs.sources.executed.records import Call, Collected, Result, Statement, agreed, canonical
 from spark_jobs.sources.executed.rows import Document, call_row, interpreter, package_folder, row_of
 from spark_jobs.sources.executed.sandbox import Outcome, Program, run
-from spark_jobs.sources.generated.attempts import Landed
+from spark_jobs.sources.synthetic.attempts import Landed
 
 _INSIDE: Final = Path(__file__).with_name("inside")
 _BEGIN: Final = "import sys; sys.path[0] = {0!r}; from inside.main import main; main()"

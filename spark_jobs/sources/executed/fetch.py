@@ -22,9 +22,9 @@ from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.executed.attacks import require_sandbox
 from spark_jobs.sources.executed.execution import Bundle, execute
 from spark_jobs.sources.executed.rows import Document, document_key
-from spark_jobs.sources.generated.attempts import AnswerStore
-from spark_jobs.sources.generated.fetch import AnswerPages
-from spark_jobs.sources.generated.parents import ranked_parents, texts_of
+from spark_jobs.sources.synthetic.attempts import AnswerStore
+from spark_jobs.sources.synthetic.fetch import AnswerPages
+from spark_jobs.sources.synthetic.parents import ranked_parents, texts_of
 
 _ROUND: Final = 2000  # documents whose texts are held at a time
 _BUNDLE: Final = 20  # documents of a repository that are executed one after the other

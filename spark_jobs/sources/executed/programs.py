@@ -14,7 +14,7 @@ from spark_jobs.sources.executed.groups import CPU, FILES, MEMORY
 from spark_jobs.sources.executed.records import canonical
 from spark_jobs.sources.executed.rows import package_folder, packages_in
 from spark_jobs.sources.executed.sandbox import IDLE, OUTPUT, Outcome, Program, interpreter_of, run
-from spark_jobs.sources.generated.conversations import Execute
+from spark_jobs.sources.synthetic.conversations import Execute
 
 _FILE, _ROOT = "program.py", "/code"
 _STOPPED: Final = {

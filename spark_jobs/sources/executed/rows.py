@@ -19,9 +19,9 @@ from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.executed.records import Call, Result, record_of
 from spark_jobs.sources.executed.sandbox import OUTPUT, Interpreter, interpreter_of
-from spark_jobs.sources.generated.answers import Answer
-from spark_jobs.sources.generated.attempts import Landed
-from spark_jobs.sources.generated.requests import Parent, Request
+from spark_jobs.sources.synthetic.answers import Answer
+from spark_jobs.sources.synthetic.attempts import Landed
+from spark_jobs.sources.synthetic.requests import Parent, Request
 
 RECORDS: Final = "calls"
 """First part of the paths of records."""

@@ -28,13 +28,13 @@ from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.run.increments import INCREMENTS
+from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
-from spark_jobs.sources.generated.answers import Answer
-from spark_jobs.sources.generated.attempts import AnswerStore, Attempt, Landed
-from spark_jobs.sources.generated.requests import Parent, Request
+from spark_jobs.sources.synthetic.answers import Answer
+from spark_jobs.sources.synthetic.attempts import AnswerStore, Attempt, Landed
+from spark_jobs.sources.synthetic.requests import Parent, Request
 from spark_jobs.text.signals import SIGNALS
 
 Said = pytest.CaptureFixture[str]

@@ -21,7 +21,7 @@ from spark_jobs.dedup.membership.revisions import REVISIONS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.verdicts import VERDICTS
-from spark_jobs.lake.run.excisions import SUPERSEDE_PREFIX, record_excisions
+from spark_jobs.lake.plan.excisions import SUPERSEDE_PREFIX, record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings, settings_at
 from spark_jobs.packing.packed import packed_step

@@ -23,8 +23,8 @@ from spark_jobs.dedup.removal.removals import REMOVALS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.excisions import record_excisions
-from spark_jobs.lake.run.increments import INCREMENTS
+from spark_jobs.lake.plan.excisions import record_excisions
+from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS

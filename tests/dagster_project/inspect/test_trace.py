@@ -19,7 +19,7 @@ from dagster_project.inspect.documents.trace import Tracer, file_bytes
 from dagster_project.inspect.lake.dependent_blends import dependent_blends, effect_of_repacking
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
-from spark_jobs.lake.run.excisions import EXCISIONS, excised_documents, record_excisions
+from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents, record_excisions
 from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, make, pack
 
 Said = pytest.CaptureFixture[str]

@@ -21,8 +21,8 @@ from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.branches import _ref
+from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.run import releases
-from spark_jobs.lake.run.increments import INCREMENTS
 from spark_jobs.lake.run.releases import create_release, delete_release, find_release
 from spark_jobs.lake.session.catalogue import commit, load_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_jobs.dedup.bags.bags import BagsConfig, bags
 from spark_jobs.dedup.bags.vocabulary import VocabularyConfig, vocabulary
-from spark_jobs.dedup.near.background import BackgroundConfig, background
 from spark_jobs.dedup.near.buckets import BucketsConfig, buckets
 from spark_jobs.dedup.near.pairs import PAIRS, PairsConfig, pairs
-from spark_jobs.dedup.near.signatures import SignaturesConfig, signatures
 from spark_jobs.dedup.removal.removals import REMOVALS, RemovalsConfig, removals
+from spark_jobs.dedup.sketches.background import BackgroundConfig, background
+from spark_jobs.dedup.sketches.signatures import SignaturesConfig, signatures
 from spark_jobs.lake.declare.step import Output
 from spark_jobs.lake.declare.tables import spark_schema
 

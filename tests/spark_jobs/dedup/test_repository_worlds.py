@@ -18,10 +18,8 @@ from spark_jobs.dedup.bags.vocabulary import VocabularyConfig, vocabulary
 from spark_jobs.dedup.graph.components import COMPONENTS, ComponentsConfig, components
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES, exact_duplicates
 from spark_jobs.dedup.membership.members import MembersConfig, members
-from spark_jobs.dedup.near.background import BackgroundConfig, background
 from spark_jobs.dedup.near.buckets import BucketsConfig, buckets
 from spark_jobs.dedup.near.pairs import PAIRS, PairsConfig, pairs
-from spark_jobs.dedup.near.signatures import SignaturesConfig, signatures
 from spark_jobs.dedup.removal.removals import REMOVALS, RemovalsConfig, kept_pairs, removals, unjustified
 from spark_jobs.dedup.removal.survivors import SurvivorsConfig, survivors
 from spark_jobs.dedup.repository.bags import REPOSITORY_BAGS, RepositoryBagsConfig, repository_bags
@@ -32,6 +30,8 @@ from spark_jobs.dedup.repository.components import (
 )
 from spark_jobs.dedup.repository.pairs import REPOSITORY_PAIRS, RepositoryPairsConfig, repository_pairs
 from spark_jobs.dedup.repository.removals import REPOSITORY_REMOVALS, RepositoryRemovalsConfig, repository_removals
+from spark_jobs.dedup.sketches.background import BackgroundConfig, background
+from spark_jobs.dedup.sketches.signatures import SignaturesConfig, signatures
 from spark_jobs.lake.declare.step import NoConfig, Output
 from spark_jobs.lake.declare.tables import Table, spark_schema
 from tests.tiers import tries

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.lake.declare.step import NoConfig, Output, Scope, Step, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, TableOutcome
 
 NUMBERS = Table(

@@ -20,9 +20,9 @@ from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.data_version import digest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
-from spark_jobs.lake.run.increments import increments
+from spark_jobs.lake.plan.increments import increments
+from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import (

@@ -26,12 +26,12 @@ from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.forecast import forecast
-from spark_jobs.lake.run.foreseen import Foreseen, surprises
-from spark_jobs.lake.run.plan import Task, first_surplus_increment, tasks
-from spark_jobs.lake.run.reads import snapshots_of, taken_increments
-from spark_jobs.lake.run.reasons import other_settings
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.forecast import forecast
+from spark_jobs.lake.plan.foreseen import Foreseen, surprises
+from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
+from spark_jobs.lake.plan.reads import snapshots_of, taken_increments
+from spark_jobs.lake.plan.reasons import other_settings
 from spark_jobs.lake.run.refreeze import refrozen_tables
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
 from tests.tiers import tries

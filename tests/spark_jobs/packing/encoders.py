@@ -10,9 +10,9 @@ import pytest
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from spark_jobs.tokens.fast_encoder import NO_ENCODER, encoder_version
+from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, encoder_version
+from spark_jobs.tokens.fast.pre_tokenization import SPLIT_PATTERNS
 from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
-from spark_jobs.tokens.pre_tokenization import SPLIT_PATTERNS
 
 SOURCES = [path.read_text() for path in sorted(Path(__file__).parents[3].joinpath("spark_jobs").rglob("*.py"))]
 SPLITTINGS = ("gpt2", "llama3")

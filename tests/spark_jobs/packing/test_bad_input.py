@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import SparkJobsError, TableMismatchError
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import PackedConfig

@@ -26,8 +26,8 @@ from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.data_version import digest
 from spark_jobs.lake.ledger.lease import is_of_a_writer
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.excisions import EXCISIONS, excised_documents, record_excisions
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents, record_excisions
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.packing.excise import excise
 from spark_jobs.packing.generations import successors

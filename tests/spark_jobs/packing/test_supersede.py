@@ -18,7 +18,7 @@ from spark_jobs.dedup.removal.removals import REMOVALS
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.excisions import SUPERSEDE_PREFIX, excised_documents, record_excisions
+from spark_jobs.lake.plan.excisions import SUPERSEDE_PREFIX, excised_documents, record_excisions
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from spark_jobs.sources.generated import stand_in
+from spark_jobs.sources.synthetic import stand_in
 
 ANSWERS = {
     "unavailable": (500, {"error": "starting"}),

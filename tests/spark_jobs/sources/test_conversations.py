@@ -22,15 +22,15 @@ from spark_jobs.sources.config.execution_config import ProgramExecution
 from spark_jobs.sources.config.generated_config import GeneratedSource
 from spark_jobs.sources.executed import programs
 from spark_jobs.sources.executed.programs import program_executor
-from spark_jobs.sources.generated import tasks as tasks_module
-from spark_jobs.sources.generated.answers import Answer
-from spark_jobs.sources.generated.asking import Asked
-from spark_jobs.sources.generated.attempts import Heard
-from spark_jobs.sources.generated.conversations import code_of
-from spark_jobs.sources.generated.fetch import AnswerPages, ask
-from spark_jobs.sources.generated.requests import Request, Turn
-from spark_jobs.sources.generated.stand_in import StandIn, write_code
-from spark_jobs.sources.generated.worker import work_for
+from spark_jobs.sources.synthetic import tasks as tasks_module
+from spark_jobs.sources.synthetic.answers import Answer
+from spark_jobs.sources.synthetic.asking import Asked
+from spark_jobs.sources.synthetic.attempts import Heard
+from spark_jobs.sources.synthetic.conversations import code_of
+from spark_jobs.sources.synthetic.fetch import AnswerPages, ask
+from spark_jobs.sources.synthetic.requests import Request, Turn
+from spark_jobs.sources.synthetic.stand_in import StandIn, write_code
+from spark_jobs.sources.synthetic.worker import work_for
 from tests.spark_jobs.sources.misbehaving import Misbehaving
 from tests.spark_jobs.sources.test_generated import Twin, declared, requests_for, served
 

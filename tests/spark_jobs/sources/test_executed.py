@@ -30,7 +30,7 @@ from spark_jobs.sources.executed.fetch import fetch_executions
 from spark_jobs.sources.executed.inside.shown import Shown
 from spark_jobs.sources.executed.records import canonical
 from spark_jobs.sources.executed.rows import Document
-from spark_jobs.sources.generated.attempts import AnswerStore, Landed
+from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put
 

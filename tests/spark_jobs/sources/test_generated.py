@@ -28,21 +28,21 @@ from pydantic import ValidationError
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.run.excisions import record_excisions
+from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import LakeSettings, settings_at
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 from spark_jobs.sources.documents import DOCUMENTS
-from spark_jobs.sources.generated.answers import Answer, answer_of, copied_share, judged
-from spark_jobs.sources.generated.asking import Asked
-from spark_jobs.sources.generated.attempts import AnswerStore, Landed
-from spark_jobs.sources.generated.families import descendants
-from spark_jobs.sources.generated.fetch import AnswerPages, ask
-from spark_jobs.sources.generated.parents import ranked_parents
-from spark_jobs.sources.generated.requests import Parent, Request, parts_of, request_of
-from spark_jobs.sources.generated.stand_in import StandIn, application
-from spark_jobs.sources.generated.tasks import TaskQueue
+from spark_jobs.sources.synthetic.answers import Answer, answer_of, copied_share, judged
+from spark_jobs.sources.synthetic.asking import Asked
+from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed
+from spark_jobs.sources.synthetic.families import descendants
+from spark_jobs.sources.synthetic.fetch import AnswerPages, ask
+from spark_jobs.sources.synthetic.parents import ranked_parents
+from spark_jobs.sources.synthetic.requests import Parent, Request, parts_of, request_of
+from spark_jobs.sources.synthetic.stand_in import StandIn, application
+from spark_jobs.sources.synthetic.tasks import TaskQueue
 from tests.dagster_project.inspect.test_lake_status import put
 from tests.spark_jobs.sources.misbehaving import FAULTS, Misbehaving
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from spark_jobs.exceptions import ConfigError, StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.sources.api.streams import _Inbox, follow, kafka_options, pages_of
 from spark_jobs.sources.config.source_config import DocumentsConfig

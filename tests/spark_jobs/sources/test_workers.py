@@ -21,12 +21,12 @@ import pytest
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.generated_config import GeneratedSource
-from spark_jobs.sources.generated.answers import Answer
-from spark_jobs.sources.generated.attempts import Attempt, Landed
-from spark_jobs.sources.generated.requests import Request
-from spark_jobs.sources.generated.stand_in import StandIn
-from spark_jobs.sources.generated.tasks import REQUESTS, BudgetError, Taken
-from spark_jobs.sources.generated.worker import work_for
+from spark_jobs.sources.synthetic.answers import Answer
+from spark_jobs.sources.synthetic.attempts import Attempt, Landed
+from spark_jobs.sources.synthetic.requests import Request
+from spark_jobs.sources.synthetic.stand_in import StandIn
+from spark_jobs.sources.synthetic.tasks import REQUESTS, BudgetError, Taken
+from spark_jobs.sources.synthetic.worker import work_for
 from tests.main_path.services import postgres
 from tests.spark_jobs.sources.test_generated import Twin, declared, requests_for, served
 

@@ -19,9 +19,9 @@ from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.certificate_probes import code_point_blocks, newly_composing
-from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces
+from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces
+from spark_jobs.tokens.fast.piece_encoder import PieceEncoder
 from spark_jobs.tokens.hf_tokenizer import load_reference
-from spark_jobs.tokens.piece_encoder import PieceEncoder
 from tests.spark_jobs.packing.encoders import (
     HARD_TEXT,
     SPLITTINGS,

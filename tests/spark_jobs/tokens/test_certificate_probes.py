@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
 from spark_jobs.tokens.certificate_probes import REPRESENTATIVES, boundaries, line_ends, structure_probes, whole_words
-from spark_jobs.tokens.hf_tokenizer import load_reference
-from spark_jobs.tokens.pre_tokenization import (
+from spark_jobs.tokens.fast.pre_tokenization import (
     BYTE_NAMES,
     SPLIT_PATTERNS,
     splitting_name,
     token_bytes,
     token_name,
 )
+from spark_jobs.tokens.hf_tokenizer import load_reference
 from tests.spark_jobs.packing.encoders import SPLITTINGS, changed, tokenizer_of, trained_tokenizer
 from tests.tiers import tries
 

@@ -20,7 +20,7 @@ from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
-from spark_jobs.tokens.fast_encoder import FastEncoder, encoder_version, reference_version
+from spark_jobs.tokens.fast.fast_encoder import FastEncoder, encoder_version, reference_version
 from tests.spark_jobs.packing.encoders import (
     HARD_TEXT,
     SOURCES,
@@ -204,7 +204,7 @@ def test_one_word_of_16_megabytes_is_encoded() -> None:
 
 FORKED = """
 import os, sys
-from spark_jobs.tokens.fast_encoder import FastEncoder
+from spark_jobs.tokens.fast.fast_encoder import FastEncoder
 data = b"def f(x): return x + 1\\n" * 200_000
 file = open(sys.argv[1]).read()
 before = FastEncoder(file)
@@ -232,7 +232,7 @@ import numpy as np
 import pyarrow as pa
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
-from spark_jobs.tokens.fast_encoder import encoder_version, reference_version
+from spark_jobs.tokens.fast.fast_encoder import encoder_version, reference_version
 certificate = Certificate("", reference_version(), encoder_version(), None, ((0x88F, 0x88F),), 0)
 encoder = DocumentEncoder(open(sys.argv[1]).read(), certificate, 1 << 18)
 block = open(sys.argv[2], "rb").read()

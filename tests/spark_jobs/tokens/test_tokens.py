@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.certificate import Certificate
-from spark_jobs.tokens.fast_encoder import encoder_version, reference_version
+from spark_jobs.tokens.fast.fast_encoder import encoder_version, reference_version
 from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
 from spark_jobs.tokens.tokens import TOKENS, TokensConfig, tokens
 from tests.spark_jobs.packing.encoders import needs_fast_encoder

@@ -12,7 +12,7 @@ import pytest
 from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.bags.features import Features, token_rules
 from spark_jobs.dedup.bags.token_counts import count_tokens
-from spark_jobs.dedup.near.similarity import overlaps
+from spark_jobs.dedup.sketches.similarity import overlaps
 from tests.tiers import is_nightly, tries
 
 Draw = np.random.Generator

@@ -104,9 +104,9 @@ def test_each_kind_meets_in_bands_of_its_own(filtered: bool) -> None:
     """Two equal documents of a kind share a bucket of each of its bands; equal ones of two kinds share none."""
     from functools import partial
 
-    from spark_jobs.dedup.near.bands import solve_bands
     from spark_jobs.dedup.near.buckets import _all_keys, band_records, bucket_lists
     from spark_jobs.dedup.near.key_filter import fill
+    from spark_jobs.dedup.sketches.bands import solve_bands
 
     schemes = {kind: solve_bands(np.array([9, 1]), 100, at, 0.999) for kind, at in (("code", 0.5), ("prose", 0.8))}
     assert schemes["code"].bands != schemes["prose"].bands

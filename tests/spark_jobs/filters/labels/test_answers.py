@@ -18,10 +18,10 @@ from spark_jobs.lake.declare.step import renamed
 from spark_jobs.lake.session.catalogue import load_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.config.generated_config import BEGIN_TEXT, END_TEXT
-from spark_jobs.sources.generated.attempts import AnswerStore
-from spark_jobs.sources.generated.families import descendants
-from spark_jobs.sources.generated.requests import Parent, request_of
-from spark_jobs.sources.generated.stand_in import StandIn
+from spark_jobs.sources.synthetic.attempts import AnswerStore
+from spark_jobs.sources.synthetic.families import descendants
+from spark_jobs.sources.synthetic.requests import Parent, request_of
+from spark_jobs.sources.synthetic.stand_in import StandIn
 from tests.dagster_project.inspect.test_lake_status import put
 from tests.spark_jobs.sources.misbehaving import Misbehaving
 from tests.spark_jobs.sources.test_generated import served

@@ -16,7 +16,7 @@ from spark_jobs.filters.labels.agreement import weighted_kappa
 from spark_jobs.filters.labels.rubric import JudgeConfig, templates_of
 from spark_jobs.filters.labels.sampled import sampled
 from spark_jobs.filters.labels.strata import REST, allocate
-from spark_jobs.sources.generated.requests import Parent, request_of
+from spark_jobs.sources.synthetic.requests import Parent, request_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

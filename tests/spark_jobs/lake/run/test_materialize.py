@@ -12,10 +12,10 @@ from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.ledger.data_version import DataVersion, digest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
-from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.increments import increments
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.increments import increments
+from spark_jobs.lake.plan.plan import tasks
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.run.plan import tasks
 from spark_jobs.lake.run.refreeze import refreeze
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 from tests.conftest import LakeAt

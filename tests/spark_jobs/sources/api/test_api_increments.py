@@ -11,7 +11,7 @@ import pytest
 from dagster_project.inspect.documents.document_lookup import find_document, landings_of
 from dagster_project.inspect.documents.landed_source import landed_source
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.sources.api.schema_changes import schema_changes
 from spark_jobs.sources.documents import documents

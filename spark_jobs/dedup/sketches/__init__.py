@@ -1,0 +1,1 @@
+"""Sketches of weighted bags: draws, signatures, bands, and the similarity that they estimate."""

@@ -1,0 +1,1 @@
+"""What a run has to compute, worked out from the ledger: tasks, their reads and reasons, and a forecast."""

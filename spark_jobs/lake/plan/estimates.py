@@ -1,0 +1,74 @@
+"""How much a run reads and writes, and how long it takes: estimates from similar places in the ledger."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.plan.binding import Binding, tables_of
+from spark_jobs.lake.plan.discovery import new_files
+from spark_jobs.lake.plan.due import Due, ForecastPlace, Upcoming, input_tables
+from spark_jobs.lake.plan.reads import covers, sizes_of
+from spark_jobs.lake.session.shuffle_partitions import listed_size
+
+_LIKE = 20  # places of a table that an estimate is made from
+
+
+def estimated(ledger: Ledger, binding: Binding, one: Due, upcoming: Upcoming) -> ForecastPlace:
+    """Forecast of a place that is due; rows and seconds are estimated where the ledger has similar places."""
+    place = one.place.key
+    said = ForecastPlace(place, one.reason, one.certain, one.exists)
+    history = ledger.places(binding.tables[0])
+    before = history.get(place)
+    if len(history) > _LIKE:  # what came last says enough of what comes
+        history = {row.place: row for row in sorted(history.values(), key=lambda row: row.sequence_number)[-_LIKE:]}
+    if before is not None:
+        return replace(said, rows=before.row_count, seconds=before.seconds)
+    read = _read_rows(ledger, binding, place, upcoming) if one.listing is None else new_files(one.listing)
+    if not history or read is None:
+        return replace(said, rows=read)
+    reads = {place: _read_rows(ledger, binding, place, upcoming) or row.row_count for place, row in history.items()}
+    total = sum(reads.values())
+    rows = round(sum(row.row_count for row in history.values()) * read / total) if total else read
+    # Small increments cost their fixed part alone, so seconds shrink only to the least that was seen.
+    largest = max(history.values(), key=lambda row: reads[row.place])
+    least = min(row.seconds for row in history.values())
+    typical = statistics.median(row.seconds for row in history.values())
+    scaled = largest.seconds * read / reads[largest.place] if reads[largest.place] else typical
+    return replace(said, rows=rows, seconds=round(max(scaled, least), 3))
+
+
+def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: Upcoming) -> int | None:
+    """Rows of the first input at a place; of a dataset's table all places that are new in this run."""
+    if not binding.inputs:
+        return None
+    found = None
+    for table in tables_of(next(iter(binding.inputs.values()))):
+        coming = upcoming.places.get(table, {})
+        if table.split(".")[0] == binding.namespace and place:
+            one, row = coming.get(place), ledger.places(table).get(place)
+            counts = [one.rows] if one is not None else [row.row_count] if row is not None else []
+        elif place and ledger.places(binding.tables[0]).get(place) is not None:
+            facts = ledger.places(binding.tables[0])[place].inputs.get(table, {"versions": {}})
+            counts = [row.row_count for key, row in ledger.places(table).items() if covers(facts, key)]
+        else:
+            counts = [one.rows for one in coming.values()] or [row.row_count for row in ledger.places(table).values()]
+        known = [count for count in counts if count is not None]
+        found = sum(known) + (found or 0) if known else found
+    return found
+
+
+def read_bytes(ledger: Ledger, binding: Binding, one: Due) -> int:
+    """Bytes that a place reads of tables as they are now; where this run makes some, all that there is of them."""
+    if one.reads is not None:
+        return sum(size.byte_count for size in sizes_of(one.reads, ledger))
+    return sum(row.byte_count for table in input_tables(binding) for row in ledger.places(table).values())
+
+
+def listed_bytes(due: Iterable[Due]) -> int | None:
+    """Bytes of a source's files that are new; None where it does not say."""
+    listings = [one.listing for one in due]
+    known = [one for one in listings if one is not None and "unchanged" in one.column_names]
+    return sum(listed_size(one).byte_count for one in known) if len(known) == len(listings) else None

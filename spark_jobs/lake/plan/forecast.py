@@ -1,0 +1,85 @@
+"""What a run will compute and why, worked out from the ledger before any work starts; no row is read, no Spark needed.
+
+Steps are looked at in the order of the run, and each knows what is forecast of the tables that it reads:
+
+    certain    the place is new, or its step key differs whatever comes out of the steps before it
+    possible   its inputs are computed again, so it follows where their rows come out differently (early cut-off)
+
+Rows and seconds are estimates from the ledger: what the place had last time, or for a new one what earlier increments
+had per row of the first input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_jobs.exceptions import SparkJobsError
+from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.due import Due, ForecastPlace, Upcoming
+from spark_jobs.lake.plan.estimates import estimated, listed_bytes, read_bytes
+from spark_jobs.lake.plan.foreseen import StepForecast
+from spark_jobs.lake.plan.plan import due
+from spark_jobs.lake.plan.reasons import other_settings
+from spark_jobs.lake.session.catalogue import schema_difference
+
+
+def forecast(ledger: Ledger, bindings: Iterable[Binding]) -> list[StepForecast]:
+    """Forecast a run of some steps."""
+    upcoming = Upcoming()
+    found = []
+    for binding in bindings:
+        refused = other_columns(ledger, binding)
+        try:
+            for table in binding.tables:
+                ledger.places(table)
+            one = StepForecast(binding, problem=refused) if refused else _step(ledger, binding, upcoming)
+        except SparkJobsError as error:
+            one = StepForecast(binding, problem=str(error))
+        found.append(one)
+        for table in binding.tables:
+            upcoming.places.setdefault(table, {}).update({place.place: place for place in one.places})
+    return found
+
+
+def other_columns(ledger: Ledger, binding: Binding) -> str:
+    """Which table of a step has other columns than declared; tables of a source get the columns that they lack."""
+    if binding.step.discover is not None:
+        return ""
+    for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
+        table = ledger.table(identifier)
+        difference = schema_difference(table, declared) if table is not None else None
+        if difference:
+            return f"{identifier}: {difference}; run first: headrace table delete {identifier}"
+    return ""
+
+
+def _step(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> StepForecast:
+    """The forecast of one step."""
+    scope = binding.step.scope
+    known = ledger.places(binding.tables[0])
+    if binding.partition is not None:
+        known = {key: row for key, row in known.items() if key == binding.partition.key}
+    own = upcoming.places.setdefault(binding.tables[0], {})
+    found: list[Due] = []
+    for one in due(ledger, binding, upcoming):
+        own[one.place.key] = ForecastPlace(one.place.key, one.reason, one.certain, one.exists)
+        found.append(one)
+    places = [estimated(ledger, binding, one, upcoming) for one in found]
+    byte_count: int | None = 0
+    if binding.step.discover is not None:
+        byte_count = listed_bytes(found)
+        if not found and not known and getattr(binding.config, "is_fetched", False):
+            reason = "nothing was fetched yet; the run asks the source first"
+            places, byte_count = [ForecastPlace("0", reason, certain=True, exists=False)], None
+    elif scope is not Scope.INTAKE:  # of a history the last place reads the most
+        read = (read_bytes(ledger, binding, one) for one in (found[-1:] if scope is Scope.HISTORY else found))
+        byte_count = max(read, default=0)
+    if binding.step.discover is not None or scope is Scope.INTAKE:
+        numbers = sorted({int(place) for place in [*known, *(one.place for one in places)]})
+        upcoming.increments.update(dict.fromkeys(binding.tables, numbers))
+    again = {one.place for one in places}
+    frozen = "" if again else other_settings(ledger, binding)
+    kept = sum(place not in again for place in known)
+    return StepForecast(binding, tuple(places), kept, frozen, byte_count=byte_count)

@@ -1,0 +1,99 @@
+"""What a forecast says of steps: what they compute, what they need of an engine, and what somebody may not expect."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.due import ForecastPlace
+
+
+@dataclass(frozen=True)
+class StepForecast:
+    """What a run does to the tables of one step.
+
+    Attributes:
+        binding: the step.
+        places: those that are or may be computed, in order.
+        kept: how many places stay as they are in any case.
+        frozen: how a frozen table that is kept differs from its declaration; empty where it does not.
+        problem: why the step will fail; empty where nothing is known of that.
+        byte_count: the most bytes that one of the places reads, of tables as they are now, or of the files of a source;
+            None where the source does not say.
+    """
+
+    binding: Binding
+    places: tuple[ForecastPlace, ...] = ()
+    kept: int = 0
+    frozen: str = ""
+    problem: str = ""
+    byte_count: int | None = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the run has nothing to do for the step."""
+        return not self.places and not self.problem
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """Existing tables whose rows a run may change, or keep though somebody may expect a change.
+
+    Attributes:
+        kept_frozen: frozen tables that differ from their declaration and stay as they are, each with a sentence.
+        recomputed_frozen: frozen tables that were computed from rows which are computed again.
+        renumbered: numbered tables of which existing rows are computed again.
+        failing: tables whose step will fail, each with why.
+    """
+
+    kept_frozen: tuple[tuple[str, str], ...]
+    recomputed_frozen: tuple[str, ...]
+    renumbered: tuple[str, ...]
+    failing: tuple[tuple[str, str], ...] = ()
+
+
+def surprises(steps: Iterable[StepForecast]) -> Foreseen:
+    """The effects of a forecast beyond added increments."""
+    kept, again, renumbered, failing = [], [], [], []
+    for one in steps:
+        table = one.binding.tables[0]
+        if one.problem:
+            failing.append((table, one.problem))
+        if one.frozen:
+            kept.append((table, one.frozen))
+        if any(place.exists for place in one.places):
+            if one.binding.step.scope is Scope.FROZEN:
+                again.append(table)
+            elif one.binding.step.numbered:
+                renumbered.append(table)
+    return Foreseen(tuple(kept), tuple(again), tuple(renumbered), tuple(failing))
+
+
+def bytes_to_read(steps: Iterable[StepForecast]) -> int | None:
+    """About the most bytes that a step of a run reads: what its sources have that is new, and the largest input now.
+
+    None where a source does not say how much it has.
+    """
+    new = largest = 0
+    for one in steps:
+        if one.byte_count is None:
+            return None
+        if one.binding.step.discover is not None:
+            new += one.byte_count
+        else:
+            largest = max(largest, one.byte_count)
+    return new + largest
+
+
+def engine_needs(forecasts: Collection[StepForecast | None]) -> tuple[int | None, str]:
+    """What decides the engine of a run: about the most bytes that a step reads, and why it needs Spark, if it does.
+
+    Args:
+        forecasts: of the steps that are to be computed; None of a step of which nothing is known.
+    """
+    known = [one for one in forecasts if one is not None]
+    own = next((one for one in known if one.binding.step.needs_spark), None)
+    needs = f"{own.binding.tables[0]} is made by a step of your own without any_engine" if own is not None else ""
+    return bytes_to_read(known), needs

@@ -1,0 +1,90 @@
+"""Why a place that exists is computed again, or differs from its declaration: what of code, config, inputs changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.reads import Reads, changed_places
+
+_SHOWN = 3
+UNKNOWN = "its step key differs"
+
+
+def why_again(row: Materialization, binding: Binding, reads: Reads, settings: bool = True) -> str:
+    """Why a place that exists is computed again: changed code, config or inputs, with their names."""
+    changed = changed_settings(row, binding) if settings else []
+    now = {read.table: read for parts in reads.values() for read in parts}
+    for table in sorted(now.keys() | (row.inputs.keys() if row.inputs else now.keys())):
+        if table.startswith("system."):
+            continue
+        if table not in now or table not in row.inputs:
+            if row.inputs:
+                changed.append(f"input {table} is {'read now' if table in now else 'no longer read'}")
+            continue
+        differ = changed_places(row.inputs[table], now[table])
+        if differ:
+            changed.append(f"input {some([f'{table}[{place}]' if place else table for place in differ])} changed")
+    return "; ".join(changed) or UNKNOWN
+
+
+def changed_settings(row: Materialization, binding: Binding) -> list[str]:
+    """Changes of code and config since a place was computed."""
+    changed = []
+    if row.code_version != binding.step.version:
+        changed.append(f"code version {row.code_version} -> {binding.step.version}")
+    had, wanted = json.loads(row.config), json.loads(binding.config_json)
+    return [*changed, *_differences(had, wanted, "")]
+
+
+def other_settings(ledger: Ledger, binding: Binding) -> str:
+    """One line on how a frozen table's declared config and code differ from those it was computed with; else empty.
+
+    Such a table is kept, because everything that is computed from it would change.
+    """
+    row = ledger.places(binding.tables[0]).get("0") if binding.step.scope is Scope.FROZEN else None
+    if row is None:
+        return ""
+    had, wanted = json.loads(row.config), json.loads(binding.config_json)
+    changed = [
+        f"{name} {json.dumps(had.get(name))} (declared: {json.dumps(wanted.get(name))})"
+        for name in sorted(had.keys() | wanted.keys())
+        if had.get(name) != wanted.get(name)
+    ]
+    if row.code_version != binding.step.version:
+        changed.append(f"code version {row.code_version} (now {binding.step.version})")
+    if not changed:
+        return ""
+    of_corpus = (binding.driving_table or "").endswith(".increments")
+    anew = f"corpus refresh {binding.namespace}" if of_corpus else f"table delete {binding.tables[0]}"
+    return f"frozen with {', '.join(changed)}; to compute it anew: headrace {anew}"
+
+
+def _differences(had: Any, wanted: Any, path: str) -> Iterator[str]:
+    """Values of two configs that differ, as `path old -> new`; equally ordered rules are compared value by value."""
+    if isinstance(had, list) and isinstance(wanted, list):
+        before, after = ([_rule_name(one) for one in many] for many in (had, wanted))
+        if before == after and all(before):
+            had, wanted = (dict(zip(before, many, strict=True)) for many in (had, wanted))
+    if path and not (isinstance(had, dict) and isinstance(wanted, dict)):
+        if had != wanted:
+            yield f"{path} {json.dumps(had)} -> {json.dumps(wanted)}"
+        return
+    for name in sorted(had.keys() | wanted.keys()):
+        yield from _differences(had.get(name), wanted.get(name), f"{path}.{name}" if path else name)
+
+
+def _rule_name(one: Any) -> str:
+    """What a rule of a policy is called among those of other kinds; empty where the value is no rule."""
+    return ".".join([*one.get("kinds", ()), one.get("rule", "")]) if isinstance(one, dict) else ""
+
+
+def some(names: list[str]) -> str:
+    """The first few of some names."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

@@ -1,0 +1,382 @@
+"""What was asked and answered, as rows of the catalogue's database, written as it comes.
+
+Every attempt at a request has a row, and so has the answer that stays. A key that has an answer is never asked for
+again. Answers with `landed` false are in no page yet; `fetch` makes pages of those. A row of totals for each dataset is
+changed by every write, so that writes to a dataset come one after the other, from any machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy.exc import IntegrityError
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.session.catalogue import database_of
+from spark_jobs.sources.synthetic.answers import NOTHING, Answer
+from spark_jobs.sources.synthetic.requests import Request, Turn, next_request
+from spark_jobs.sources.synthetic.tables import (
+    ANSWERS,
+    ATTEMPTS,
+    KEYS_AT_ONCE,
+    METADATA,
+    TASKS,
+    TOTALS,
+    TURNS,
+    Hold,
+    answered,
+    holds_of,
+    until_reached,
+)
+
+FAILED = "failed"  # reason of a request that got no answer in all of its attempts
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One request that was sent.
+
+    Attributes:
+        key: of the request.
+        seconds: until it ended.
+        outcome: answered, waited (the endpoint asked for it), broken, rejected.
+        detail: what the endpoint or the connection said.
+        answer: what came back, whose usage is paid for.
+        most: tokens of prompt and answer that count where the endpoint does not say what it used.
+    """
+
+    key: str
+    seconds: float
+    outcome: str
+    detail: str = ""
+    answer: Answer = NOTHING
+    most: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A request that was answered for good.
+
+    Attributes:
+        request: as it was sent.
+        answer: what came back.
+        text: of the document; empty where there is none.
+        reason: why there is none, else empty.
+        detail: the reason in the endpoint's words; of a document that is a conversation its facts, as JSON.
+        hold: the task that it is of; it is written only while that is held.
+    """
+
+    request: Request
+    answer: Answer
+    text: str
+    reason: str
+    detail: str = ""
+    hold: Hold | None = None
+
+
+class Heard(NamedTuple):
+    """A turn of a conversation, with its request and task; it is written only while the task is held."""
+
+    request: Request
+    turn: Turn
+    hold: Hold | None = None
+
+
+class Totals(NamedTuple):
+    """Answers of all runs of a dataset, and the tokens that count in its budget."""
+
+    accepted: int
+    refused: int
+    tokens_in: int
+    tokens_out: int
+
+
+class AnswerStore:
+    """The answers of a dataset.
+
+    Raises:
+        InputError: the catalogue has no database.
+    """
+
+    def __init__(self, catalogue: Catalog, dataset: str) -> None:
+        self.engine = database_of(catalogue, f"dataset {dataset}: answers", METADATA)
+        self.dataset = dataset
+        self._make_totals()
+
+    @until_reached
+    def _all(self, wanted: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        """The rows of a query."""
+        with self.engine.connect() as connection:
+            return connection.execute(wanted).all()
+
+    @until_reached
+    def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed], turns: Sequence[Heard] = ()) -> set[Hold]:
+        """Note attempts, answers and turns, together; gives the holds that are lost, whose answers were left out.
+
+        Of those the attempts stay: they were paid for.
+        """
+        now = time.time_ns() // 1000
+        tried = [
+            {"dataset": self.dataset, "key": one.key, "at": now, "milliseconds": round(1000 * one.seconds)}
+            | {"outcome": one.outcome, "detail": _clean(one.detail)}
+            | {"tokens_in": one.answer.tokens_in, "tokens_out": one.answer.tokens_out}
+            for one in attempts
+        ]
+        paid = [one for one in attempts if one.outcome == "answered"]
+        with self.transaction() as connection:
+            holds = {*(one.hold for one in answers), *(one.hold for one in turns)}
+            held = {one for one in holds if one is not None}
+            lost = held - holds_of(connection, held)
+            # Some may be written already, where a lost connection makes this run again.
+            known = answered(connection, self.dataset, [one.request.key for one in answers])
+            given = [self._row(one) for one in answers if one.hold not in lost and one.request.key not in known]
+            if tried:
+                connection.execute(sa.insert(ATTEMPTS), tried)
+            if given:
+                connection.execute(sa.insert(ANSWERS), given)
+            for one in turns:
+                if one.hold not in lost:
+                    connection.execute(sa.delete(TURNS).where(self._turns, TURNS.c.key == one.turn.key))
+                    connection.execute(sa.insert(TURNS), _turn_row(self.dataset, one))
+            accepted = sum(row["reason"] == "" for row in given)
+            more = {
+                "accepted": TOTALS.c.accepted + accepted,
+                "refused": TOTALS.c.refused + len(given) - accepted,
+                "tokens_in": TOTALS.c.tokens_in + sum(_or(one.answer.tokens_in, one.most[0]) for one in paid),
+                "tokens_out": TOTALS.c.tokens_out + sum(_or(one.answer.tokens_out, one.most[1]) for one in paid),
+            }
+            connection.execute(sa.update(TOTALS).where(self._totals).values(more))
+        return lost
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction that keeps all others of the dataset waiting, on any machine.
+
+        Raises:
+            InputError: the dataset was deleted.
+        """
+        with self.engine.begin() as connection:
+            locked = connection.execute(sa.update(TOTALS).where(self._totals).values(dataset=self.dataset))
+            if not locked.rowcount:
+                raise self._gone()
+            yield connection
+
+    @until_reached
+    def totals(self) -> Totals:
+        """The totals of all runs so far."""
+        with self.engine.connect() as connection:
+            return self.totals_in(connection)
+
+    def totals_in(self, connection: sa.Connection) -> Totals:
+        """The totals of all runs so far, read in a transaction that is open.
+
+        Raises:
+            InputError: the dataset was deleted.
+        """
+        columns = (TOTALS.c[name] for name in Totals._fields)
+        if (row := connection.execute(sa.select(*columns).where(self._totals)).first()) is None:
+            raise self._gone()
+        return Totals(*map(int, row))
+
+    def _gone(self) -> InputError:
+        return InputError(f"{self.dataset}: it was deleted while it was asked for; run it again to begin anew")
+
+    def _make_totals(self) -> None:
+        """Make the row of totals where there is none, from answers that earlier versions of headrace stored."""
+        with self.engine.connect() as connection:
+            if connection.execute(sa.select(TOTALS.c.dataset).where(self._totals)).first() is not None:
+                return
+        outcomes, (tokens_in, tokens_out, _) = self.outcomes(), self.spent()
+        accepted = outcomes.pop("", 0)
+        row = {"dataset": self.dataset, "accepted": accepted, "refused": sum(outcomes.values())}
+        row |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
+        with contextlib.suppress(IntegrityError), self.engine.begin() as connection:  # another process made it
+            connection.execute(sa.insert(TOTALS), row)
+
+    def _row(self, one: Landed) -> dict[str, Any]:
+        answer, parent = one.answer, asdict(one.request.parent)
+        texts = {"detail": one.detail, "text": one.text, "reasoning": answer.reasoning}
+        served = {"model": _clean(answer.model)[:255], "fingerprint": _clean(answer.fingerprint)[:255]}
+        return {
+            "dataset": self.dataset,
+            "key": one.request.first_key,
+            "template": one.request.template,
+            **{f"parent_{name}": parent[name] for name in ("dataset", "doc_id", "start", "end")},
+            "reason": one.reason,
+            **{name: _clean(text) for name, text in texts.items()},
+            **served,
+            "answer_tokens": one.request.body.get("max_tokens", 0),
+            "tokens_in": answer.tokens_in,
+            "tokens_out": answer.tokens_out,
+            "landed": False,
+        }
+
+    def continued_in(
+        self, connection: sa.Connection, requests: Sequence[Request]
+    ) -> tuple[list[Request], dict[str, Answer]]:
+        """Where conversations are: the requests to send next, and by key answers whose code is to be executed."""
+        found, unexecuted, moved = list(requests), dict[str, Answer](), True
+        while moved:
+            some, moved = TURNS.c.key.in_([one.key for one in found]), False
+            rows = connection.execute(sa.select(TURNS).where(self._turns, some)).mappings()
+            turns = {
+                row["key"]: Turn(row["key"], Answer(**json.loads(row["answer"])), row["output"], row["status"])
+                for row in rows
+            }
+            for number, one in enumerate(found):
+                if (turn := turns.get(one.key)) is not None and turn.output is None:
+                    unexecuted[one.key] = turn.answer
+                elif turn is not None:
+                    found[number], moved = next_request(one, turn), True
+        return found, unexecuted
+
+    @until_reached
+    def answered(self, keys: Iterable[str]) -> set[str]:
+        """The keys among these that have an answer."""
+        with self.engine.connect() as connection:
+            return answered(connection, self.dataset, keys)
+
+    def outcomes(self) -> dict[str, int]:
+        """How many answers there are by reason; the accepted ones are under the empty one."""
+        counted = sa.select(ANSWERS.c.reason, sa.func.count()).where(self._own).group_by(ANSWERS.c.reason)
+        return dict(tuple(row) for row in self._all(counted))
+
+    def spent(self) -> tuple[int, int, int]:
+        """Tokens of prompts and of answers over all attempts, and answers that did not say theirs."""
+        unknown = sa.and_(ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.tokens_out.is_(None))
+        sums = (sa.func.coalesce(sa.func.sum(ATTEMPTS.c[name]), 0) for name in ("tokens_in", "tokens_out"))
+        wanted = sa.select(*sums, sa.func.count(sa.case((unknown, 1)))).where(ATTEMPTS.c.dataset == self.dataset)
+        tokens_in, tokens_out, count = map(int, self._all(wanted)[0])
+        return tokens_in, tokens_out, count
+
+    def waiting(self) -> tuple[int, int]:
+        """Requests of all tasks, and processes that have tasks."""
+        columns = (TASKS.c.requests, TASKS.c.token, TASKS.c.host, TASKS.c.scope, TASKS.c.pid)
+        tasks = self._all(sa.select(*columns).where(TASKS.c.dataset == self.dataset))
+        return sum(one.requests for one in tasks), len({one[2:] for one in tasks if one.token is not None})
+
+    def answers_since(self, seconds: float) -> int:
+        """How many answers came in the last seconds."""
+        since = time.time_ns() // 1000 - round(seconds * 1e6)
+        own = ATTEMPTS.c.dataset == self.dataset, ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.at >= since
+        return int(self._all(sa.select(sa.func.count()).select_from(ATTEMPTS).where(*own))[0][0])
+
+    def unlanded(self) -> dict[tuple[str, str], int]:
+        """How many accepted answers have not landed, by the model and fingerprint that the server named."""
+        served = (ANSWERS.c.model, ANSWERS.c.fingerprint)
+        accepted = ANSWERS.c.landed.is_(False), ANSWERS.c.reason == ""
+        counted = sa.select(*served, sa.func.count()).where(self._own, *accepted).group_by(*served)
+        return {(model, fingerprint): count for model, fingerprint, count in map(tuple[Any, ...], self._all(counted))}
+
+    def to_land(self, count: int, served: tuple[str, str] | None = None) -> list[Mapping[str, Any]]:
+        """Answers that have not landed, by template and key: all with their reasons, or the accepted ones of a model.
+
+        Args:
+            count: most of them.
+            served: the model and fingerprint that the server named.
+        """
+        which: list[sa.ColumnElement[bool]] = [ANSWERS.c.landed.is_(False)]
+        if served is not None:
+            which += [ANSWERS.c.reason == "", ANSWERS.c.model == served[0], ANSWERS.c.fingerprint == served[1]]
+        wanted = sa.select(ANSWERS).where(self._own, *which).order_by(ANSWERS.c.template, ANSWERS.c.key).limit(count)
+        return [dict(row._mapping) for row in self._all(wanted)]
+
+    @until_reached
+    def mark_landed(self, keys: Sequence[str]) -> None:
+        """Mark answers as landed."""
+        with self.engine.begin() as connection:
+            for at in range(0, len(keys), KEYS_AT_ONCE):
+                some = ANSWERS.c.key.in_(keys[at : at + KEYS_AT_ONCE])
+                connection.execute(sa.update(ANSWERS).where(self._own, some).values(landed=True))
+
+    @until_reached
+    def forget(self, doc_ids: Collection[str] | None = None) -> None:
+        """Forget all that was asked for the dataset and by its judges, or what was answered about some documents."""
+        with self.engine.begin() as connection:
+            if doc_ids is None:
+                for table in (ANSWERS, TURNS, ATTEMPTS, TASKS, TOTALS):
+                    own = table.c.dataset.startswith(f"{self.dataset}.", autoescape=True)
+                    connection.execute(sa.delete(table).where(sa.or_(table.c.dataset == self.dataset, own)))
+                return
+            wanted = sorted(doc_ids)
+            for at in range(0, len(wanted), KEYS_AT_ONCE):
+                for table in (ANSWERS, TURNS):
+                    some = table.c.parent_doc_id.in_(wanted[at : at + KEYS_AT_ONCE])
+                    connection.execute(sa.delete(table).where(table.c.dataset == self.dataset, some))
+        self._count_again()
+
+    @until_reached
+    def reopen_failed(self) -> None:
+        """Forget requests that failed to the end, so that they are asked again; what they cost stays counted."""
+        with self.transaction() as connection:
+            connection.execute(sa.delete(ANSWERS).where(self._own, ANSWERS.c.reason == FAILED))
+        self._count_again()
+
+    @until_reached
+    def _count_again(self) -> None:
+        """Count the answers anew, after some were forgotten."""
+        with self.transaction() as connection:
+            is_usable = ANSWERS.c.reason == ""
+            counted = sa.select(is_usable, sa.func.count()).where(self._own).group_by(is_usable)
+            counts = {bool(usable): int(count) for usable, count in connection.execute(counted)}
+            values = {"accepted": counts.get(True, 0), "refused": counts.get(False, 0)}
+            connection.execute(sa.update(TOTALS).where(self._totals).values(values))
+
+    @property
+    def _own(self) -> sa.ColumnElement[bool]:
+        return ANSWERS.c.dataset == self.dataset
+
+    @property
+    def _turns(self) -> sa.ColumnElement[bool]:
+        return TURNS.c.dataset == self.dataset
+
+    @property
+    def _totals(self) -> sa.ColumnElement[bool]:
+        return TOTALS.c.dataset == self.dataset
+
+
+def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, str, str]]:
+    """Answers (dataset, template, key) that were accepted about some documents, in all datasets of a lake."""
+    if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(ANSWERS.name):
+        return []
+    wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
+    of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # the answers of judges are no documents
+    columns = sa.select(ANSWERS.c.dataset, ANSWERS.c.template, ANSWERS.c.key)
+    columns = columns.where(ANSWERS.c.reason == "", of_datasets)
+    with catalogue.engine.connect() as connection:
+        for at in range(0, len(wanted), KEYS_AT_ONCE):
+            some = ANSWERS.c.parent_doc_id.in_(wanted[at : at + KEYS_AT_ONCE])
+            found += [(row[0], row[1], row[2]) for row in connection.execute(columns.where(some))]
+    return found
+
+
+def datasets_with_answers(catalogue: Catalog) -> list[str]:
+    """The datasets of a lake about which a model was asked."""
+    if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(TOTALS.name):
+        return []
+    with catalogue.engine.connect() as connection:
+        return sorted(connection.execute(sa.select(TOTALS.c.dataset)).scalars())
+
+
+def _turn_row(dataset: str, one: Heard) -> dict[str, Any]:
+    about = {"dataset": dataset, "parent_doc_id": one.request.parent.doc_id}
+    answer = json.dumps(asdict(one.turn.answer))
+    return about | {"key": one.turn.key, "answer": answer, "output": one.turn.output, "status": one.turn.status}
+
+
+def _clean(text: str) -> str:
+    """A text as every database takes it: no null characters (Postgres), no lone surrogates."""
+    return text.replace("\0", " ").encode(errors="replace").decode()
+
+
+def _or(known: int | None, most: int) -> int:
+    """A usage that the endpoint stated, else the most that it can have been."""
+    return most if known is None else known

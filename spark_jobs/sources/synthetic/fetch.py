@@ -1,0 +1,251 @@
+"""Ask the open questions of a dataset, and seal accepted answers as pages, which land like pages of an API.
+
+Parents are asked about in the order of a hash, in rounds, so that a dataset that has enough after some of them has a
+sample of the whole. A cut or refused answer counts as asked; it has a row with its reason and is not asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.plugins import attribute
+from spark_jobs.progress import tell
+from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.api.pages import PagedKind
+from spark_jobs.sources.config.generated_config import Budget, GeneratedSource, template_of
+from spark_jobs.sources.synthetic.asking import Asked, Asker
+from spark_jobs.sources.synthetic.attempts import AnswerStore
+from spark_jobs.sources.synthetic.conversations import Executor
+from spark_jobs.sources.synthetic.parents import ranked_parents, texts_of
+from spark_jobs.sources.synthetic.progress import progress_of
+from spark_jobs.sources.synthetic.requests import Request, parts_of, request_of
+from spark_jobs.sources.synthetic.tasks import TaskQueue
+
+_ROUND: Final = 1000  # parents whose texts are held at a time
+_PAGE_RECORDS: Final = 1000
+_AHEAD: Final = 1000  # requests in the queue: enough for workers that come, few enough for the catalogue's database
+_LOOK_SECONDS: Final = 0.1
+_TELL_SECONDS: Final = 10.0
+_REQUEST: Final = "generated"  # what pages are kept under: all requests of a dataset have one list
+
+_log = logging.getLogger(__name__)
+
+
+class GeneratedKind(PagedKind[GeneratedSource]):
+    """Answers of a model, which are asked for before they are listed."""
+
+    @classmethod
+    def facts(cls, source: Mapping[str, Any], dataset: str, catalogue: Catalog) -> Mapping[str, Any]:
+        """Answers, tokens and their price."""
+        budget = Budget.model_validate(source.get("budget", {}))
+        return progress_of(AnswerStore(catalogue, dataset)).facts(budget)
+
+    @classmethod
+    def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
+        """Forget what a model was asked, and what code gave, for a dataset and its judges."""
+        if objects is None and isinstance(catalogue, SqlCatalog):
+            AnswerStore(catalogue, dataset).forget()
+
+    def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
+        """Ask for the answers that a dataset lacks; see `fetch_answers`."""
+        fetch_answers(dataset, self.source, catalogue, objects, wait_seconds)
+
+
+def fetch_answers(
+    dataset: str, source: GeneratedSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
+) -> Asked:
+    """Ask for the answers that a dataset lacks, and make pages of those that are accepted.
+
+    Raises:
+        ConfigError: the environment lacks the key of the endpoint.
+        SetupError: code of answers is to be executed, which this machine does not hold.
+        InputError: the parents were not judged yet, or the catalogue has no database.
+        LeaseError: another process is asking for the dataset, and goes on for longer than `wait_seconds`.
+    """
+    require_packages(dataset)
+    store = AnswerStore(catalogue, dataset)
+    tasks = TaskQueue(store, source)
+    sealed = AnswerPages(store, Checkpoints(catalogue, dataset), objects)
+    with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
+        sealed.seal()  # what a killed run left
+        store.reopen_failed()
+        lacking, left = _open(source, store, 0)
+        parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
+        wanted = _requests(catalogue, source, parents)
+        executor = attribute("spark_jobs.sources.executed.programs:program_executor") if source.execute else None
+        done = asyncio.run(ask(tasks, wanted, sealed.seal_full, executor=executor))
+        sealed.seal()
+    tell_outcome(source, store, done)
+    return done
+
+
+def require_packages(dataset: str) -> None:
+    """Refuse to ask where what asking needs is not installed.
+
+    Raises:
+        InputError: names the package, and the extra that brings it.
+    """
+    if missing := [name for name in ("aiohttp", "jsonschema") if find_spec(name) is None]:
+        raise InputError(f"{dataset}: {missing[0]} is not installed; run: pip install 'headrace[generate]'")
+
+
+async def ask(
+    tasks: TaskQueue,
+    wanted: Iterator[Request],
+    land: Callable[[], str] = lambda: "",
+    field: str = "source",
+    executor: Executor | None = None,
+) -> Asked:
+    """Put requests into the queue as workers take them, this process being one of them, until all are answered.
+
+    A key that was answered, or is on its way, is left out: also that of another document with the same text.
+
+    Args:
+        tasks: the queue, with its source and answers.
+        wanted: the requests.
+        land: called now and then, for answers that came; gives why to stop, else nothing.
+        field: where the source is declared, for messages.
+        executor: makes what executes the code of answers.
+    """
+    source, store = tasks.source, tasks.store
+    asker, ahead = Asker(tasks, field=field, executor=executor), max(_AHEAD, 4 * source.asking.at_once)
+    more, exhausted, on_their_way = True, False, await asyncio.to_thread(tasks.clear)
+    end, shown_at = time.monotonic() + 60 * source.asking.run_minutes, time.monotonic()
+    working = asyncio.create_task(asker.work(lambda: more))
+    try:
+        while not working.done():
+            waiting, _ = await asyncio.to_thread(tasks.counts)
+            lacking, left = await asyncio.to_thread(_open, source, store, waiting)
+            room = min(one for one in (ahead - waiting, lacking, left) if one is not None)
+            if room > 0 and not exhausted:
+                some = await asyncio.to_thread(lambda count: list(itertools.islice(wanted, count)), room)
+                exhausted = len(some) < room
+                known = on_their_way | await asyncio.to_thread(store.answered, [one.key for one in some])
+                new = {one.key: one for one in reversed(some) if one.key not in known}  # of equal ones the first stays
+                await asyncio.to_thread(tasks.put, list(reversed(new.values())))
+                on_their_way |= set(new)
+                if len(on_their_way) > 2 * ahead:
+                    on_their_way -= await asyncio.to_thread(store.answered, on_their_way)
+                if some and not new:
+                    continue
+            elif not waiting:
+                more = False
+            if why := await asyncio.to_thread(land):
+                asker.stop(why)
+            if time.monotonic() > end:
+                asker.stop(f"{field}.asking.run_minutes is {source.asking.run_minutes:g}; the next run goes on")
+            if time.monotonic() - shown_at > _TELL_SECONDS:
+                shown_at = time.monotonic()
+                tell(f"{store.dataset}: {(await asyncio.to_thread(progress_of, store)).line(source.budget)}")
+            await asyncio.wait([working], timeout=_LOOK_SECONDS)
+    finally:
+        if not working.done():
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        await asyncio.to_thread(tasks.clear)
+    return working.result()
+
+
+def _open(source: GeneratedSource, store: AnswerStore, waiting: int) -> tuple[int | None, int | None]:
+    """How many answers are still wanted, and how many requests may still be made; None without a bound.
+
+    Requests in the queue count as accepted and as made, so that never too many are.
+    """
+    before = store.totals()
+    lacking = None if source.accepted is None else max(0, source.accepted - before.accepted - waiting)
+    asked = before.accepted + before.refused
+    each = 2 if source.on_cut == "raise_limit_once" else 1  # a request that is cut makes another one
+    left = None if source.asked_at_most is None else max(0, (source.asked_at_most - asked) // each - waiting)
+    return lacking, left
+
+
+def _requests(catalogue: Catalog, source: GeneratedSource, parents: list[tuple[str, str]]) -> Iterator[Request]:
+    """The requests about some parents, in the order of the parents."""
+    templates = [template_of(one) for one in source.templates]
+    for first in range(0, len(parents), _ROUND):
+        some = parents[first : first + _ROUND]
+        texts = {(dataset, doc_id): text for dataset, doc_id, text in texts_of(catalogue, some)}
+        for parent in some:
+            if parent in texts:
+                for part in parts_of(*parent, texts[parent], source.endpoint.reads_characters):
+                    for template, sample in itertools.product(templates, range(source.samples)):
+                        yield request_of(part, template, source.endpoint, sample)
+
+
+class AnswerPages:
+    """Makes pages of accepted answers, in one run those of one model; what another wrote lands with the next."""
+
+    def __init__(
+        self,
+        store: AnswerStore,
+        pages: Checkpoints,
+        objects: ObjectFolder,
+        record_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        """`record_of` makes the record of a page from an answer's row; without it that is `_record`."""
+        self._store, self._pages, self._objects = store, pages, objects
+        self._record_of = record_of or _record
+        self._served: tuple[str, str] | None = None
+        self._other = ""
+
+    def seal(self, least: int = 1) -> int:
+        """Make pages of accepted answers that have not landed, where there are enough of them; gives how many.
+
+        After a kill an answer may be in two pages, and lands once.
+        """
+        unlanded, count = self._store.unlanded(), 0
+        self._served = self._served or min(unlanded, default=None)
+        if self._served is None:
+            return 0
+        if others := [served for served in unlanded if served != self._served]:
+            before, now = ("/".join(filter(None, one)) for one in (self._served, others[0]))
+            self._other = (
+                f"the endpoint served {before}, now {now}; what came before lands, the next run goes on with it"
+            )
+        while unlanded.get(self._served, 0) - count >= least:
+            rows = self._store.to_land(_PAGE_RECORDS, self._served)
+            rows = [row for row in rows if row["template"] == rows[0]["template"]]
+            self._save(rows)
+            count += len(rows)
+        return count
+
+    def seal_full(self) -> str:
+        """Make pages that are full; gives why to stop, where another model or fingerprint is served by now."""
+        self.seal(_PAGE_RECORDS)
+        return self._other
+
+    def _save(self, rows: list[Mapping[str, Any]]) -> None:
+        records, template = [self._record_of(row) for row in rows], rows[0]["template"]
+        self._pages.keep_records(template, _REQUEST, rows[0]["key"], records, self._objects)
+        self._store.mark_landed([row["key"] for row in rows])
+
+
+def _record(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer as a record of a page; the fields beside key and text become metadata."""
+    parent = {"parent": row["parent_doc_id"], "parent_dataset": row["parent_dataset"]}
+    parent["parent_bytes"] = f"{row['parent_start']}-{row['parent_end']}"
+    model = {"model": row["model"], "answer_tokens": row["answer_tokens"]}
+    stated = {name: row[name] for name in ("fingerprint", "reasoning", "tokens_in", "tokens_out") if row[name]}
+    return {"key": row["key"], "text": row["text"], **parent, **model, **stated, **json.loads(row["detail"] or "{}")}
+
+
+def tell_outcome(source: GeneratedSource, store: AnswerStore, done: Asked) -> None:
+    """Say what this run sent, what came of all runs and what it cost, and why it stopped."""
+    if done.attempts:
+        so_far = progress_of(store).line(source.budget)
+        _log.warning("%s: this run sent %s requests; in all: %s", store.dataset, f"{done.attempts:,}", so_far)
+    if done.stopped:
+        _log.warning("%s: stopped: %s", store.dataset, done.stopped)

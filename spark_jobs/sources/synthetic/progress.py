@@ -1,0 +1,76 @@
+"""How far the asking of a dataset came, over all of its runs and workers, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.sources.config.generated_config import Budget
+from spark_jobs.sources.synthetic.attempts import AnswerStore, datasets_with_answers
+
+_RATE_SECONDS: Final = 60
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Answers, requests and tokens of a dataset.
+
+    Attributes:
+        accepted: answers that are documents.
+        refused: answers that are none, by reason.
+        waiting: requests in the queue, those in flight included.
+        workers: processes that have requests now.
+        a_minute: answers in the last minute.
+        tokens_in: of prompts, as the endpoint said.
+        tokens_out: of answers, likewise.
+        unknown: answers whose usage it did not say.
+    """
+
+    accepted: int
+    refused: dict[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    workers: int = 0
+    a_minute: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown: int = 0
+
+    def line(self, budget: Budget | None = None) -> str:
+        """The progress in one line for people, with the price of the tokens where the budget has prices."""
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.refused.items()))
+        said = [f"{self.accepted:,} answers accepted", *([f"refused: {reasons}"] if reasons else [])]
+        if self.waiting:
+            said.append(f"{self.waiting:,} requests wait, {self.workers} workers, {self.a_minute:,} answers a minute")
+        price = budget.price(self.tokens_in, self.tokens_out) if budget is not None else None
+        money = f", {price:,.2f} by the prices" if price is not None else ""
+        said.append(f"{self.tokens_in:,} + {self.tokens_out:,} tokens{money}")
+        said += [f"the usage of {self.unknown:,} answers is not known"] if self.unknown else []
+        return "; ".join(said)
+
+    def facts(self, budget: Budget) -> dict[str, Any]:
+        """The progress as values for an asset's page, with the price of the tokens where the budget has prices."""
+        price = budget.price(self.tokens_in, self.tokens_out)
+        return {
+            "answers_accepted": self.accepted,
+            "answers_refused": sum(self.refused.values()),
+            **({"answers_refused_by_reason": dict(sorted(self.refused.items()))} if self.refused else {}),
+            "tokens_of_prompts": self.tokens_in,
+            "tokens_of_answers": self.tokens_out,
+            **({"answers_of_unknown_usage": self.unknown} if self.unknown else {}),
+            **({"price": round(price, 4)} if price is not None else {}),
+        }
+
+
+def progress(catalogue: Catalog) -> dict[str, Progress]:
+    """The progress of every dataset of a lake that asks a model, by its name."""
+    return {name: progress_of(AnswerStore(catalogue, name)) for name in datasets_with_answers(catalogue)}
+
+
+def progress_of(store: AnswerStore) -> Progress:
+    """The progress of one dataset."""
+    outcomes, (tokens_in, tokens_out, unknown) = store.outcomes(), store.spent()
+    accepted, (waiting, workers) = outcomes.pop("", 0), store.waiting()
+    a_minute = store.answers_since(_RATE_SECONDS) if waiting else 0
+    return Progress(accepted, outcomes, waiting, workers, a_minute, tokens_in, tokens_out, unknown)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from dagster_project.cli.output import print_table
 from dagster_project.project.experiments import declared_report, open_experiment
 from dagster_project.project.loading import lake_catalogue
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.group()

@@ -41,6 +41,7 @@ attributes:
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import dagster as dg
@@ -55,7 +56,7 @@ from dagster_project.assets.experiments import experiment_assets
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.prewarming import prewarmed_asset
 from dagster_project.assets.quarantine import quarantine_of_yaml
-from dagster_project.experiments.declaration import declare_experiment
+from dagster_project.experiments.declaration import ExperimentDeclaration, declare_experiment
 from dagster_project.keeping import keeping_of
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
@@ -321,5 +322,9 @@ class Experiment(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The experiment's assets."""
+        return dg.Definitions(assets=experiment_assets(self.declaration(context.path), self.owners))
+
+    def declaration(self, folder: Path) -> ExperimentDeclaration:
+        """What it declares; paths are relative to a folder."""
         given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
-        return dg.Definitions(assets=experiment_assets(declare_experiment(given, context.path), self.owners))
+        return declare_experiment(given, folder)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dagster_project.project.declared import EXPERIMENT, declaration, declarations
-from dagster_project.project.loading import lake_catalogue
+from dagster_project.project.loading import lake_catalogue, load_definitions
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -44,7 +44,14 @@ def _declared(name: str) -> ExperimentDeclaration:
     Raises:
         CommandError: none is declared so.
     """
+    import dagster as dg
+
+    from dagster_project.components import Experiment
     from dagster_project.experiments.declaration import declare_experiment
 
     file, attributes = declaration(EXPERIMENT, name)
-    return declare_experiment({key: value for key, value in attributes.items() if key != "owners"}, file.parent)
+    if "{{" not in file.read_text():
+        return declare_experiment({key: value for key, value in attributes.items() if key != "owners"}, file.parent)
+    load_definitions()  # explains what cannot be loaded
+    tree = dg.ComponentTree.for_project(file)  # fills in templates such as {{ project_root }}
+    return next(one for one in tree.get_all_components(Experiment) if one.name == name).declaration(file.parent)

@@ -118,7 +118,7 @@ DECLARES_ENCODING = frozenset({"Python", "Cython"})
 
 
 def code_language_names() -> frozenset[str]:
-    """Names of all languages of code, markup and data that a file's name can tell."""
+    """Names of all languages of code, markup and data that are recognised by a file's name."""
     return frozenset(one.name for one in (*_BY_EXTENSION.values(), *_BY_NAME.values()) if one.name)
 
 

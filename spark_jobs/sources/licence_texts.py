@@ -33,7 +33,7 @@ _SPELLING: Final = {"licence": "license", "licences": "licenses", "licenced": "l
 _END_OF_TERMS: Final = ("end", "of", "terms", "and", "conditions")
 _APACHE_NOTICE: Final = ("licensed", "under", "the", "apache", "license")
 
-# Words that tell of other terms, or of other licences, beside those of one.
+# Words that are a sign of terms, or of a licence, beside the one that was recognised.
 _TERMS: Final = frozenset(
     {"shall", "must", "permission", "permitted", "prohibited", "restrict", "restriction", "restrictions", "sell"}
     | {"advertising", "acknowledgement", "acknowledgment", "endorse", "warranty", "warranties", "redistribution"}
@@ -122,7 +122,7 @@ def _runs(words: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
 
 
 def _covered(words: tuple[str, ...], runs: frozenset[tuple[str, ...]]) -> list[bool]:
-    """For each word, whether it stands in one of the given runs."""
+    """For each word, whether it is in one of the given runs."""
     covered = [False] * len(words)
     for k in range(len(words) - _RUN + 1):
         if words[k : k + _RUN] in runs:
@@ -131,6 +131,6 @@ def _covered(words: tuple[str, ...], runs: frozenset[tuple[str, ...]]) -> list[b
 
 
 def _uncovered(words: tuple[str, ...], runs: frozenset[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The stretches of words that stand in none of the given runs."""
+    """The runs of words that lie between the given runs, before the first and behind the last."""
     marked = zip(words, _covered(words, runs), strict=True)
     return [tuple(word for word, _ in part) for covered, part in groupby(marked, key=lambda one: one[1]) if not covered]

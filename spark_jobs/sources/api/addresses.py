@@ -117,7 +117,7 @@ class _AddressFetch:
 
     async def ask_hosts(self, hosts: Mapping[str, list[str]]) -> None:
         """Ask all hosts side by side."""
-        # Uncompressed, because a stream of gzip that was cut off is not told from a whole one.
+        # Uncompressed, because a gzip stream that was cut off cannot be told apart from a complete one.
         self.client = ApiClient(self.source.limits, accept={"Accept": "*/*", "Accept-Encoding": "identity"})
         self.slots, self.saving = asyncio.Semaphore(self.source.limits.connections), asyncio.Lock()
         self.until = time.monotonic() + self.source.limits.fetch_seconds

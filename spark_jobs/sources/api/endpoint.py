@@ -303,7 +303,7 @@ class EndpointFetch:
             params.setdefault(source.since.param, self.reading.since)  # which may be that of the cursor
         before = self.known.get(self._key(cursor))
         if before is not None and why_stopped(before.next_cursor) is not None:
-            before = None  # to be told anew what is next
+            before = None  # to learn anew which page is next
         answer = await self.client.get(url, params, validators(before))
         if isinstance(answer, Fault):
             return answer

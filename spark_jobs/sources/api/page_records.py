@@ -22,8 +22,8 @@ def records_in(data: bytes, path: str, error_path: str | None = None) -> list[An
 
     Args:
         data: the answer.
-        path: where the records stand; empty where the answer is their list.
-        error_path: where an error stands, if there is one.
+        path: keys that lead to the list of records; empty where the answer itself is that list.
+        error_path: keys that lead to an error, if the answer has one.
     """
     try:
         answer = json.loads(data, object_pairs_hook=JsonFields, parse_float=exact_number)
@@ -65,7 +65,7 @@ def page_records(
 
     Args:
         data: the page as it was kept.
-        path: where its records stand.
+        path: keys that lead to its list of records.
         source: with the mapping of columns.
         endpoint: for messages.
         max_bytes: longest text in UTF-8.

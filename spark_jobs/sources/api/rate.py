@@ -45,7 +45,7 @@ class Pace:
         self.per_second = min(self._limits.max_per_second, self.per_second + 1 / self.per_second)
 
     def overloaded(self, retry_after_seconds: float | None) -> None:
-        """The server has too much to do: halve the rate, and ask nothing for as long as it says."""
+        """The server is overloaded: halve the rate, and send no request for as long as it asks."""
         now = self._clock()
         if now - self._halved >= _HALVED_SECONDS:
             self.per_second = max(self._limits.min_per_second, self.per_second / 2)

@@ -326,6 +326,6 @@ class ApiSource(PagedSource):
         return "" if self.pages is not None else self.records if own is None else own
 
     def address(self, endpoint: str) -> str:
-        """The address of the list, or the connector that gives its pages."""
+        """What the locations of a list's pages begin with: its address, or the connector that gives them."""
         asked = self.lists.get(endpoint)
         return (asked.url if asked is not None else None) or self.pages or endpoint

@@ -13,7 +13,7 @@ from spark_jobs.sources.config.declared import NO_ROWS, Declared
 
 
 class ExecutionLimits(Declared):
-    """What a program may use, all of its processes together unless a field says otherwise."""
+    """What a program may use; limits are of all its processes together unless a field says otherwise."""
 
     cpu_seconds: float = Field(5, gt=0, le=3600, description="CPU time of one call")
     idle_seconds: float = Field(

@@ -10,8 +10,8 @@
         def open(self, location: str) -> IO[bytes]:
             return io.BytesIO(text_of(location))
 
-What is new, changed or gone is told by comparing the entries with those of the run before. How the bytes become
-documents is told by the fields of `FileReading`, which every such source has: formats, encodings, columns.
+What is new, changed or gone follows from comparing the entries with those of the run before. How bytes become
+documents is declared by the fields of `FileReading`, which every such source has: formats, encodings, columns.
 """
 
 from __future__ import annotations

@@ -240,5 +240,5 @@ class GeneratedSource(PagedSource):
         return (self.parents.table,)
 
     def address(self, endpoint: str) -> str:
-        """The template, of which each page holds answers."""
+        """What the locations of a template's pages of answers begin with."""
         return f"{self.endpoint.url.rstrip('/')}/{self.endpoint.model}/{endpoint}"

@@ -55,7 +55,7 @@ class Reader:
     Attributes:
         function: from the bytes of a file, decompressed, to its documents and what of it cannot be read.
         extensions: of the files that it takes, with their dot, in lower case.
-        version: stands in the metadata of its documents.
+        version: is written into the metadata of its documents.
     """
 
     function: Callable[[bytes], Iterable[Document | Refusal]]

@@ -218,7 +218,7 @@ Source = Annotated[SerializeAsAny[Annotated[_Own, Field(discriminator="kind")]],
 
 
 class Provenance(Declared):
-    """What people say of where a dataset is from; it stands in the table `provenance`."""
+    """Where a dataset is from, as people state it; it is written into the table `provenance`."""
 
     licence: str | None = Field(None, min_length=1, description="licence of the whole, in SPDX or in words")
     licence_evidence: str | None = Field(None, min_length=1, description="where that is written, e.g. an address")

@@ -11,7 +11,7 @@ from spark_jobs.sources.config.declared import NO_ROWS, Declared
 
 
 class KafkaLogin(Declared):
-    """How to log in to Kafka by SASL; user and password stand in environment variables."""
+    """How to log in to Kafka by SASL; user and password are in environment variables."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(description="SASL mechanism of the brokers")
     user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
@@ -75,5 +75,5 @@ class StreamSource(PagedSource):
         return self
 
     def address(self, endpoint: str) -> str:
-        """The folder or the topic."""
+        """What the locations of a stream's pages begin with: the folder or the topic."""
         return self.path if self.path is not None else f"kafka://{endpoint}"

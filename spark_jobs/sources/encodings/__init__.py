@@ -1,1 +1,1 @@
-"""From bytes to text: the encoding that is declared, marked or told by the bytes themselves."""
+"""From bytes to text: by the encoding that is declared, marked by first bytes, or detected."""

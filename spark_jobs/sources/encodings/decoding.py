@@ -99,7 +99,7 @@ class Recoded:
         """The next bytes, at least one before the end.
 
         Raises:
-            OSError: a code unit is not of the encoding, and no single bytes can be told apart in it.
+            OSError: the bytes are not of the encoding, and it cannot keep single wrong bytes (UTF-16, UTF-32).
         """
         while True:
             data = self._stream.read(size)

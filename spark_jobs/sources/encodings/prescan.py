@@ -48,7 +48,7 @@ def _attributes(head: bytes, at: int) -> Iterator[re.Match[bytes]]:
 
 
 def _of_meta(attributes: list[re.Match[bytes]]) -> str | None:
-    """The codec that a `meta` declares by its `charset`, or by its `content` where it stands for a header."""
+    """The codec that a `meta` declares by its `charset`, or by its `content` where `http-equiv` is Content-Type."""
     values = dict[bytes, bytes]()
     for found in attributes:  # of one name the first counts
         values.setdefault(found[1].lower(), found[2] or found[3] or found[4] or b"")

@@ -104,7 +104,7 @@ def attacks(port: int, name: str, files: tuple[str, ...]) -> tuple[Attack, ...]:
 
 
 def check(folders: tuple[str, ...] = (), at_once: int = 4) -> Iterator[Finding]:
-    """Run all attacks, and say of each whether it was held; of a sandbox that does not start, that alone.
+    """Run all attacks; gives a finding for each, or the first alone where the sandbox does not start.
 
     Args:
         folders: which code must not reach, such as the lake; the home and the folder of this process are among them.

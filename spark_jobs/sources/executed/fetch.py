@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class ExecutedKind(PagedKind[ExecutedSource]):
-    """Executions of code, which is executed before they are listed."""
+    """Executions of code: `fetch` executes it, and the listing has the pages of results."""
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Execute the documents that were not executed yet; see `fetch_executions`."""

@@ -1,6 +1,6 @@
 """What the processes of a sandbox use together: counted by a cgroup where one can be made, else by looking at them.
 
-A limit of a process (setrlimit) says nothing of its children. A cgroup, v1 or v2, counts and stops them in the kernel.
+A limit of a process (setrlimit) does not bound its children. A cgroup, v1 or v2, counts and stops them in the kernel.
 Without one, `Watched` sums memory, CPU seconds and files a few times a second; what grows between two looks is bounded
 by the limits of each process.
 """

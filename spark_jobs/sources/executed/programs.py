@@ -1,4 +1,4 @@
-"""Execute the programs that a model writes, each in a sandbox of its own, and say to the model what they gave."""
+"""Execute the programs that a model writes, each in its own sandbox; results are messages for the model."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def _join(group: Group, command: list[str]) -> list[str]:
 def _own_uid() -> Iterator[int]:
     """The uid of this sandbox: for root one of a range that no other sandbox of the machine has, else the worker's.
 
-    A name of an abstract socket is held as long, which the kernel frees whatever becomes of the worker.
+    An abstract socket named after the uid marks it as used; the kernel frees that name however the worker ends.
 
     Raises:
         SetupError: all are taken.

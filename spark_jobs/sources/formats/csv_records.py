@@ -58,11 +58,11 @@ def names_in(file: RecordFile) -> list[str]:
 def csv_records(stream: Stream, delimiter: str, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
     """Records of a file with a header and one record in each row, whose number is that of its first line.
 
-    An empty field says nothing, but for the text, which is empty then. Blank lines are no records.
+    An empty field is a missing value, except in the text column. Blank lines are no records.
 
     Args:
         stream: the file, decompressed.
-        delimiter: what stands between fields; a tab means TSV, all else CSV.
+        delimiter: the character between fields; a tab means TSV, any other CSV.
         source: the column mapping; every column it names must be in the header.
         max_bytes: as for `jsonl_records`.
     """

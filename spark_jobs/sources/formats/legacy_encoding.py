@@ -1,7 +1,7 @@
 """Find the encoding of a text that is neither UTF-8 nor in the encoding that it declares (`encoding: detect`).
 
     null bytes          UTF-16 without a byte order mark; few of them in UTF-8 are no text
-    declared            what a page or an XML text says of itself
+    declared            the encoding that a page or an XML text declares
     resiliparse         its detector is the best of those that were measured for encodings of one byte a character
     charset-normalizer  where resiliparse knows none: it has Korean, and encodings of DOS and the Macintosh
 

@@ -50,7 +50,7 @@ def mail_records(
         stream: the file, decompressed.
         extract: gives the text of a mail.
         max_bytes: largest mail.
-        is_compressed: whether bytes of the stream are not those of the file, so that no offset can be told.
+        is_compressed: whether the stream was decompressed; its offsets are not those of the file then, and left out.
     """
     for mail in _mails(stream, max_bytes):
         found = extract(mail.data) if isinstance(mail, _Mail) and isinstance(mail.data, bytes) else None

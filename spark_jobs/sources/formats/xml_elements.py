@@ -51,7 +51,7 @@ class _Elements:
         self._parser = parser
         self.done: list[Record | Refused] = []
         self.number = 0
-        self.unread: str | None = None  # what stands for elements that are not read
+        self.unread: str | None = None  # an entity between elements, which is not expanded
         self._source, self._max_bytes = source, max_bytes
         self._text = source.text_column or "."
         columns = dict.fromkeys((*source.mapped_columns, *([] if source.text_column else ["."])))

@@ -66,7 +66,7 @@ def original_of(histories: dict[str, list[Commit]]) -> str:
 
     All of them share a root commit. The author of most of their common commits decides: the original is where that
     author went on the most. Where the author went on nowhere, it is the one with the fewest commits of its own, since a
-    fork adds to what it took; then the first by name. A source that knows better says `fork_of` itself.
+    fork adds to what it took; then the first by name. A source that knows better states `fork_of` itself.
 
     Args:
         histories: commits by the name of the repository; at least two.

@@ -58,7 +58,7 @@ _TRIED_AGAIN = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))
 
 @dataclass
 class _Arrived:
-    """What arrivals say of a repository: the reason at each location, and the location that each path has now."""
+    """What arrived of a repository: the reason at each location, and the location that each path has now."""
 
     reasons: dict[str, str | None] = field(default_factory=dict)
     live: dict[str, str] = field(default_factory=dict)
@@ -335,7 +335,7 @@ def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:
 
 
 def _gone(root: str, repository: str, paths: Iterable[str]) -> list[Row]:
-    """Rows of paths that a repository does not have any more; as in git, zeros stand for their blob."""
+    """Rows of paths that a repository does not have any more; as in git, their blob is written as zeros."""
     none = "0" * 40
     return [
         listing_row(location=f"{root}@{none}:{path}", repository=repository, path=path, gone=True, version=0)

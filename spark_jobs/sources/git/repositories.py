@@ -41,7 +41,7 @@ class Repository:
 def find_repositories(source: GitSource) -> list[Repository]:
     """The repositories that a source names, by name: that of the folder or file, without .git or .bundle.
 
-    A folder that is no repository stands for those right below it.
+    For a folder that is no repository, those right below it are taken.
 
     Raises:
         InputError: two have one name.

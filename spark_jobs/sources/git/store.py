@@ -165,7 +165,7 @@ def _text(path: str, limit: int = 4096) -> str:
 
 
 def _resolved(own: str, common: str, refs: dict[str, str]) -> str | None:
-    """The object id that HEAD stands for, through refs that name others; None where a branch has no commit yet."""
+    """The object id that HEAD leads to, through refs that name others; None where a branch has no commit yet."""
     said = _text(os.path.join(own, "HEAD")).strip()
     for _ in range(_REF_LINKS):
         name = said.removeprefix("ref:").strip()

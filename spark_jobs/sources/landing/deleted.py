@@ -1,4 +1,4 @@
-"""What the arrivals of a dataset say once an increment of it was deleted for good, so that none of it lands again.
+"""Change the arrivals of a dataset of which an increment is deleted for good, so that none of it lands again.
 
     file that landed      status `deleted`, without object: while its bytes are the same it is not read again
     document of a file    its doc_id on the file's row where there is one for both, else on a row `file#record:5f1c..`

@@ -37,7 +37,7 @@ _UNLIKE = pa.schema([("location", pa.string()), ("fault", pa.string())])
 
 
 class LandedPlace(NamedTuple):
-    """Where a document stands in the bytes that landed.
+    """Where a document is in the bytes that landed.
 
     Attributes:
         unit: what `number` counts: line or row from 1, or the offset of a web archive's record, decompressed; None
@@ -68,7 +68,7 @@ def find_document(
         objects: of the dataset.
 
     Returns:
-        The arrival of its file, its row (`reading.READ_ROWS`), and where it stands in the file.
+        The arrival of its file, its row (`reading.READ_ROWS`), and where it is in the file.
 
     Raises:
         InputError: the document is in none of them; a file that cannot be read, or has other bytes, is named first.
@@ -142,7 +142,7 @@ def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, opens: Opens) -> s
 
 
 def _place(file: Row, row: Row, rules: ReadingRules) -> LandedPlace:
-    """Where a document stands in its file, from what its reader says of it."""
+    """Where a document is in its file, by the columns that its reader gave."""
     unit, number = row.get("unit"), row.get("number")
     if unit == "line" and file["reader"] == "jsonl" and number:
         with opened(file, rules) as stream:
@@ -196,7 +196,7 @@ def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) ->
 
 
 def unlike_provenance(arrivals: DataFrame, provenance: DataFrame) -> DataFrame:
-    """Compare `provenance` with `arrivals`; one row is an increment of which they say different things.
+    """Compare `provenance` with `arrivals`; one row is an increment in which they differ.
 
     Returns:
         As of `unlike_landed`.

@@ -52,7 +52,7 @@ _DAMAGES = (  # what libraries raise at bytes that they did not expect
 class Member(NamedTuple):
     """A file in an archive: its name, its claimed size and its bytes, or why it is not read.
 
-    Read its bytes before you ask for the next member. A member without a name says why the rest cannot be read.
+    Read its bytes before you ask for the next member. A member without a name has the refusal of the rest.
     """
 
     name: str | None
@@ -385,7 +385,7 @@ def _exactly(stream: Stream, size: int) -> bytes:
 
 
 def _damage(detail: str) -> RefusedError:
-    """An archive that cannot be read on."""
+    """The error of an archive of which no more can be read."""
     return RefusedError(Reason.CORRUPT_ARCHIVE, detail)
 
 

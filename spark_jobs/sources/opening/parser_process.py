@@ -9,7 +9,7 @@ another limit of memory has a child of its own; libraries run one thread there, 
     parent -> child    a pickle: what to call; then, where the child asks for them, bytes of the parent's file
     child  -> parent   messages: a line of JSON, and bytes beside it that the JSON refers to
 
-What the child says is data and never code: whoever takes it over by a file can answer falsely about that file, but
+What the child writes is data and never code: whoever takes it over by a file can answer falsely about that file, but
 makes nothing run here. Its environment is empty but for where programs and libraries are found, so it holds no secret
 of the worker's; it is no sandbox: it runs as the same user, who may read files of the machine.
 """
@@ -267,7 +267,7 @@ def _why_ended(child: subprocess.Popen[bytes], seconds: int, memory_bytes: int) 
 
 
 class _NoMessageError(Exception):
-    """What the child says is no message."""
+    """What the child wrote is no message."""
 
 
 def _send(stream: IO[bytes] | None, value: object) -> None:

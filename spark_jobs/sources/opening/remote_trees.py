@@ -28,7 +28,7 @@ _MAX_DEPTH = 32  # of folders; a link on a disk that leads to a folder above it 
 
 
 class WebFile(NamedTuple):
-    """A file of a web server: its location, its path below the root, and what the server says of it, or why nothing."""
+    """A file of a web server: location, path below the root, size and date by the server, or why it is not read."""
 
     location: str
     path: str

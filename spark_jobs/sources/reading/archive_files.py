@@ -146,7 +146,7 @@ def _member_file(
 
 
 def member_columns(source: FileReading, name: str, location: str) -> Row | Refusal:
-    """What the name of a member of the archive at a location tells: columns of the listing, or why it is not read."""
+    """Columns of the listing that follow from the name of a member of an archive, or why it is not read."""
     reader, language = reader_by_name(name, source, "auto")
     if reader is None:
         return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")

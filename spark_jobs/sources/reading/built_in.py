@@ -6,7 +6,7 @@
     records    any number of documents: by a function from a `RecordFile` to its records
     files      an archive, each member of which is read by its own reader
     facts      no document: what is known about repositories
-    content    the reader is told by the content of the file
+    content    the reader is chosen by the content of the file
 
 What is extracted is no part of the file, byte for byte. So the document is the text itself: content_sha256 and
 byte_count are of its UTF-8, and its metadata names what extracted it (`headrace.extracted_by`). The hash and size of
@@ -38,7 +38,7 @@ class BuiltIn(NamedTuple):
         extra: the extra of headrace that installs them; `ingest` installs all but `ocr`.
         apart: whether the function is called in another process.
         recoded: whether it reads lines of text, which `encoding: detect` may find to be in any encoding.
-        has_columns: whether its records have named columns, which `names_in` of the same module tells.
+        has_columns: whether its records have named columns, which `names_in` of the same module gives.
         unit: what the numbers of its records count.
         nothing: why a file without records holds none.
     """

@@ -262,7 +262,7 @@ def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal
 def _whole_text(
     file: Row, data: bytes, decoded: Decoded | Refusal, rules: ReadingRules, source: FileReading
 ) -> Row | Refusal:
-    """The document of a text file: all of it, in the encoding that is found, or what stands below its front matter."""
+    """The document of a text file: all of it, in the encoding that is found, or what is below its front matter."""
     metadata: Mapping[str, str] = {}
     if isinstance(decoded, Refusal):
         sample = data[:DETECTION_BYTES]

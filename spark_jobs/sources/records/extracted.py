@@ -11,7 +11,7 @@ _SHOWN_FACT = 1000  # characters; longer titles are not titles
 
 
 class Extracted(NamedTuple):
-    """The text of a document, and what its source says about it."""
+    """The text of a document, and the title, date and other facts that its file states."""
 
     text: str
     metadata: dict[str, str]

@@ -44,7 +44,7 @@ class Facts:
 
 
 def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, str | None]:
-    """Read the facts stated about a repository; nulls and empty texts say nothing.
+    """Read the facts stated about a repository; nulls and empty texts are left out.
 
     Args:
         repository: its name.

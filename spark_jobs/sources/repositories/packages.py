@@ -136,7 +136,7 @@ def _extension(path: str) -> str:
 
 
 def read_package(location: str, byte_count: int | None, source: PackagesSource) -> Package | Refusal:
-    """What the metadata of a package say, and the texts of its licences where these say none."""
+    """The facts in the metadata of a package, and the texts of its licences where its metadata name no licence."""
     kind, pattern = _METADATA[_extension(location)]
     found, licences, fault = dict[str, bytes](), dict[str, bytes](), None
     try:

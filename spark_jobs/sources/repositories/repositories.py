@@ -67,7 +67,7 @@ def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
     """The installed distributions, or those named, in order of their normalised names.
 
     Raises:
-        InputError: some of the names are not installed; all of them are told at once.
+        InputError: some of the names are not installed; the message lists all of them.
     """
     installed: dict[str, importlib.metadata.Distribution] = {}
     for distribution in importlib.metadata.distributions():
@@ -228,7 +228,7 @@ class _PythonKind(ListedKind[P]):
         raise NotImplementedError
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """The reader that a part of a file is named after, else as text."""
+        """Columns of the listing with the reader that a part is named after (`x.py#docstring`), else as text."""
         part = arrival["path"].rpartition("#")[2]
         reader = part if part in ("docstring", "description") else "text"
         return language_columns(reader, language_of(arrival["path"]) or PLAIN_TEXT)

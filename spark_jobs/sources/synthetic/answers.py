@@ -32,8 +32,8 @@ class Answer:
         fingerprint: of the server's configuration; empty where it gives none.
         finish: why it stopped: stop, length, content_filter, ..
         refusal: the model's own words for why it does not answer.
-        tokens_in: of the prompt; None where the endpoint does not say.
-        tokens_out: of the answer; None where it does not say.
+        tokens_in: tokens of the prompt; None where the endpoint does not report them.
+        tokens_out: tokens of the answer; None where it does not report them.
     """
 
     text: str = ""

@@ -50,7 +50,7 @@ class Attempt:
         outcome: answered, waited (the endpoint asked for it), broken, rejected.
         detail: what the endpoint or the connection said.
         answer: what came back, whose usage is paid for.
-        most: tokens of prompt and answer that count where the endpoint does not say what it used.
+        most: tokens of prompt and answer that count where the endpoint reports no usage.
     """
 
     key: str
@@ -250,7 +250,7 @@ class AnswerStore:
         return dict(tuple(row) for row in self._all(counted))
 
     def spent(self) -> tuple[int, int, int]:
-        """Tokens of prompts and of answers over all attempts, and answers that did not say theirs."""
+        """Tokens of prompts and of answers over all attempts, and the number of answers without a reported usage."""
         unknown = sa.and_(ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.tokens_out.is_(None))
         sums = (sa.func.coalesce(sa.func.sum(ATTEMPTS.c[name]), 0) for name in ("tokens_in", "tokens_out"))
         wanted = sa.select(*sums, sa.func.count(sa.case((unknown, 1)))).where(ATTEMPTS.c.dataset == self.dataset)

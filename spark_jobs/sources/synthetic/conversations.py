@@ -1,4 +1,4 @@
-"""Conversations: a model writes code, is told what it gave, and goes on, until an answer has no code.
+"""Conversations: a model writes code, is sent its output, and goes on, until an answer has no code.
 
     request -> answer with code -> executed -> the same messages, answer and output as a request -> .. -> last answer
 

@@ -243,7 +243,7 @@ def _record(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tell_outcome(source: GeneratedSource, store: AnswerStore, done: Asked) -> None:
-    """Say what this run sent, what came of all runs and what it cost, and why it stopped."""
+    """Log what this run sent, what all runs gave and cost, and why this one stopped."""
     if done.attempts:
         so_far = progress_of(store).line(source.budget)
         _log.warning("%s: this run sent %s requests; in all: %s", store.dataset, f"{done.attempts:,}", so_far)

@@ -23,9 +23,9 @@ class Progress:
         waiting: requests in the queue, those in flight included.
         workers: processes that have requests now.
         a_minute: answers in the last minute.
-        tokens_in: of prompts, as the endpoint said.
+        tokens_in: tokens of prompts, as the endpoint reported them.
         tokens_out: of answers, likewise.
-        unknown: answers whose usage it did not say.
+        unknown: answers whose usage it did not report.
     """
 
     accepted: int

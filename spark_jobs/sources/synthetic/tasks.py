@@ -48,7 +48,7 @@ class Taken:
     """A task that was taken.
 
     Attributes:
-        hold: what tells that it is still held.
+        hold: number and token, by which the queue checks that this worker still has the task.
         requests: those to send, within the budget.
         rest: those of it that do not fit into the budget now; the task is given back with them.
         unexecuted: by key, answers of conversations that came before, and whose code was not executed.

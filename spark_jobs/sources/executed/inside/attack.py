@@ -120,7 +120,7 @@ def hidden_memory() -> Iterator[str]:
 
 
 def fill(folder: str, megabytes: str) -> Iterator[str]:
-    """Fill a folder; ends at 256 MB."""
+    """Write up to 256 MB into a folder; more than `megabytes` must not fit."""
     written = 0
     for number in range(64):
         try:

@@ -57,7 +57,7 @@ def _in_child(module: ModuleType, statements: list[str], asked: dict[str, Any], 
             resource.setrlimit(resource.RLIMIT_CPU, (bound, bound))
             os.chdir(folder)
             made = _made(module, statements, asked)
-            data = json.dumps(made).encode() if os.getpid() == own else b""  # a copy that the program made says nothing
+            data = json.dumps(made).encode() if os.getpid() == own else b""  # a fork by the program writes nothing
             while data:
                 data = data[os.write(results[1], data) :]
         os._exit(0)

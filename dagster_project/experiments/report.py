@@ -87,7 +87,8 @@ class Report:
                     if (row["variant"], one["set"], one["measure"]) == (variant, name, measure)
                 ]
                 height = -(number * (len(variants) + 1) + place)
-                axes.plot(values, [height] * len(values), "o", alpha=0.5, label=variant if not number else None)
+                label = variant if not number else None
+                axes.plot(values, [height] * len(values), "o", color=f"C{place % 10}", alpha=0.5, label=label)
                 axes.plot([np.mean(values)], [height], "k|", markersize=14)
         ticks = [-(n * (len(variants) + 1) + (len(variants) - 1) / 2) for n in range(len(sets))]
         axes.set_yticks(ticks, [f"{name}, {measure.replace('_', ' ')}" for name, measure in sets])

@@ -16,7 +16,7 @@ COLOURS = 8  # classes c0, c1, .. of the style sheet
 _STRIPS, _MARGIN = 60, 5
 _CURVE = Markup('<polyline class="curve {}" points="{}"><title>{}</title></polyline>')
 _AT = Markup('<line class="threshold" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}"><title>{2}</title></line>')
-_POINT = Markup('<a href="{}" aria-label="{}"><title>{}</title><circle cx="{:.1f}" cy="{:.1f}" r="4"/></a>')
+_POINT = Markup('<a href="{}" aria-label="{}"><title>{}</title><path class="dot" d="M{:.1f} {:.1f}h0"/></a>')
 _LINK = Markup('<a href="{}"><title>{}</title>{}</a>')
 
 
@@ -128,7 +128,7 @@ def scatter(points: Sequence[tuple[float, float, float, str, str, str]], name: s
         parts.append(
             Markup(
                 '<a href="{0}" aria-label="{1}"><title>{1}</title><line class="before {2}" x1="{3:.1f}" x2="{3:.1f}" '
-                'y1="{4:.1f}" y2="{5:.1f}"/><circle class="{2}" cx="{3:.1f}" cy="{4:.1f}" r="4"/></a>'
+                'y1="{4:.1f}" y2="{5:.1f}"/><path class="dot {2}" d="M{3:.1f} {4:.1f}h0"/></a>'
             ).format(link, said, kind, x, y, before)
         )
     return _wide(name, parts)

@@ -21,6 +21,7 @@ from pyiceberg.expressions import And, EqualTo, In
 
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
+from dagster_project.explore.answers import HAS_LEFT
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
 from dagster_project.explore.row_query import FACETS, Columns, Wanted, match_all, stretches, where
@@ -336,7 +337,7 @@ class RowIndex:
             gone: a further database, attached as `gone`.
 
         Raises:
-            CommandError: it took longer.
+            CommandError: it took longer, or nobody waits for it any more.
         """
         deadline = time.monotonic() + BUDGET_SECONDS
         with contextlib.closing(sqlite3.connect(f"file:{file or self._rows}?mode=ro&immutable=1", uri=True)) as opened:
@@ -345,7 +346,8 @@ class RowIndex:
                 opened.execute("ATTACH ? AS listed", [f"file:{self._rows}?mode=ro&immutable=1"])
             if gone is not None:
                 opened.execute("ATTACH ? AS gone", [f"file:{gone}?mode=ro&immutable=1"])
-            opened.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+            has_left = HAS_LEFT.get()
+            opened.set_progress_handler(lambda: time.monotonic() > deadline or has_left(), _STEPS)
             try:
                 found = [dict(row) for row in opened.execute(query, values)]
             except sqlite3.OperationalError as error:

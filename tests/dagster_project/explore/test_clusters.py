@@ -68,7 +68,7 @@ def test_clusters_are_listed_and_drawn(client: TestClient) -> None:
     places = {
         int(number): (float(x), float(y))
         for number, x, y in re.findall(
-            r'clusters/(\d)" aria-label.*?<circle class="c\d" cx="([\d.]+)" cy="([\d.]+)"', page
+            r'clusters/(\d)" aria-label.*?<path class="dot c\d" d="M([\d.]+) ([\d.]+)h0"', page
         )
     }
     assert places.keys() == {0, 1}

@@ -9,11 +9,15 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from pyiceberg.catalog import Catalog
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from dagster_project.explore import serving
+from dagster_project.explore.answers import HAS_LEFT, while_asked
 from dagster_project.explore.app import make_app
 from dagster_project.explore.explorer import Explorer
 from spark_jobs.exceptions import CatalogueError
@@ -57,3 +61,24 @@ def test_a_lake_that_cannot_be_opened_ends_the_server(monkeypatch: pytest.Monkey
     monkeypatch.setattr(serving, "open_explorer", fails)
     with pytest.raises(CatalogueError, match="nowhere"):
         serving.serve_pages("127.0.0.1", 0, None, None, ())
+
+
+def test_a_query_ends_when_the_browser_leaves() -> None:
+    """Another page does not wait for it."""
+    left, ended = threading.Event(), threading.Event()
+
+    def counting(request: Request) -> Response:
+        has_left = HAS_LEFT.get()
+        left.set()
+        while not has_left() and not ended.wait(0.01):
+            pass
+        return Response("left" if has_left() else "")
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect" if left.is_set() else "http.request"}
+
+    timer = threading.Timer(60, ended.set)
+    timer.start()
+    request = Request({"type": "http", "method": "GET", "path": "/"}, receive)
+    assert anyio.run(while_asked(counting), request).body == b"left"
+    timer.cancel()

@@ -24,6 +24,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_quarantine import dataset, lake
+from tests.kept_folder import KeptFolder
 
 __all__ = ["lake"]
 Said = pytest.CaptureFixture[str]
@@ -65,15 +66,20 @@ def point_at(root: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_command_of_a_copy_opens_it(
-    declare: WriteDefs, lake: Catalog, lake_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said
+    declare: WriteDefs,
+    lake: Catalog,
+    kept_waiting: KeptFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Said,
 ) -> None:
     """Each ends with one line that names both places and the command that makes it a lake of its own."""
     declare("web", dataset())
-    copy = tmp_path / "copy"
-    shutil.copytree(lake_env, copy)
+    root, copy = kept_waiting.folder, tmp_path / "copy"
+    shutil.copytree(root, copy)
     age(copy)
     point_at(copy, monkeypatch)
-    before = contents(lake_env), contents(copy)
+    before = contents(root), contents(copy)
     for words in (
         ("table", "show"),
         ("run", "web"),
@@ -81,15 +87,21 @@ def test_no_command_of_a_copy_opens_it(
     ):
         status = run_command(list(words))
         said = capfd.readouterr()
-        assert status == 2 and str(lake_env) in said.err and str(copy) in said.err, (words, said)
+        assert status == 2 and str(root) in said.err and str(copy) in said.err, (words, said)
         assert len(said.err.strip().splitlines()) == 1, (words, said)
     state, text = look(capfd)
+<<<<<<< HEAD
     assert state == "fault" and f"headrace relocate --from {lake_env} --to {copy}" in text
     assert (contents(lake_env), contents(copy)) == before and not (tmp_path / "cold").exists()
     assert run_command(["lake", "relocate", "--from", str(lake_env), "--to", str(copy)]) == 0
+=======
+    assert state == "fault" and f"headrace lake relocate --from {root} --to {copy}" in text
+    assert (contents(root), contents(copy)) == before and not (tmp_path / "cold").exists()
+    assert run_command(["lake", "relocate", "--from", str(root), "--to", str(copy)]) == 0
+>>>>>>> s47-tests
     state, text = look(capfd)
     assert state == "ok" and "system.materializations opens" in text
-    assert contents(lake_env) == before[0]
+    assert contents(root) == before[0]
 
 
 def look(capfd: Said) -> tuple[str, str]:

@@ -90,15 +90,9 @@ def test_no_command_of_a_copy_opens_it(
         assert status == 2 and str(root) in said.err and str(copy) in said.err, (words, said)
         assert len(said.err.strip().splitlines()) == 1, (words, said)
     state, text = look(capfd)
-<<<<<<< HEAD
-    assert state == "fault" and f"headrace relocate --from {lake_env} --to {copy}" in text
-    assert (contents(lake_env), contents(copy)) == before and not (tmp_path / "cold").exists()
-    assert run_command(["lake", "relocate", "--from", str(lake_env), "--to", str(copy)]) == 0
-=======
-    assert state == "fault" and f"headrace lake relocate --from {root} --to {copy}" in text
+    assert state == "fault" and f"headrace relocate --from {root} --to {copy}" in text
     assert (contents(root), contents(copy)) == before and not (tmp_path / "cold").exists()
-    assert run_command(["lake", "relocate", "--from", str(root), "--to", str(copy)]) == 0
->>>>>>> s47-tests
+    assert run_command(["relocate", "--from", str(root), "--to", str(copy)]) == 0
     state, text = look(capfd)
     assert state == "ok" and "system.materializations opens" in text
     assert contents(root) == before[0]

@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 # Three processes on two cores, because a test on Spark waits for its JVM half of the time. Files are given out in the
 # order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
 PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
-# Steps and assets are tried on Sail, which starts in no time; reading and writing of tables and a whole run on Spark.
+# Steps and assets are tried on Sail, which starts in no time; reading and writing of tables on Spark; a whole run on both.
 SAIL_TESTS := tests/dagster_project $(addprefix tests/spark_jobs/,clusters code dedup filters models packing semantic shape sources text tokens)
 ARGS ?=
 SMALL ?=
@@ -32,7 +32,7 @@ experiment: setup ## filtered against raw: twenty small models on texts of this 
 	@$(PYTHON) examples/experiment.py
 
 test: lint setup-spark ## all checks and the tests of the default tier (ARGS= for pytest)
-	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(SAIL_TESTS) $(ARGS); sail=$$?; HEADRACE_ENGINE=spark $(PYTEST) $(addprefix --ignore=,$(SAIL_TESTS)) $(ARGS) && exit $$sail)
+	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(SAIL_TESTS) tests/main_path $(ARGS); sail=$$?; HEADRACE_ENGINE=spark $(PYTEST) $(addprefix --ignore=,$(SAIL_TESTS)) $(ARGS) && exit $$sail)
 
 test-all: lint setup-spark ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
 	@HEADRACE_ENGINE=spark $(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)

@@ -19,8 +19,8 @@ import command
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
-from bench_dedup_kernels import Corpus, all_pairs, cpu_seconds, frozen_units, rows_of, weighed
 from corpora import articles, manual, python_files, real, rfc_pieces, sentences
+from dedup_in_memory import Corpus, all_pairs, cpu_seconds, frozen_units, rows_of, weighed
 from labelled_duplicates import code_pairs, prose_pairs
 from lexed_features import counted, lexed, mixed, parts, runs_of, words
 

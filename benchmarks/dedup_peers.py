@@ -83,7 +83,7 @@ def cluster_pairs(cluster_of: dict[int, int]) -> Pairs:
 
 def run_headrace(documents: Path, folder: Path) -> Found:
     """The kernels in a row, from texts to removed documents."""
-    from bench_dedup_kernels import find_duplicates
+    from dedup_in_memory import find_duplicates
 
     return find_duplicates(_texts(documents))
 

@@ -82,7 +82,7 @@ def main() -> None:
                     say("and its cards", time.perf_counter() - began, used(busy()))
             with served(root) as (address, _, busy):
                 opened(f"{address}lake")
-                measure_all(without_index(address, names), opened, busy)
+                measure_all({} if given.lake else without_index(address, names), opened, busy)
         for name in names:
             index(catalogue, name, root / "explore")
         with served(root) as (address, _, busy):
@@ -178,7 +178,8 @@ def append(catalogue: Any, dataset: str, declared: Table, increment: int, count:
             empty: Any = "" if pa.types.is_string(field.type) or pa.types.is_large_string(field.type) else 0
             empty = [] if pa.types.is_nested(field.type) else empty
             arrays.append(pa.array([empty], field.type).take(pa.array(np.zeros(count, np.int64))))
-    table.append(pa.Table.from_arrays(arrays, schema=table.schema().as_arrow()))
+    rows = pa.Table.from_arrays(arrays, schema=table.schema().as_arrow())
+    table.append(rows.sort_by([(name, "ascending") for name in declared.sort]) if declared.sort else rows)
 
 
 def tiny(start: int, count: int) -> pa.Array:

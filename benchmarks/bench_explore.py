@@ -82,7 +82,7 @@ def main() -> None:
                     say("and its cards", time.perf_counter() - began, used(busy()))
             with served(root) as (address, _, busy):
                 opened(f"{address}lake")
-                measure_all(without_index(address, names), opened, busy)
+                measure_all({} if given.lake else without_index(address, names), opened, busy)
         for name in names:
             index(catalogue, name, root / "explore")
         with served(root) as (address, _, busy):
@@ -95,8 +95,8 @@ def main() -> None:
 @contextlib.contextmanager
 def set_aside(folder: Path) -> Iterator[None]:
     """Have no indexes meanwhile."""
-    shutil.rmtree(aside := folder.with_name("explore.aside"), ignore_errors=True)
-    if folder.exists():
+    aside = folder.with_name("explore.aside")
+    if folder.exists() and not aside.exists():  # where it does, a run was killed
         folder.rename(aside)
     try:
         yield
@@ -178,7 +178,8 @@ def append(catalogue: Any, dataset: str, declared: Table, increment: int, count:
             empty: Any = "" if pa.types.is_string(field.type) or pa.types.is_large_string(field.type) else 0
             empty = [] if pa.types.is_nested(field.type) else empty
             arrays.append(pa.array([empty], field.type).take(pa.array(np.zeros(count, np.int64))))
-    table.append(pa.Table.from_arrays(arrays, schema=table.schema().as_arrow()))
+    rows = pa.Table.from_arrays(arrays, schema=table.schema().as_arrow())
+    table.append(rows.sort_by([(name, "ascending") for name in declared.sort]) if declared.sort else rows)
 
 
 def tiny(start: int, count: int) -> pa.Array:
@@ -232,13 +233,13 @@ def measure(opened: Callable[[str], float], address: str, name: str, busy: Calla
         "a sample of a filter": f"{base}documents?seed=7&language=Welsh",
         "a rule, borderline first": f"{base}documents?rule=too_short&sort=distance",
         "from quantile .9": f"{base}jump?sort={score}&quantile=0.9",
-        "counts and histograms": f"{base}facets",
         "document": f"{address}documents/{shown}",
         "found by prefix": f"{address}find?q={shown[:12]}",
         "a frequent word": f"{base}documents?q=the",
         "a rare word": f"{base}documents?q=word77",
         "a phrase": f"{base}documents?q=denial+of+service",
         "part of a word": f"{base}documents?q=etransmi&inside=1",
+        "counts and histograms": f"{base}facets",
     }
     measure_all({f"{name}: {said}": page for said, page in pages.items()}, opened, busy)
 

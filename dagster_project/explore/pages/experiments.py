@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import answer, explorer_of, principal_of
 from dagster_project.explore.charts import share_bar
@@ -18,6 +20,7 @@ from spark_jobs.lake.run.evaluations import known_rows
 if TYPE_CHECKING:
     from dagster_project.experiments.report import Report
 
+_PICTURES = RecentlyUsed[tuple[str, str, datetime], bytes](16)  # by the state of their rows
 _SHOWN = ("key", "variant", "seed", "learning_rate", "tokens", "document_count", "blend", "scores")
 
 
@@ -74,7 +77,9 @@ def report(request: Request) -> Response:
 
 def picture(request: Request) -> Response:
     """Scores of each variant on each set, every seed a point; a PNG."""
-    return Response(_runs(request).plot(), media_type="image/png")
+    so_far = _runs(request)
+    key = so_far.experiment, so_far.digest, max(row["recorded_at"] for row in so_far.rows)
+    return Response(_PICTURES.find(key, so_far.plot), media_type="image/png")
 
 
 def _rows(request: Request, name: str | None = None) -> list[dict[str, Any]]:

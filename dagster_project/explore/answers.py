@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
-import threading
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parent
 _MOST_FORM_BYTES: Final = 1 << 16
-_LOOK_SECONDS: Final = 0.1
-HAS_LEFT: ContextVar[Callable[[], bool]] = ContextVar("has_left", default=lambda: False)  # the browser that asked
 
 
 def _environment() -> jinja2.Environment:
@@ -88,27 +83,6 @@ def on_form(handler: Callable[[Request, Mapping[str, str]], Response]) -> Callab
                 raise CommandError(f"what was sent is longer than {_MOST_FORM_BYTES:,} bytes; shorten it")
         fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
         return await run_in_threadpool(handler, request, fields)
-
-    return handle
-
-
-def while_asked(handler: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
-    """A handler whose queries of an index end when the browser leaves, so that no page waits for those left before."""
-
-    async def handle(request: Request) -> Response:
-        left = threading.Event()
-        HAS_LEFT.set(left.is_set)
-
-        async def watch() -> None:
-            while not await request.is_disconnected():
-                await asyncio.sleep(_LOOK_SECONDS)
-            left.set()
-
-        watching = asyncio.create_task(watch())
-        try:
-            return await run_in_threadpool(handler, request)
-        finally:
-            watching.cancel()
 
     return handle
 

@@ -21,7 +21,7 @@ from pyiceberg.expressions import And, EqualTo, In
 
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
-from dagster_project.explore.answers import HAS_LEFT
+from dagster_project.explore.browser_left import HAS_LEFT
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
 from dagster_project.explore.row_query import FACETS, Columns, Wanted, match_all, stretches, where

@@ -14,7 +14,8 @@ from starlette.responses import RedirectResponse, Response
 
 from dagster_project.addresses import DAGSTER, address_of
 from dagster_project.exceptions import CommandError
-from dagster_project.explore.answers import address, answer, explorer_of, principal_of, while_asked
+from dagster_project.explore.answers import address, answer, explorer_of, principal_of
+from dagster_project.explore.browser_left import while_asked
 from dagster_project.explore.charts import histogram
 from dagster_project.explore.row_index import PAGE, RowIndex
 from dagster_project.explore.row_query import FACETS, Wanted

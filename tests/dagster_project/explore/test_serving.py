@@ -17,8 +17,8 @@ from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from dagster_project.explore import serving
-from dagster_project.explore.answers import HAS_LEFT, while_asked
 from dagster_project.explore.app import make_app
+from dagster_project.explore.browser_left import HAS_LEFT, while_asked
 from dagster_project.explore.explorer import Explorer
 from spark_jobs.exceptions import CatalogueError
 from spark_jobs.lake.session.catalogue import open_catalogue

@@ -306,7 +306,7 @@ def test_a_file_that_waits_is_no_benchmark(declare: WriteDefs, lake: Catalog, tm
     add = ["evals", "add", "bench", "--columns", "question,content", "--from"]
     for file in (tmp_path / "link" / Path(data_file(lake)).name, tmp_path / "items.jsonl"):
         assert run_command([*add, str(file)]) == 2
-        assert "is of web_quarantine" in capfd.readouterr().err
+        assert "belongs to web_quarantine" in capfd.readouterr().err
     assert entries(lake, "eval_set") == []
     assert run_command(["quarantine", "release", "web", "--increment", "1", "--reason", "looked at"]) == 0
     add[4] = "question"

@@ -51,6 +51,7 @@ _LINES = [
 _RUNTIME = {  # what a process does, not what is declared
     "spark_jobs.sources.opening.parser_process._children",
     "spark_jobs.lake.engine.choice._chosen",
+    "spark_jobs.lake.files.scans._KEPT",  # of files that never change
     "spark_jobs.lake.engine.embedded._meters",
     "spark_jobs.lake.engine.embedded._salts",
     "dagster_project.cli.output._originals",

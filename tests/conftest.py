@@ -32,7 +32,7 @@ use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
 
 
 # Where tests of the half on Spark need it; one process has them all, since each other one would start a JVM.
-_LAKE = ("engine/", "files/", "ledger/test_data_version.py", "run/", "session/", "test_")
+_LAKE = ("engine/", "files/", "ledger/test_data_version.py", "plan/", "run/", "session/", "test_")
 _ON_SPARK = ("tests/main_path/", "tests/spark_jobs/test_program.py", *(f"tests/spark_jobs/lake/{one}" for one in _LAKE))
 
 

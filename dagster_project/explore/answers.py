@@ -132,7 +132,7 @@ def number(value: Any) -> str:
 
 
 def moment(value: str) -> str:
-    """A time of ISO 8601 for people, to the minute; what is no time stays."""
+    """Shorten a time: `2026-11-27T10:31:07+00:00` -> `2026-11-27 10:31`; another text is given back."""
     try:
         return f"{datetime.fromisoformat(value):%Y-%m-%d %H:%M}"
     except ValueError:

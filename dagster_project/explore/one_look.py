@@ -26,8 +26,8 @@ class OneLook(SqlCatalog):
         """Look at a catalogue.
 
         Args:
-            catalogue: it.
-            parsed: tables by the place of their metadata, which never changes; other looks share it.
+            catalogue: where to look, and where writes go.
+            parsed: tables by the path of their metadata file, which never changes; shared by all looks.
         """
         self.name, self.properties, self.engine = catalogue.name, catalogue.properties, catalogue.engine
         self._whole, self._parsed = catalogue, parsed

@@ -6,7 +6,7 @@
     member     which files in an archive are read, and how
     again      how a file that arrived before is read again, without asking the source
     steps      further steps of its datasets; `facts` for the page of their documents
-    forget     delete what is kept of a dataset beside its tables
+    forget     delete the pages, answers and checkpoints of a dataset, which lie outside of its tables
 
 Sources of files, those of packages too, have two methods instead (`config.file_source`), behind one kind.
 """
@@ -77,12 +77,12 @@ class Kind(Generic[S]):
 
     @classmethod
     def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
-        """Delete what is kept of a dataset beside its tables: all of it, or what says where deleted objects are.
+        """Delete the state of a dataset outside of its tables, such as pages of an API; or references to some objects.
 
         Args:
-            dataset: its name; it may be declared no longer, or as another kind.
+            dataset: its name; its declaration may be gone, or be of another kind.
             catalogue: of the lake.
-            objects: names of objects, by SHA-256.
+            objects: SHA-256 of deleted objects, to which alone references are deleted; None: all of the state.
         """
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
@@ -123,6 +123,6 @@ def kind_of(source: Any) -> Kind[Any]:
 
 
 def forget(dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
-    """Delete what any kind keeps of a dataset beside its tables; see `Kind.forget`."""
+    """Delete the state of a dataset, of whichever kind it is or was; see `Kind.forget`."""
     for name in KINDS:
         kind_named(name).forget(dataset, catalogue, objects)

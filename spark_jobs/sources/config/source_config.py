@@ -255,7 +255,7 @@ class DocumentsConfig(Declared):
 
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:
-        """Refuse copies of what is kept by its hash already: pages, and blobs of git."""
+        """Refuse `landing: copy` of pages, which are always copied, and of git, whose files never change."""
         if self.landing == "copy" and isinstance(self.source, PagedSource):
             raise ValueError("landing: copy is what APIs and streams always do; leave it out")
         if self.landing == "copy" and isinstance(self.source, GitSource):

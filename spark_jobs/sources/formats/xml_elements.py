@@ -121,7 +121,7 @@ class _Elements:
             self._entities.setdefault(name, value if plain else None)
 
     def other(self, data: str) -> None:
-        """Take what has no other handler: comments, instructions, and entities, which are not expanded."""
+        """Skip comments; give an entity such as `&eacute;` as its text, or refuse the record where it is not known."""
         if not data.startswith("&") or (self._depth and not self._open):
             return
         name = data[1:-1]

@@ -80,7 +80,7 @@ def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[st
 
 @dataclass(frozen=True)
 class Listed:
-    """A file of a source, with its reader and what is known about its document before it is read."""
+    """A file of a source before it is read: its reader, language and facts, or why it is refused."""
 
     file: FoundFile
     path: str

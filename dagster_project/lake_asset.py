@@ -44,6 +44,7 @@ from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.binding import Binding, Source, tables_of
+from spark_jobs.lake.plan.following import following
 from spark_jobs.lake.plan.forecast import forecast
 from spark_jobs.lake.plan.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake, TableOutcome
@@ -310,12 +311,14 @@ class LakeAsset:
                 table = load_table(catalogue, name) if "scope" in graph.get(asset).metadata else None
                 if table is not None:
                     places[name] = {partition: predicate_of(table, self.partitions_def, partition)}
+        followed = following(self, functools.partial(declared_asset, graph))
         return Binding(
             step=self.step,
             namespace=self.namespace,
             inputs=self.inputs,
             config=config,
-            driving_table=self.driving_table,
+            driving_table=followed.driving_table,
+            translated=followed.translated,
             partition=place,
             input_places=places,
         )

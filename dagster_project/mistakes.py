@@ -24,7 +24,6 @@ from dagster_project.lake_asset import LakeAsset, declared_assets
 from dagster_project.restrictions import refuse_forbidden_reads
 from spark_jobs.exceptions import CatalogueError, DeclarationError, SparkJobsError
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
 from spark_jobs.lake.plan.forecast import other_columns
 
@@ -55,16 +54,16 @@ def refuse_mistakes(
     refuse_forbidden_reads(graph, recorded)
     assets = declared_assets(graph, keys)
     trained = [one.namespace for one in assets if one.step.name in _TRAINED]
-    found = {asset.tables[0]: said for asset in assets if (said := _mistake(asset, ledger, trained))}
+    found = {asset.tables[0]: said for asset in assets if (said := _mistake(asset, graph, ledger, trained))}
     if found:
         more = f"; and in {', '.join([*found][_SHOWN:])}" if len(found) > _SHOWN else ""
         raise DefinitionError("; also ".join([*found.values()][:_SHOWN]) + more)
 
 
-def _mistake(asset: LakeAsset, ledger: Ledger, trained: Collection[str]) -> str:
+def _mistake(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, trained: Collection[str]) -> str:
     """What is wrong with the declaration of a step; empty where nothing is."""
     try:
-        _refuse(asset, ledger, trained)
+        _refuse(asset, graph, ledger, trained)
     except CatalogueError:
         raise
     except SparkJobsError as error:
@@ -73,7 +72,7 @@ def _mistake(asset: LakeAsset, ledger: Ledger, trained: Collection[str]) -> str:
     return ""
 
 
-def _refuse(asset: LakeAsset, ledger: Ledger, trained: Collection[str]) -> None:
+def _refuse(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, trained: Collection[str]) -> None:
     """Refuse the declaration of one step.
 
     What was computed with the same settings was found to be usable, so names are not looked up again. Nor are those of
@@ -83,7 +82,7 @@ def _refuse(asset: LakeAsset, ledger: Ledger, trained: Collection[str]) -> None:
         config = asset.config or asset.step.config()
     except ValidationError:
         return  # fields without a default, which the run config gives
-    binding = Binding(asset.step, asset.namespace, asset.inputs, config, driving_table=asset.driving_table)
+    binding = asset.bound(config, graph, ledger.catalogue, None)
     if asset.step.discover is not None:
         refuse_around_quarantine(ledger, binding)
     if said := other_columns(ledger, binding):

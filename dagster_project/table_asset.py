@@ -37,7 +37,7 @@ from spark_jobs.exceptions import DeclarationError
 from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
 from spark_jobs.lake.declare.tables import Table, check_identifier
-from spark_jobs.lake.plan.binding import Source, tables_of
+from spark_jobs.lake.plan.binding import Source
 
 __all__ = ["Link", "Presentation", "Upkeep", "step_asset", "table_asset"]
 
@@ -67,8 +67,9 @@ def table_asset(  # noqa: PLR0913 - a declaration, each part by its name
         inputs: table, or list of tables (their union, with a column `dataset`), by parameter.
         partitions_def: none, static, dynamic or time-window. The first field of the table's partition is the
             partitions' column; a static or dynamic one holds the partition key, a time-window one a time in the window.
-        scope: `WHOLE` computes the table anew whenever an input changed; `INCREMENT` follows the increments of its
-            first input (the table needs `increment` in its partition).
+        scope: `WHOLE` computes the table anew whenever an input changed; `INCREMENT` computes increment by increment
+            (the table needs `increment` in its partition): those of the corpus where an input belongs to one, of whose
+            datasets' tables it reads what the corpus took in, else those of the inputs' dataset.
         version: code version; change it when the function's rows change.
         plot: a picture for the UI.
         presentation: group, owners, samples, automation.
@@ -125,7 +126,7 @@ def step_asset(
         namespace: where its tables live.
         inputs: table or tables by parameter.
         config: bound config; None leaves required fields to the run config.
-        driving_table: table whose increments are followed; by default the first input.
+        driving_table: table whose increments are followed; by default what the inputs say (`lake.plan.following`).
         presentation: group, owners, samples, automation.
         partitions_def: partitions that a user declares.
         upkeep: work before and after the computation.
@@ -137,8 +138,7 @@ def step_asset(
     if is_quarantine(namespace):  # whatever lies there, somebody's own tables too
         kept = dataclasses.replace(QUARANTINE, test=shown.visibility.test)
         shown = dataclasses.replace(shown, samples=Samples.NONE, visibility=kept)
-    first = next(iter(tables_of(*inputs.values())), None)
-    asset = LakeAsset(declared, namespace, inputs, config, driving_table or first, shown, partitions_def, upkeep)
+    asset = LakeAsset(declared, namespace, inputs, config, driving_table, shown, partitions_def, upkeep)
     asset.check()
     return asset.build()
 

@@ -41,6 +41,8 @@ class Binding:
         inputs: table (or tables, whose union is read) of every input parameter.
         config: config of the step.
         driving_table: table whose increments the step follows; None for steps without increments.
+        translated: input tables whose increments `driving_table`, the intake of a corpus, numbers anew: each with the
+            dataset under whose name the intake lists them. None: all tables of other namespaces than the corpus's.
         partition: the one partition to compute, for tables with partitions of the user's.
         input_places: for input tables of which only some partitions are read: SQL condition by the partition's key.
         arguments: further arguments of the function (`context`).
@@ -53,6 +55,7 @@ class Binding:
     inputs: Mapping[str, Source]
     config: BaseModel
     driving_table: str | None = None
+    translated: Mapping[str, str] | None = None
     partition: Place | None = None
     input_places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -94,6 +97,13 @@ class Binding:
     def tables(self) -> tuple[str, ...]:
         """Identifiers of the step's tables, the main one first."""
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
+
+    def dataset_of(self, table: str) -> str | None:
+        """The dataset under whose name the intake lists the increments of an input; None where numbers are equal."""
+        if self.translated is not None:
+            return self.translated.get(table)
+        corpus, dataset = (self.driving_table or "").split(".")[0], table.split(".")[0]
+        return dataset if corpus == self.namespace != dataset else None
 
     def fetch(self, catalogue: Catalog, wait_seconds: float) -> None:
         """Fetch what a remote source has, for a step that declares `fetch`; the namespace keeps the bytes."""

@@ -29,7 +29,16 @@ from spark_jobs.lake.plan.decisions import decisions_in, released
 from spark_jobs.lake.plan.discovery import next_increment
 from spark_jobs.lake.plan.due import Due, ForecastPlace, Upcoming
 from spark_jobs.lake.plan.excisions import excisions_in, excisions_read, without_excised
-from spark_jobs.lake.plan.reads import Read, Reads, changed_places, is_path, reads_of, snapshots_of, versions_of
+from spark_jobs.lake.plan.reads import (
+    Read,
+    Reads,
+    changed_places,
+    is_path,
+    reads_of,
+    snapshots_of,
+    taken_of,
+    versions_of,
+)
 from spark_jobs.lake.plan.reasons import UNKNOWN, changed_settings, some, why_again
 
 
@@ -171,7 +180,7 @@ class _Planner:
         if followed is None or table is None:
             raise InputError(
                 f"{binding.tables[0]}: {followed} has not been materialized; "
-                f"run `headrace run {binding.namespace}` first"
+                f"run `headrace run {followed.split('.')[0]}` first"
             )
         numbers = list(self.ledger.increments(followed))
         if table.current_snapshot() is not None and not numbers:
@@ -300,8 +309,10 @@ class _Planner:
             return []
         start = frozen_from(self.ledger, self.binding)
         empty = not any(one.row_count for one in self.ledger.increments(source).values())
-        upcoming = self.upcoming.places.get(source, {})
-        return [f"{source}[{place}]" for place in upcoming if place.isdigit() and (empty or int(place) < start)]
+        taken = taken_of(self.binding, self.ledger, source) or {}
+        ours = {number: increment for increment, numbers in taken.items() for number in numbers}
+        places = [place for place in self.upcoming.places.get(source, {}) if place.isdigit()]
+        return [f"{source}[{place}]" for place in places if empty or ours.get(int(place), int(place)) < start]
 
 
 def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
@@ -373,7 +384,11 @@ def frozen_from(ledger: Ledger, binding: Binding) -> int:
     source = binding.inputs.get(binding.step.inputs[0])
     if binding.driving_table is None or not isinstance(source, str) or is_path(source):
         return binding.only or 0
-    return next((number for number, row in ledger.increments(source).items() if row.row_count), 0)
+    full = {number for number, row in ledger.increments(source).items() if row.row_count}
+    taken = taken_of(binding, ledger, source)
+    return min(
+        full if taken is None else (ours for ours, theirs in taken.items() if full.intersection(theirs)), default=0
+    )
 
 
 def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:

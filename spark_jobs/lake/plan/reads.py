@@ -234,7 +234,7 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
     else:
         wanted = {0: 0} if is_frozen else _wanted_increments(binding, ledger, table, increment)
         missing = [number for number in wanted if str(number) not in places]
-    if not wanted and not missing and binding.namespace != table.split(".")[0]:
+    if not wanted and not missing:
         return None
     if missing:
         raise InputError(
@@ -291,15 +291,25 @@ def _is_waiting(binding: Binding, ledger: Ledger, table: str, increment: int | N
 
 def _wanted_increments(binding: Binding, ledger: Ledger, table: str, increment: int) -> dict[int, int]:
     """Number of each input increment that is read, to the number that the reader gives it."""
-    taken = _taken(binding, ledger, table)
+    taken = taken_of(binding, ledger, table)
     return dict.fromkeys((increment,) if taken is None else taken.get(increment, ()), increment)
 
 
-def _taken(binding: Binding, ledger: Ledger, table: str) -> Mapping[int, Sequence[int]] | None:
-    """Which increments of an input each increment of a corpus took in; None where both have the same ones."""
-    dataset, intake = table.split(".")[0], binding.driving_table or ""
-    if dataset == binding.namespace or intake.split(".")[0] != binding.namespace:
+def taken_of(binding: Binding, ledger: Ledger, table: str) -> Mapping[int, Sequence[int]] | None:
+    """Which increments of an input each increment of a corpus took in; None where both have the same ones.
+
+    Raises:
+        InputError: the driving table is no intake, so it does not say which increments it took in.
+    """
+    dataset, intake = binding.dataset_of(table), binding.driving_table or ""
+    if dataset is None:
         return None
+    driving = ledger.table(intake)
+    if driving is not None and driving.properties.get(SCOPE_PROPERTY) != Scope.INTAKE.value:
+        raise InputError(
+            f"{binding.tables[0]}: follows {intake}, which does not say which increments of {table} belong to its own; "
+            f"follow the corpus's table of increments"
+        )
     taken = taken_increments(ledger, intake)
 
     def of_dataset() -> dict[int, Sequence[int]]:
@@ -310,7 +320,7 @@ def _taken(binding: Binding, ledger: Ledger, table: str) -> Mapping[int, Sequenc
 
 def _history(binding: Binding, ledger: Ledger, table: str) -> History:
     """What every increment of a step of scope history reads of a table."""
-    taken, rows = _taken(binding, ledger, table), ledger.increments(table)
+    taken, rows = taken_of(binding, ledger, table), ledger.increments(table)
 
     def found() -> tuple[History, object]:
         if taken is None:

@@ -9,7 +9,7 @@ session. The UI lists them as runs of their own, tagged with the job's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -17,7 +17,7 @@ import dagster as dg
 from dagster_project.dagster_core import DagsterExecutionInterruptedError
 from dagster_project.executor import run_here
 from dagster_project.lake_asset import FETCHED, declared_source
-from dagster_project.run_plan import Failures, fetch_source, idle_steps, plan_runs
+from dagster_project.run_plan import Failures, fetch_source, idle_steps, plan_runs, stages
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.run.materialize import Lake
 
@@ -69,12 +69,23 @@ def _run_all(
     """Execute the runs; gives the tables that were not brought up to date."""
     graph = definitions.resolve_asset_graph()
     keys = [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level) if key in selected]
+    failures = Failures(graph)
+    for stage in stages(graph, keys):
+        _run_stage(context, definitions, stage, failures)
+    return failures.keys
+
+
+def _run_stage(
+    context: dg.OpExecutionContext, definitions: dg.Definitions, keys: Sequence[dg.AssetKey], failures: Failures
+) -> None:
+    """Fetch, plan and execute one stage of the tables (`stages`); what fails is added to `failures`."""
+    graph = definitions.resolve_asset_graph()
     lake: Lake = context.resources.lake.open(context.run_id)
     lake.ledger.refresh()
-    unasked = set(_fetch(context, graph, lake, keys))
-    failures = Failures(graph, {".".join(key.path) for key in unasked})
+    failures.unasked.update(_fetch(context, graph, lake, failures.askable(keys)))
     planned = plan_runs(definitions, keys, None, context.instance, lake.ledger, lake.catalogue)
-    idle = {id(step) for step in idle_steps(graph, planned, context.instance) if not unasked.intersection(step.keys)}
+    idle = {id(step) for step in idle_steps(graph, planned, context.instance)}
+    idle -= {id(step) for one in planned for step in one.steps if step.tables[0] in failures.unasked}
     tags = {name: value for name, value in context.run.tags.items() if name.startswith("headrace/")}
     for one in planned:
         chosen = [step for step in one.steps if id(step) not in idle and not failures.keeps(step)]
@@ -98,17 +109,16 @@ def _run_all(
         for step in chosen:
             if not made.issuperset(step.keys):
                 failures.add(step, step.tables[0])
-    return failures.keys
 
 
 def _fetch(
-    context: dg.OpExecutionContext, graph: BaseAssetGraph[Any], lake: Lake, keys: Collection[dg.AssetKey]
-) -> Iterator[dg.AssetKey]:
+    context: dg.OpExecutionContext, graph: BaseAssetGraph[Any], lake: Lake, tables: Iterable[str]
+) -> Iterator[str]:
     """Fetch from remote sources, so that the plan knows what is new; gives tables whose source fails."""
-    for key in keys:
+    for table in tables:
         try:
-            fetch_source(lake.ledger, declared_source(graph, ".".join(key.path)))
+            fetch_source(lake.ledger, declared_source(graph, table))
         except SparkJobsError as error:
-            context.log.error(f"{'.'.join(key.path)}: {error}")
-            yield key
+            context.log.error(f"{table}: {error}")
+            yield table
     lake.ledger.refresh()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dagster_project.exceptions import CommandError
-from dagster_project.lake_asset import declared_binding
+from dagster_project.lake_asset import declared_asset, declared_binding
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
@@ -119,6 +119,26 @@ def plan_runs(
     ]
 
 
+def stages(graph: BaseAssetGraph[Any], keys: Sequence[dg.AssetKey]) -> list[list[dg.AssetKey]]:
+    """A selection in parts that are fetched, planned and executed one after the other.
+
+    What a dataset reads of the lake (executed code, generated texts, tables of the lake) has to be computed before its
+    source is asked, so such a dataset is of a later part than the parents that the same run computes.
+
+    Args:
+        graph: all assets.
+        keys: the selection, each after those that it reads.
+    """
+    chosen, depths = set(keys), dict[dg.AssetKey, int]()
+    for key in (key for level in graph.toposorted_asset_keys_by_level for key in sorted(level)):
+        parents = graph.get(key).parent_keys
+        asset = declared_asset(graph, ".".join(key.path)) if key in chosen else None
+        waits = asset is not None and asset.step.discover is not None and not chosen.isdisjoint(parents)
+        depths[key] = max((depths[parent] for parent in parents), default=0) + waits
+    levels = sorted({depths[key] for key in keys})
+    return [[key for key in keys if depths[key] == level] for level in levels]
+
+
 def fetch_source(ledger: Ledger, binding: Binding | None) -> None:
     """Fetch from the remote source of a step, if it has one, so that a plan knows what is new.
 
@@ -162,12 +182,19 @@ class Failures:
 
     Args:
         graph: all assets.
+
+    Attributes:
         unasked: tables whose source could not be asked.
     """
 
-    def __init__(self, graph: BaseAssetGraph[Any], unasked: Collection[str]) -> None:
-        self._graph, self._unasked = graph, unasked
+    def __init__(self, graph: BaseAssetGraph[Any]) -> None:
+        self._graph = graph
+        self.unasked: set[str] = set()
         self._causes: dict[dg.AssetKey, dict[str | None, str]] = {}
+
+    def askable(self, keys: Iterable[dg.AssetKey]) -> Iterator[str]:
+        """Those of some tables whose source may be asked: nothing that they read failed or was left."""
+        yield from (".".join(key.path) for key in keys if self.keys.isdisjoint(self._graph.get(key).parent_keys))
 
     def add(self, step: PlannedStep, cause: str) -> None:
         """Note that a step failed or was left; `cause` is the table that failed first."""
@@ -176,7 +203,7 @@ class Failures:
 
     def keeps(self, step: PlannedStep) -> bool:
         """Whether a step failed or must be left, which is noted; call it for a step after those that it reads."""
-        cause = step.tables[0] if step.tables[0] in self._unasked else self.before(step)
+        cause = step.tables[0] if step.tables[0] in self.unasked else self.before(step)
         if cause:
             self.add(step, cause)
         return bool(cause)

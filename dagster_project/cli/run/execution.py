@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -91,10 +92,9 @@ def execute(
     from dagster_project.lake_asset import FETCHED, declared_assets
     from dagster_project.mistakes import refuse_mistakes
     from dagster_project.restrictions import record_visibility
-    from dagster_project.run_plan import Failures, idle_steps, plan_runs, without_partition
+    from dagster_project.run_plan import Failures, stages
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
-    from spark_jobs.lake.plan.foreseen import engine_needs
 
     definitions = load_definitions()
     keys = select(definitions, selection)
@@ -104,43 +104,103 @@ def execute(
     for one in declared_assets(graph, keys):
         if one.upkeep is not None and one.upkeep.planned is not None:
             one.upkeep.planned(catalogue)
-    ledger.refresh()
-    unanswered = [line for key in keys for line in _fetch(graph, ledger, ".".join(key.path))]
-    tags = {**tags, FETCHED: "true"}
-    for line in unanswered:
-        show(line)
+    told = dict[str, None]()  # stages may have the same to tell, as their engine
+    tell_once = functools.partial(_tell_once, told, tell)
+    wishes = Wishes(selection, partition, show, tell_once, {**tags, FETCHED: "true"}, run_ids)
+    lines: list[StepLine] = []
+    left: list[StepLine] = []
     with dg.DagsterInstance.get() as instance, original_streams():
         for text in end_dead_runs(instance):
             tell(text)
-        runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
-        idle = set(map(id, idle_steps(graph, runs, instance)))
-        due = [step.forecast for planned in runs for step in planned.steps if id(step) not in idle]
-        if any(due):
-            tell(str(choose(settings.warehouse, functools.partial(engine_needs, due))))
-            require_installation(settings)
-        for text in (*_foretold_changes(catalogue, runs), *without_partition(keys, runs)):
-            tell(text)
-        unasked = {line.table for line in unanswered}
-        idle -= {id(step) for planned in runs for step in planned.steps if step.tables[0] in unasked}
-        failed = Failures(graph, unasked)
-        lines: list[StepLine] = list(unanswered)
-        left: list[StepLine] = []
-        for planned in runs:
-            for line in (one for step in planned.steps if id(step) in idle for one in _idle_lines(ledger, step)):
-                show(line)
-                lines.append(line)
-            busy = [step for step in planned.steps if id(step) not in idle]
-            chosen = [step for step in busy if not failed.keeps(step)]
-            if chosen:
-                run_id = str(uuid.uuid4())
-                if run_ids is not None:
-                    run_ids.append(run_id)
-                job = _job_of(definitions, selection, chosen)
-                lines += _execute_once(definitions, job, instance, run_id, chosen, planned.partition, show, tags)
-            left += _left_lines(failed, busy, lines)
-        for line in left:
-            show(line)
+        failed, waiting = Failures(graph), stages(graph, keys)
+        while waiting:
+            stage, *waiting = waiting
+            later = [key for one in waiting for key in one]
+            computed, kept = _execute_stage(definitions, stage, later, instance, ledger, failed, wishes)
+            lines += computed
+            left += kept
+    for line in left:
+        show(line)
     return lines + left
+
+
+def _tell_once(told: dict[str, None], tell: Callable[[str], None], text: str) -> None:
+    """Tell what was not told before."""
+    if text not in told:
+        told[text] = None
+        tell(text)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of a run beside its tables; see `execute`."""
+
+    selection: tuple[str, ...]
+    partition: str | None
+    show: Callable[[StepLine], None]
+    tell: Callable[[str], None]
+    tags: Mapping[str, str]
+    run_ids: list[str] | None
+
+
+def _execute_stage(
+    definitions: dg.Definitions,
+    keys: Sequence[dg.AssetKey],
+    later: Sequence[dg.AssetKey],
+    instance: dg.DagsterInstance,
+    ledger: Ledger,
+    failed: Failures,
+    wishes: Wishes,
+) -> tuple[list[StepLine], list[StepLine]]:
+    """Fetch, plan and execute one stage of a selection (`stages`); gives the lines of its tables, and of those left.
+
+    Args:
+        definitions: the project's.
+        keys: tables of the stage.
+        later: those of the stages after it, which have a say in the engine.
+        instance: Dagster's.
+        ledger: of the lake.
+        failed: of the stages before; what fails here is added.
+        wishes: what else was asked of the run.
+    """
+    from dagster_project.lake_asset import declared_assets
+    from dagster_project.run_plan import idle_steps, plan_runs, without_partition
+    from spark_jobs.lake.plan.foreseen import engine_needs, reason_for_spark
+
+    settings, graph = load_settings(), definitions.resolve_asset_graph()
+    ledger.refresh()
+    unanswered = [line for table in failed.askable(keys) for line in _fetch(graph, ledger, table)]
+    failed.unasked.update(line.table for line in unanswered)
+    for line in unanswered:
+        wishes.show(line)
+    runs = plan_runs(definitions, keys, wishes.partition, instance, ledger, ledger.catalogue)
+    idle = set(map(id, idle_steps(graph, runs, instance)))
+    due = [step.forecast for planned in runs for step in planned.steps if id(step) not in idle]
+    if any(due):
+        reason = reason_for_spark((one.tables[0], one.step) for one in declared_assets(graph, later))
+        wishes.tell(str(choose(settings.warehouse, functools.partial(engine_needs, due), reason)))
+        require_installation(settings)
+    for text in (*_foretold_changes(ledger.catalogue, runs), *without_partition(keys, runs)):
+        wishes.tell(text)
+    idle -= {id(step) for planned in runs for step in planned.steps if step.tables[0] in failed.unasked}
+    lines: list[StepLine] = list(unanswered)
+    left: list[StepLine] = []
+    for planned in runs:
+        for line in (one for step in planned.steps if id(step) in idle for one in _idle_lines(ledger, step)):
+            wishes.show(line)
+            lines.append(line)
+        busy = [step for step in planned.steps if id(step) not in idle]
+        chosen = [step for step in busy if not failed.keeps(step)]
+        if chosen:
+            run_id = str(uuid.uuid4())
+            if wishes.run_ids is not None:
+                wishes.run_ids.append(run_id)
+            job = _job_of(definitions, wishes.selection, chosen)
+            lines += _execute_once(
+                definitions, job, instance, run_id, chosen, planned.partition, wishes.show, wishes.tags
+            )
+        left += _left_lines(failed, busy, lines)
+    return lines, left
 
 
 def _left_lines(failed: Failures, due: Sequence[PlannedStep], lines: Sequence[StepLine]) -> Iterator[StepLine]:

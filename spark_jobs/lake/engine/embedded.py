@@ -111,6 +111,8 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     }
     for key, value in settings.items():
         session.conf.set(key, (extra or {}).get(key, value))
+    # At exit PySpark asks for models to be freed that no session here has; Sail's answer is an error in the log.
+    atexit.unregister(session.client._cleanup_ml_cache)
     session.createDataFrame = functools.partial(_frame_of, session.createDataFrame)
     _sessions.add(session)
     return session  # type: ignore[no-any-return]

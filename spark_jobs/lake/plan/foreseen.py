@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.due import ForecastPlace
 
@@ -94,6 +94,9 @@ def engine_needs(forecasts: Collection[StepForecast | None]) -> tuple[int | None
         forecasts: of the steps that are to be computed; None of a step of which nothing is known.
     """
     known = [one for one in forecasts if one is not None]
-    own = next((one for one in known if one.binding.step.needs_spark), None)
-    needs = f"{own.binding.tables[0]} is made by a step of your own without any_engine" if own is not None else ""
-    return bytes_to_read(known), needs
+    return bytes_to_read(known), reason_for_spark((one.binding.tables[0], one.binding.step) for one in known)
+
+
+def reason_for_spark(steps: Iterable[tuple[str, Step]]) -> str:
+    """Why some steps, each with its table, need Spark; empty where they do not."""
+    return next((f"{table} {reason}" for table, step in steps if (reason := step.spark_reason)), "")

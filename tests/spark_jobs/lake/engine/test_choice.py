@@ -7,10 +7,12 @@ import sys
 import pytest
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake.declare.step import NoConfig, Scope, step
+from spark_jobs.filters.scorer import scorer
+from spark_jobs.lake.declare.step import NoConfig, Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.engine import choice as choice_module
 from spark_jobs.lake.engine.choice import Choice, choice, choose, engine_name, require_settings
+from spark_jobs.lake.plan.foreseen import reason_for_spark
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.registry import find_step
 
@@ -61,21 +63,48 @@ def test_the_first_choice_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("any_engine", "partition", "needs_spark"),
-    [(False, (), True), (True, (), False), (True, ("day",), False), (True, ("days(day)",), True)],
+    ("any_engine", "partition", "reason"),
+    [
+        (False, (), "is made by a step of your own without any_engine"),
+        (True, (), ""),
+        (True, ("day",), ""),
+        (True, ("days(day)",), "is partitioned by days(day)"),
+        (False, ("days(day)",), "is partitioned by days(day)"),
+    ],
 )
 def test_a_step_that_headrace_does_not_bring_says_where_it_may_run(
-    any_engine: bool, partition: tuple[str, ...], needs_spark: bool
+    any_engine: bool, partition: tuple[str, ...], reason: str
 ) -> None:
-    """Its author knows whether its rows depend on the engine; partitions by a function of a column need Spark."""
+    """Its author knows whether its rows depend on the engine; partitions by a function of a column need Spark.
+
+    `any_engine` is named only where it would help.
+    """
     table = Table("own", "days", (Column("day!", "date", "a day"),), partition=partition)
 
     @step(version="1", scope=Scope.WHOLE, tables=(table,), any_engine=any_engine)
     def own(texts: object) -> object:
         return texts
 
-    assert own.needs_spark is needs_spark
-    assert not find_step("texts", NoConfig()).needs_spark
+    assert own.spark_reason == reason
+    assert not find_step("texts", NoConfig()).spark_reason
+    assert reason_for_spark([("a.b", find_step("texts", NoConfig())), ("x.own", own)]) == (reason and f"x.own {reason}")
+
+
+def test_a_scorer_runs_on_both_engines() -> None:
+    """A function of Arrow arrays does; one that reads a frozen table does where the step of that table does."""
+    table = Table("frozen", "a measure of all texts", (Column("n!", "long", "a number"),))
+
+    def frozen(any_engine: bool) -> Step:
+        return step(version="1", scope=Scope.FROZEN, tables=(table,), any_engine=any_engine)(lambda texts: texts)
+
+    def score(content: object) -> dict[str, object]:
+        return {}
+
+    columns = (Column("length", "int", "characters"),)
+    assert scorer(name="lengths", version="1", columns=columns)(score).spark_reason == ""
+    assert scorer(name="lengths", version="1", columns=columns, frozen=frozen(True))(score).spark_reason == ""
+    reason = "is made by a step of your own without any_engine"
+    assert scorer(name="lengths", version="1", columns=columns, frozen=frozen(False))(score).spark_reason == reason
 
 
 @pytest.mark.parametrize(

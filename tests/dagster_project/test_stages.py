@@ -1,0 +1,95 @@
+"""Parents order a run: a dataset that reads the lake is asked for after what it reads was computed, in one command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_project.cli import run_command
+from dagster_project.definitions import load_project
+from dagster_project.run_plan import stages
+from spark_jobs.sources.synthetic.stand_in import StandIn
+from tests.dagster_project.conftest import WriteDefs
+from tests.spark_jobs.sources.test_generated import served
+
+pytestmark = pytest.mark.usefixtures("spark")
+WORDS = (
+    "The mill stands at the river and its wheel turns while the miller counts the sacks of every farmer. "
+    "In spring the water is high, so that the race has to be closed with boards that two men carry there. "
+    "What the stones grind is weighed twice, since nobody believes the first weight that he is told."
+)
+CHOSEN = [
+    *("twin.documents", "again.documents", "copy.texts", "copy.documents"),
+    *("notes.verdicts", "notes.signals", "notes.texts", "notes.documents"),
+]
+
+
+@pytest.fixture
+def notes(declare: WriteDefs, tmp_path: Path, lake_env: Path) -> Path:
+    """A dataset of one file, a copy of its texts by an Iceberg source, and a copy of the copy."""
+    file = tmp_path / "notes.jsonl"
+    land(file, 2)
+    source = f"{{kind: files, path: {file}, text_column: body, id_column: id}}"
+    policy = "{extends: [headrace], set: {prose.too_few_words: 5}}"
+    declare("notes", f"type: headrace.Dataset\nattributes: {{name: notes, source: {source}, policy: {policy}}}\n")
+    for name, table in (("copy", "notes.texts"), ("again", "copy.texts")):
+        source = f"{{kind: iceberg, table: {table}, text_column: content, id_column: doc_id}}"
+        declare(name, f"type: headrace.Dataset\nattributes: {{name: {name}, source: {source}}}\n")
+    return file
+
+
+def land(file: Path, count: int) -> None:
+    """Write so many notes."""
+    rows = ({"id": f"n{number}", "body": f"Number {number}. {WORDS}"} for number in range(count))
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_what_reads_the_lake_is_of_a_later_stage(notes: Path) -> None:
+    """One stage more for each dataset between; only for parents that the same run computes."""
+    graph = load_project(notes.parent / "declared").resolve_asset_graph()
+    keys = [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level)]
+
+    def spaces(*names: str) -> list[set[str]]:
+        chosen = [key for key in keys if key.path[0] in names]
+        return [{key.path[0] for key in stage} for stage in stages(graph, chosen)]
+
+    assert spaces("notes", "copy", "again") == [{"notes"}, {"copy"}, {"again"}]
+    assert spaces("again", "copy") == [{"copy"}, {"again"}]
+    assert spaces("notes", "again") == [{"notes", "again"}]
+    assert spaces("again") == [{"again"}] and stages(graph, []) == []
+    texts = [dg.AssetKey(["notes", "documents"]), *(key for key in keys if key.path[0] == "copy")]
+    assert len(stages(graph, texts)) == 1  # what `copy` reads is not among them
+
+
+def test_one_command_computes_parents_and_then_what_reads_them(
+    notes: Path, declare: WriteDefs, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In an empty lake, in any order of names, and again after new notes: a generated twin and copies of copies."""
+    with served(StandIn()) as url:
+        more = "accepted: 10, asking: {backoff_seconds: 0.05}"
+        source = f"kind: generated, parents: {{dataset: notes}}, templates: [questions], {more}"
+        source += f", endpoint: {{url: '{url}', model: m}}"
+        declare("twin", f"type: headrace.Dataset\nattributes: {{name: twin, source: {{{source}}}}}\n")
+        for count in (2, 3):
+            land(notes, count)
+            assert run_command(["run", *CHOSEN]) == 0
+            out = capfd.readouterr().out
+            assert out.count("engine: ") == 1
+            computed = {line.split()[0] for line in out.splitlines() if " computed " in line}
+            assert set(CHOSEN) <= computed
+
+
+def test_what_reads_a_table_that_failed_is_left(
+    notes: Path, declare: WriteDefs, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its source is not asked, whatever older rows the lake has."""
+    declare("bad", "type: headrace.Dataset\nattributes: {name: bad, source: {kind: files, path: /not/there}}\n")
+    source = "{kind: iceberg, table: bad.texts, text_column: content, id_column: doc_id}"
+    declare("behind", f"type: headrace.Dataset\nattributes: {{name: behind, source: {source}}}\n")
+    tables = ("bad.documents", "bad.texts", "behind.documents", "notes.documents")
+    assert run_command(["run", *tables]) != 0
+    out = capfd.readouterr().out
+    assert "behind.documents" in out.partition("left, because ")[2] and "notes.documents" in out

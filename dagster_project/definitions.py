@@ -5,10 +5,8 @@ One process runs all steps of a run: they share one Spark session, and a JVM per
 
 from __future__ import annotations
 
-import functools
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -16,14 +14,10 @@ from dagster_project.automation import automated
 from dagster_project.exceptions import DefinitionError
 from dagster_project.executor import side_by_side
 from dagster_project.inspect.lake.alert_thresholds import Thresholds, read_thresholds
-from dagster_project.lake_asset import declared_asset, declared_assets
+from dagster_project.lake_asset import declared_assets
 from dagster_project.resources import LakeResource
 from dagster_project.restrictions import refuse_forbidden_reads
-from spark_jobs.exceptions import StepDeclarationError, nearest
-from spark_jobs.lake.plan.following import following
-
-if TYPE_CHECKING:
-    from dagster_project.dagster_core import BaseAssetGraph
+from spark_jobs.exceptions import nearest
 
 _SHOWN_INPUTS = 3
 _STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that only a dependency names
@@ -46,7 +40,8 @@ def build(
         _require_inputs(whole)
         graph = whole.resolve_asset_graph()
         refuse_forbidden_reads(graph)
-        _refuse_unrelated_increments(graph)
+        for asset in declared_assets(graph, sorted(graph.get_all_asset_keys())):
+            asset.follow(graph)
     return whole
 
 
@@ -82,19 +77,6 @@ def load_project(package: Path) -> dg.Definitions:
 def definitions() -> dg.Definitions:
     """The assets of headrace's own project, which the demo runs."""
     return load_project(Path(__file__).parent)
-
-
-def _refuse_unrelated_increments(graph: BaseAssetGraph[Any]) -> None:
-    """Refuse steps that would join increments which do not belong together.
-
-    Raises:
-        DefinitionError: names the first such step.
-    """
-    for asset in declared_assets(graph, sorted(graph.get_all_asset_keys())):
-        try:
-            following(asset, functools.partial(declared_asset, graph))
-        except StepDeclarationError as error:
-            raise DefinitionError(str(error)) from error
 
 
 def _require_inputs(definitions: dg.Definitions) -> None:

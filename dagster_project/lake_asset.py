@@ -37,14 +37,21 @@ from dagster_project.partitions import place_of, predicate_of, rows_of
 from dagster_project.restrictions import GATE, record_visibility, refuse_forbidden_reads, visibility_metadata
 from dagster_project.run_config import bind_config, config_fields
 from dagster_project.tracing import step_span
-from spark_jobs.exceptions import AuditError, DeclarationError, RolloutError, SparkJobsError, StepRunError
+from spark_jobs.exceptions import (
+    AuditError,
+    DeclarationError,
+    RolloutError,
+    SparkJobsError,
+    StepDeclarationError,
+    StepRunError,
+)
 from spark_jobs.lake.declare.quarantined import SUFFIX
 from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.binding import Binding, Source, tables_of
-from spark_jobs.lake.plan.following import following
+from spark_jobs.lake.plan.following import Following, following
 from spark_jobs.lake.plan.forecast import forecast
 from spark_jobs.lake.plan.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake, TableOutcome
@@ -137,7 +144,12 @@ def declared_source(graph: BaseAssetGraph[Any], table: str) -> Binding | None:
 
 @dataclass(frozen=True)
 class LakeAsset:
-    """The values that one `AssetsDefinition` is built from; `step_asset` says what they are."""
+    """The values that one `AssetsDefinition` is built from; `step_asset` says what they are.
+
+    Attributes:
+        followed: what the step follows, once definitions are built (`follow`): the graph of a run knows its own tables
+            alone, and what a step follows depends on the tables before them.
+    """
 
     step: Step
     namespace: str
@@ -147,6 +159,27 @@ class LakeAsset:
     shown: Presentation
     partitions_def: dg.PartitionsDefinition[str] | None
     upkeep: Upkeep | None
+    followed: list[Following] = dataclasses.field(default_factory=list, compare=False, repr=False)
+
+    def follow(self, graph: BaseAssetGraph[Any]) -> None:
+        """Note what the step follows.
+
+        Args:
+            graph: all assets of the project.
+
+        Raises:
+            DefinitionError: its inputs have increments that do not belong together.
+        """
+        try:
+            self.followed[:] = [following(self, functools.partial(declared_asset, graph))]
+        except StepDeclarationError as error:
+            raise DefinitionError(str(error)) from error
+
+    def _what_it_follows(self) -> Following:
+        """As noted by `follow`; of definitions that were not built by headrace, what was declared."""
+        if not self.followed and self.driving_table is None and self.step.scope not in (Scope.WHOLE, Scope.INTAKE):
+            raise DefinitionError(f"{self.tables[0]}: its definitions were not built by `load_project`")
+        return self.followed[0] if self.followed else Following(self.driving_table, None)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -311,7 +344,7 @@ class LakeAsset:
                 table = load_table(catalogue, name) if "scope" in graph.get(asset).metadata else None
                 if table is not None:
                     places[name] = {partition: predicate_of(table, self.partitions_def, partition)}
-        followed = following(self, functools.partial(declared_asset, graph))
+        followed = self._what_it_follows()
         return Binding(
             step=self.step,
             namespace=self.namespace,

@@ -43,7 +43,7 @@ _GROUPS = {
     "Data": {
         "dataset": (".data.datasets", "Declare, show, verify, archive and delete datasets."),
         "corpus": (".data.corpora", "Show what each step of a corpus keeps; start a new generation."),
-        "table": (".data.tables", "Show tables and some of their rows; delete them."),
+        "table": (".data.tables", "Show tables and some of their rows; check and delete them."),
         "doc": (".data.doc", "One document: its text, why it was removed, its source; take it out."),
         "search": (".data.search", "Find documents whose text has some words."),
         "diff": (".data.versions", "Compare two states of a dataset or corpus."),

@@ -83,6 +83,7 @@ EXAMPLES = {
     "corpus evaluate": "main known_pairs.tsv",
     "corpus refresh": "main",
     "table show": "notes.verdicts --failed too_short",
+    "table check": "notes.long_texts",
     "table delete": "notes.signals",
     "doc show": "notes/one.md",
     "doc why": "notes/one.md",

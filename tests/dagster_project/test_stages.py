@@ -10,7 +10,12 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.definitions import load_project
+from dagster_project.lake_asset import assets_of
 from dagster_project.run_plan import stages
+from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.plan.binding import tables_of
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.synthetic.stand_in import StandIn
 from tests.dagster_project.conftest import WriteDefs
 from tests.spark_jobs.sources.test_generated import served
@@ -62,6 +67,20 @@ def test_what_reads_the_lake_is_of_a_later_stage(notes: Path) -> None:
     assert spaces("again") == [{"again"}] and stages(graph, []) == []
     texts = [dg.AssetKey(["notes", "documents"]), *(key for key in keys if key.path[0] == "copy")]
     assert len(stages(graph, texts)) == 1  # what `copy` reads is not among them
+
+
+def test_a_run_of_one_table_follows_what_all_definitions_say(notes: Path, declare: WriteDefs, lake_env: Path) -> None:
+    """The graph of a run knows the tables that it runs; a step translates increments of its datasets all the same."""
+    declare("small", "type: headrace.Corpus\nattributes: {name: small, datasets: [notes, copy]}\n")
+    whole = load_project(notes.parent / "declared")
+    alone = dg.Definitions().resolve_asset_graph()
+    for asset in assets_of(whole):
+        if asset.namespace != "small" or not asset.inputs:
+            continue
+        binding = asset.bound(asset.config or asset.step.config(), alone, open_catalogue(load_settings()), None)
+        datasets = [table for table in tables_of(*asset.inputs.values()) if table.split(".")[0] in ("notes", "copy")]
+        if asset.step.scope is not Scope.INTAKE:
+            assert binding.translated == {table: table.split(".")[0] for table in datasets}, asset.tables
 
 
 def test_one_command_computes_parents_and_then_what_reads_them(

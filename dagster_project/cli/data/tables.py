@@ -1,4 +1,4 @@
-"""`headrace table`: show and delete the tables of the lake."""
+"""`headrace table`: show, check and delete the tables of the lake."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.data.table_check import check_table
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.conditions import parse_condition
@@ -28,7 +29,10 @@ _SHOWN_ROWS = 20
 
 @click.group()
 def table() -> None:
-    """Show and delete tables."""
+    """Show, check and delete tables."""
+
+
+table.add_command(check_table)
 
 
 @table.command("show")

@@ -48,7 +48,7 @@ class Following:
     """
 
     driving_table: str | None
-    translated: Mapping[str, str]
+    translated: Mapping[str, str] | None
 
 
 def following(declared: Declared, declarations: Declarations) -> Following:

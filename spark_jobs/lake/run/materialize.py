@@ -183,7 +183,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     lake.ledger.make_room(binding.tables)
     generation = generation_of(lake.ledger, binding, task)
     with metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds:
-        properties, written = _write(lake, binding, task, generation)
+        properties, written = write_task(lake, binding, task, generation)
         spent = core_seconds()
     try:
         rows = [
@@ -191,7 +191,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
             for one in written
         ]
     except LeaseError:
-        _discard_all(lake, written)
+        discard_all(lake, written)
         raise
     lake.ledger.gather(rows)
     for row in rows:
@@ -199,7 +199,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     return {one.identifier: one.checks for one in written}
 
 
-def _write(
+def write_task(
     lake: Lake, binding: Binding, task: Task, generation: Mapping[str, str]
 ) -> tuple[Mapping[str, str], list[Written]]:
     """Call the step, write its rows to branches and audit them; returns the table properties and the branches."""
@@ -243,10 +243,10 @@ def _write(
         for one in written:
             require_passed(one)
     except (PySparkException, Py4JError, OSError) as error:
-        _discard_all(lake, written)
+        discard_all(lake, written)
         raise StepRunError(f"{binding.tables[0]}: {failure_line(error)}") from error
     except SparkJobsError:
-        _discard_all(lake, written)
+        discard_all(lake, written)
         raise
     finally:
         with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died holds nothing any more
@@ -319,7 +319,8 @@ def _with_increment(frame: DataFrame, increment: int | None, wanted: bool) -> Da
     return frame.withColumn("increment", F.lit(increment or 0)) if wanted else frame
 
 
-def _discard_all(lake: Lake, written: list[Written]) -> None:
+def discard_all(lake: Lake, written: list[Written]) -> None:
+    """Remove the branches of rows that are not published."""
     for one in written:
         discard(lake.catalogue, one)
 

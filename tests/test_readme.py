@@ -99,6 +99,14 @@ def test_every_link_of_the_readme_is_there() -> None:
             assert (root / target).exists(), target
 
 
+def test_the_yaml_shown_is_what_the_command_before_it_writes(checkout: Checkout) -> None:
+    """Of the corpus, to the letter."""
+    add = blocks("console", _README)[0].strip().splitlines()[0]
+    checkout.run(add.replace("~/notes", str(checkout.root.parent / "notes")))
+    (shown,) = blocks("yaml", _README)
+    assert (checkout.root / "dagster_project" / "defs" / "mine" / "defs.yaml").read_text() == shown
+
+
 @pytest.mark.nightly
 def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     """The sections on one's own data, one's own table and reading from a training job, from top to bottom."""

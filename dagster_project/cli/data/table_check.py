@@ -106,9 +106,9 @@ def _print_computed(name: str, partition: str | None, as_json: bool) -> None:
     if binding is None:
         raise CommandError(f"table {name}: its config has fields without a default, which only a run gives")
     try:
-        tables = [asdict(one) for one in recomputed(lake, binding)]
+        rows = [asdict(table) for table in recomputed(lake, binding)]
     except (StepRunError, AuditError) as error:  # of the engine, not of what was asked
         raise RunFailedError(str(error)) from error
     if as_json:
-        return print_json(tables)
-    print_table([{key: value for key, value in one.items() if key != "columns"} for one in tables])
+        return print_json(rows)
+    print_table([{key: value for key, value in row.items() if key != "columns"} for row in rows])

@@ -180,7 +180,7 @@ class _Planner:
         if followed is None or table is None:
             raise InputError(
                 f"{binding.tables[0]}: {followed} has not been materialized; "
-                f"run `headrace run {followed.split('.')[0]}` first"
+                f"run `headrace run {(followed or binding.namespace).split('.')[0]}` first"
             )
         numbers = list(self.ledger.increments(followed))
         if table.current_snapshot() is not None and not numbers:

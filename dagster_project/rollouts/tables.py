@@ -29,7 +29,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan, NotNull
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table as IcebergTable
 
 from blender_service.arrays import Int64Array
@@ -47,7 +46,7 @@ from headrace.blender.v1 import rollouts_pb2
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.compaction import MOST_FILES, merge, merged_files, replace_files
-from spark_jobs.lake.files.data_files import data_files, file_schema, rules_of
+from spark_jobs.lake.files.data_files import data_files, rules_of
 from spark_jobs.lake.files.file_writer import write_measured
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import Leases, table_leases
@@ -288,7 +287,7 @@ def _append(
     table: IcebergTable, rows_in: Callable[[pa.Schema], pa.RecordBatch], facts: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     """Commit rows as one file, with checksums in its pages, where nobody has written since the table was loaded."""
-    rules = rules_of(table, file_schema(schema_to_pyarrow(table.schema())), {})
+    rules = rules_of(table)
     rows = rows_in(rules.schema)
     (written,) = next(write_measured([(rows, [], DataVersion())], 0, rules)).to_pylist()
     with table.transaction() as change, change.update_snapshot(dict(facts)).fast_append() as added:

@@ -151,7 +151,7 @@ def scorer(
         rows.__module__, rows.__name__, rows.__doc__ = score.__module__, score.__name__, score.__doc__
         refuse = prepare if config is not None and frozen is None else None
         # A function of Arrow arrays gives the same on both engines; of a frozen table, where its step does.
-        both = frozen is None or not frozen.spark_reason
+        both = frozen is None or not frozen.needs_spark
         own = functools.partial(Scorer, score=score, prepare=prepare, frozen=frozen, refuse=refuse, any_engine=both)
         return own(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows)
 

@@ -39,12 +39,12 @@ from pyiceberg.table.update import (
 
 from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.declare.step import ArrowRows
-from spark_jobs.lake.declare.tables import Check, Table, spark_schema
+from spark_jobs.lake.declare.tables import Check, Table
 from spark_jobs.lake.engine.arrangement import dealt
 from spark_jobs.lake.files.branches import Written, branch_of_a_writer, publish, require_passed
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.files.write import Target, write_to_branch
-from spark_jobs.lake.ledger.data_version import DataVersion, digest_columns, row_hash, version_of
+from spark_jobs.lake.ledger.data_version import FORM, DataVersion, digest, digests
 from spark_jobs.lake.ledger.lease import is_of_a_writer, table_leases
 from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.plan.excisions import excisions_in, record_excisions
@@ -302,7 +302,7 @@ def _rewrite(
         with branch_of_a_writer(lake.catalogue, identifier, written.branch):
             require_passed(written)
             ordinal_runs(identifier, lake.catalogue.load_table(identifier), written.snapshot_id)
-            versions = _versions(spark, identifier, written, declared, predicate, before) if before else {}
+            versions = _versions(spark, identifier, written, predicate, before) if before else {}
     except (PySparkException, Py4JError, OSError) as error:
         raise StepRunError(f"{identifier}: {failure_line(error)}") from error
     return written, versions
@@ -356,29 +356,26 @@ def _versions(
     spark: SparkSession,
     identifier: str,
     written: Written,
-    declared: Table,
     predicate: str,
     before: Mapping[int, Materialization],
 ) -> dict[int, DataVersion]:
-    """Data version of each increment after the excision; they are additive, so only rewritten rows are read."""
-    old = _by_increment(table_rows(spark, identifier).where(predicate), declared)
-    new = _by_increment(table_rows(spark, identifier, branch=written.branch).where(predicate), declared)
-    found = {}
+    """Data version of each increment after the excision; they are additive, so only rewritten rows are read.
+
+    Of an increment whose version is of a former form all rows are read.
+    """
+    now = table_rows(spark, identifier, branch=written.branch)
+    old, new = digests(table_rows(spark, identifier).where(predicate)), digests(now.where(predicate))
+    versions = {}
     for number, row in before.items():
-        removed, added, version = old.get(number, DataVersion()), new.get(number, DataVersion()), row.data_version
-        found[number] = DataVersion(
-            version.count - removed.count + added.count,
-            version.sum - removed.sum + added.sum,
-            version.xor ^ removed.xor ^ added.xor,
-        )
-    return found
-
-
-def _by_increment(rows: DataFrame, declared: Table) -> dict[int, DataVersion]:
-    """Data version of the given rows, by increment."""
-    columns = digest_columns(row_hash(spark_schema(declared)))
-    found = rows.groupBy("increment").agg(*(column.alias(name) for name, column in columns.items())).collect()
-    return {row["increment"]: version_of({name: row[name] for name in columns}) for row in found}
+        versions[number] = row.data_version
+        if old.get(number) == new.get(number):
+            continue
+        if row.data_version.form == FORM:
+            versions[number] += new.get(number, DataVersion())
+            versions[number] -= old.get(number, DataVersion())
+        else:
+            versions[number] = digest(now.where(f"increment = {number}"))
+    return versions
 
 
 def _row(

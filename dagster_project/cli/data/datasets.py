@@ -103,7 +103,7 @@ def _require_reason(name: str, yes: bool, reason: str | None) -> None:
 def verify_dataset(name: str, as_json: bool) -> None:
     """Read what landed and all rows again; compare hashes with `arrivals`, and data versions with the ledger."""
     from dagster_project.inspect.documents.landed_source import landed_faults
-    from dagster_project.inspect.lake.verification import AS_RECORDED, BY_COMMANDS, verified
+    from dagster_project.inspect.lake.verification import verified
     from spark_jobs.lake.session.session import start_session
 
     dataset_file(name)
@@ -115,10 +115,11 @@ def verify_dataset(name: str, as_json: bool) -> None:
     if not tables:
         raise CommandError(f"dataset {name} has no tables yet; fill it: headrace run {name}")
     spark = start_session(settings)
-    lines = []
+    lines, bad = [], []
     for identifier in tables:
-        rows, verdict = verified(spark, ledger, identifier)
+        rows, verdict, is_sound = verified(spark, ledger, identifier)
         lines.append({"table": identifier, "rows": rows, "verdict": verdict})
+        bad += [] if is_sound else [identifier]
         if not as_json:
             click.echo(f"{identifier:<36} {rows:>12,} rows  {verdict}")
     faults = landed_faults(spark, catalogue, ledger, name)
@@ -126,11 +127,10 @@ def verify_dataset(name: str, as_json: bool) -> None:
         print_json([*lines, *({"location": where, "verdict": fault} for where, fault in faults)])
     else:
         click.echo("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
-    bad = [line["table"] for line in lines if line["verdict"] not in (AS_RECORDED, BY_COMMANDS)]
     if bad:
         raise CheckFailedError(
             f"{len(bad)} of {len(lines)} tables are not as recorded, first {bad[0]}; compute them anew: "
-            f"headrace table delete {' '.join(map(str, bad))}, then headrace run {name}"
+            f"headrace table delete {' '.join(bad)}, then headrace run {name}"
         )
     if faults:
         raise CheckFailedError(f"{len(faults)} of what landed are not as they landed, first {': '.join(faults[0])}")

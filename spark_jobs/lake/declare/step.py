@@ -175,16 +175,9 @@ class Step:
         return self.tables[0]
 
     @property
-    def spark_reason(self) -> str:
-        """Why Spark alone computes it, as the rest of a sentence about its table; empty where both engines do.
-
-        All steps of headrace, scorers, and steps that say so run on both.
-        """
-        if days := next((text for table in self.tables for text in table.partition if text.startswith("days(")), ""):
-            return f"is partitioned by {days}"
-        if self.any_engine or self.function.__module__.startswith("spark_jobs."):
-            return ""
-        return "is made by a step of your own without any_engine"
+    def needs_spark(self) -> bool:
+        """Whether Spark alone computes it: all steps of headrace, and those that say so, run on both engines."""
+        return not (self.any_engine or self.function.__module__.startswith("spark_jobs."))
 
     @functools.cached_property  # looked up for every increment that is planned
     def parameters(self) -> tuple[str, ...]:

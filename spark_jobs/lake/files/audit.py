@@ -1,36 +1,26 @@
 """The audit: counts the rows that break each blocking check of a table, before they are published.
 
-    row checks, required columns   aggregates that are observed while the rows are written, at no extra pass
+    row checks, required columns   columns of the rows, counted while they are written, at no extra pass
     keys that come twice           by Arrow over the key columns, above a million rows by a Spark job
     proofs                         a Spark job each, over the rows written and the step's inputs
 
 A check that fails names the keys of up to ten bad rows, and holds their simple columns.
-
-`changed_places` reads all rows of a table again and compares their data versions with those of the ledger. A difference
-is what another program did: files replaced or lost, rows written, bits flipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pydantic import BaseModel
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo
 from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.exceptions import CheckResult, StepRunError
+from spark_jobs.exceptions import CheckResult
 from spark_jobs.lake.declare.tables import Table
-from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.materialization import Place
-from spark_jobs.lake.session.spark_errors import failure_line
-from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
+from spark_jobs.spark_sql import Column, DataFrame, F
 
 IN_PLACE = "rows_in_place"
 REQUIRED = "required_columns"
@@ -178,48 +168,3 @@ def proof_results(declared: Table, landed: DataFrame, evidence: Evidence) -> tup
         result = check_result(proof.name, bad.count(), declared)
         results.append(result if result.passed else _with_rows(result, bad, declared))
     return tuple(results)
-
-
-def changed_places(
-    spark: SparkSession, identifier: str, table: IcebergTable, expected: Mapping[str, DataVersion]
-) -> dict[str, DataVersion]:
-    """Compare a table's rows with its data versions, in one Spark job where all is well.
-
-    Returns:
-        What was found at each increment that differs, with those that nobody recorded; for a table without increments
-        at the place "", which stands for all of it.
-
-    Raises:
-        StepRunError: a data file cannot be read; the message names it.
-    """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    by_increment = "increment" in table.schema().column_names
-    wanted = dict(expected) if by_increment else {"": sum(expected.values(), DataVersion())}
-    schemas = dict.fromkeys(
-        tuple(field.name for field in schema.fields) for schema in (table.schema(), *table.metadata.schemas)
-    )
-    first: dict[str, DataVersion] = {}
-    try:
-        for columns in schemas:
-            frame = table_rows(spark, identifier)
-            if not set(columns) <= set(frame.columns):
-                continue  # a column was dropped since, so no version over it can be made again
-            if first:
-                frame = frame.where(frame["increment"].isin(*map(int, wanted))) if by_increment else frame
-            found = _by_increment(frame.select(*columns)) if by_increment else {"": digest(frame.select(*columns))}
-            first = first or found
-            wanted = {place: version for place, version in wanted.items() if found.get(place, DataVersion()) != version}
-            if not wanted:
-                break
-    except (PySparkException, Py4JError, OSError) as error:
-        raise StepRunError(f"{identifier}: {failure_line(error)}") from error
-    unrecorded = {place: version for place, version in first.items() if by_increment and place not in expected}
-    return {place: first.get(place, DataVersion()) for place in wanted} | unrecorded
-
-
-def _by_increment(frame: DataFrame) -> dict[str, DataVersion]:
-    columns = digest_columns(row_hash(frame.schema))
-    rows = frame.groupBy("increment").agg(*(column.alias(name) for name, column in columns.items())).collect()
-    return {str(row["increment"]): version_of({name: row[name] for name in columns}) for row in rows}

@@ -31,7 +31,6 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergTable
@@ -40,7 +39,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID
 from pyiceberg.types import PrimitiveType
 
 from spark_jobs.exceptions import LeaseError
-from spark_jobs.lake.files.data_files import data_files, file_schema, rules_of
+from spark_jobs.lake.files.data_files import data_files, rules_of
 from spark_jobs.lake.files.file_writer import FileRules, write_measured
 from spark_jobs.lake.files.storage import open_input
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -97,7 +96,7 @@ def groups_to_merge(table: IcebergTable, tasks: Iterable[FileScanTask]) -> Itera
 
     Files with deletes beside them stay, and those of an earlier partitioning or of another format.
     """
-    target = rules_of(table, pa.schema([]), {}).file_bytes
+    target = rules_of(table).file_bytes
     order = _order(table)
     partitions = defaultdict[Any, list[FileScanTask]](list)
     for task in tasks:
@@ -152,7 +151,7 @@ def merged_files(
         OSError: there are not as many rows as the table says.
     """
     first = files[0]
-    rules = rules_of(table, file_schema(schema_to_pyarrow(table.schema())), {})
+    rules = rules_of(table)
     folder = first.file_path.rpartition("/")[0]
     rules = replace(rules, folder=folder, partition=(), file_bytes=2 * rules.file_bytes)
     order = _order(table)
@@ -200,7 +199,7 @@ def _rows(path: str, rules: FileRules, batch_bytes: int, names: Sequence[str]) -
     """Some columns of a file, as the table has them now: found by their ids, null where the file is older."""
     with open_input(path, rules.properties) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as file:
         there = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in file.schema_arrow}
-        fields = [rules.schema.field(name) for name in names]
+        fields = [rules.stored.field(name) for name in names]
         own = [there.get(int(field.metadata[_FIELD_ID])) for field in fields]
         if set(there) == {-1}:  # the writer of the file gave no field ids
             own = [field.name if field.name in file.schema_arrow.names else None for field in fields]

@@ -1,29 +1,32 @@
-"""Data files that Python workers write themselves, and the commit that makes them a snapshot.
+"""Data files that Python workers write, and the commit that makes them a snapshot; on both engines.
 
-Spark takes lists from Python, hashes and writes them element by element: some 140 ns an element measured, where Arrow
-and a compiled hash take 25. So rows that a Python function makes in the last stage of a step are written by its worker:
-
-    worker    batches -> checks and row hashes counted -> row groups of one Parquet file per partition value
+    worker    batches -> checks counted and rows hashed -> row groups of one Parquet file per partition value
     driver    footers and counts of all tasks that ended -> one snapshot on the branch, by PyIceberg
 
-A task that failed, or ran twice, leaves files that no snapshot names. A table is written this way only where the result
-is known to equal Spark's: identity partitions, rows already in the table's order, types that `row_hashes` takes, and
-checks with an Arrow form. Other tables are written by Spark.
+So the rows of a table are hashed by one kernel in the pass that writes them, whichever engine made them. A task that
+failed, or ran twice, leaves files that no snapshot names.
+
+The rows are those of a frame, with the checks as columns that the engine computes. Where a Python function makes them
+in the last stage of a step, its worker writes them at once: Spark takes lists from Python element by element, some 140
+ns an element measured, where Arrow and a compiled hash take 25. That needs rows in the table's order already, and
+checks with an Arrow form.
 """
 
 from __future__ import annotations
 
 import functools
 import io
-import json
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import _StrictMetricsEvaluator
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -32,14 +35,21 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 
+from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import GROUP_BYTES, Table
-from spark_jobs.lake.engine.embedded import spark_alone
 from spark_jobs.lake.files.audit import REQUIRED
-from spark_jobs.lake.files.file_writer import RESULT_DDL, FileRules, Holds, write_hashed_task, write_task
+from spark_jobs.lake.files.file_writer import (
+    RESULT_DDL,
+    FileRules,
+    Holds,
+    PartitionField,
+    write_checked_task,
+    write_task,
+)
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.session.tidiness import overwrite
 from spark_jobs.spark_sql import DataFrame
@@ -48,26 +58,24 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRules | None:
-    """How workers write the files of a table; None where Spark must write them."""
-    schema = table.schema()
-    arrow = file_schema(schema_to_pyarrow(schema))
-    if (
-        (declared.sort and not laid_out)
-        or any(check.holds is None for check in declared.checks)
-        or any(not isinstance(part.transform, IdentityTransform) for part in table.spec().fields)
-        or not can_hash(arrow)
-    ):
+    """How workers write the rows that their functions make; None where an engine must sort or check them first."""
+    if (declared.sort and not laid_out) or any(check.holds is None for check in declared.checks):
         return None
-    return rules_of(table, arrow, {check.name: check.holds for check in declared.checks if check.holds is not None})
+    return rules_of(table, {check.name: check.holds for check in declared.checks if check.holds is not None})
 
 
-def rules_of(table: IcebergTable, arrow: pa.Schema, checks: Mapping[str, Holds]) -> FileRules:
-    """The rules of a table's files, from its location, partitions and properties; arguments as in `FileRules`."""
+def rules_of(table: IcebergTable, checks: Mapping[str, Holds] = MappingProxyType({})) -> FileRules:
+    """The rules of a table's files, from its schema, location, partitions and properties; `checks` of `FileRules`."""
     schema, properties = table.schema(), table.properties
     return FileRules(
-        schema=arrow,
+        schema=file_schema(schema_to_pyarrow(schema)),
         folder=properties.get("write.data.path", f"{table.location().rstrip('/')}/data"),
-        partition=tuple(schema.find_column_name(part.source_id) or "" for part in table.spec().fields),
+        partition=tuple(
+            PartitionField(
+                part.name, schema.find_column_name(part.source_id) or "", isinstance(part.transform, DayTransform)
+            )
+            for part in table.spec().fields
+        ),
         compression=properties.get("write.parquet.compression-codec", "zstd"),
         group_rows=int(properties.get("write.parquet.row-group-limit", 1 << 20)),
         group_bytes=int(properties.get(GROUP_BYTES, properties.get("write.parquet.row-group-size-bytes", 128 << 20))),
@@ -86,33 +94,15 @@ def _small(field: pa.Field) -> pa.Field:
     kind = field.type
     if pa.types.is_large_string(kind):
         kind = pa.string()
+    elif pa.types.is_large_binary(kind):
+        kind = pa.binary()
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_small(kind.key_field), _small(kind.item_field))
     elif pa.types.is_large_list(kind) or pa.types.is_list(kind):
         kind = pa.list_(_small(kind.value_field))
     elif pa.types.is_struct(kind):
         kind = pa.struct([_small(part) for part in kind])
     return field.with_type(kind)
-
-
-def can_hash(schema: pa.Schema) -> bool:
-    """Whether `row_hashes` takes these columns: flat ones, required lists of numbers or of structs of flat values."""
-    return all(
-        _is_flat(field.type) or (not field.nullable and pa.types.is_list(field.type) and _is_plain(field.type))
-        for field in schema
-    )
-
-
-def _is_flat(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_boolean, pa.types.is_int32, pa.types.is_int64, pa.types.is_string)
-    return any(check(kind) for check in checks)
-
-
-def _is_plain(kind: pa.ListType) -> bool:
-    value = kind.value_field
-    if value.nullable:
-        return False
-    if pa.types.is_struct(value.type):
-        return all(not part.nullable and _is_flat(part.type) for part in value.type)
-    return bool(pa.types.is_int32(value.type) or pa.types.is_int64(value.type))
 
 
 def with_constant(made: ArrowRows, name: str, value: int) -> ArrowRows:
@@ -147,7 +137,7 @@ def write_data_files(
     return version, dict(zip(names, bad, strict=True))
 
 
-def write_hashed_files(
+def write_frame(
     table: IcebergTable,
     rows: DataFrame,
     order: tuple[str, ...],
@@ -156,12 +146,12 @@ def write_hashed_files(
     replaced: BooleanExpression,
     properties: Mapping[str, str],
 ) -> tuple[DataVersion, list[int]]:
-    """Have Python write rows whose hashes and checks another engine has computed, as one snapshot of a branch.
+    """Have Python write rows whose checks an engine has computed, as one snapshot of a branch.
 
     Args:
         table: where they go.
-        rows: with the columns `HASH`, and `BAD` and a number for each check.
-        order: columns by which the rows of a task are sorted.
+        rows: with a column `BAD` and a number for each check.
+        order: columns by which the rows of a task are still to be sorted.
         checks: how many there are.
         branch: of the table.
         replaced: which rows they replace.
@@ -170,12 +160,8 @@ def write_hashed_files(
     Returns:
         Data version of the rows, and bad rows by check.
     """
-    if odd := next((p for p in table.spec().fields if not isinstance(p.transform, IdentityTransform)), None):
-        raise spark_alone(f"{'.'.join(table.name())}: writing partitions by {odd.transform}")
-    rules = rules_of(table, file_schema(schema_to_pyarrow(table.schema())), {})
-    write = functools.partial(write_hashed_task, rules=rules, order=order, checks=checks)
-    found = rows.mapInArrow(write, RESULT_DDL).collect()
-    return _commit(table, found, checks, branch, replaced, properties)
+    write = functools.partial(write_checked_task, rules=rules_of(table), order=order, checks=checks)
+    return _commit(table, rows.mapInArrow(write, RESULT_DDL).collect(), checks, branch, replaced, properties)
 
 
 def _commit(
@@ -186,13 +172,17 @@ def _commit(
     replaced: BooleanExpression,
     properties: Mapping[str, str],
 ) -> tuple[DataVersion, list[int]]:
-    """Commit what tasks wrote as one snapshot of a branch, in place of a part of the table; sums what they counted."""
+    """Commit what tasks wrote as one snapshot of a branch, in place of a part of the table; sums what they counted.
+
+    Raises:
+        TableMismatchError: a file holds rows that are replaced and rows that are not.
+    """
     version, bad, files = DataVersion(), np.zeros(checks, np.int64), list[DataFile]()
     for task in written:
         version += DataVersion.parse(task["version"])
         bad += np.array(task["bad_rows"], np.int64)
         files.extend(data_files(table, task["files"]))
-    gone = [task.file for task in table.scan(replaced).use_ref(branch).plan_files()]
+    gone = list(_replaced_files(table, branch, replaced))
     if files or gone:
         with table.transaction() as transaction:
             update = transaction.update_snapshot(snapshot_properties=dict(properties), branch=branch)
@@ -202,6 +192,17 @@ def _commit(
                 for file in files:
                     snapshot.append_data_file(file)
     return version, bad.tolist()
+
+
+def _replaced_files(table: IcebergTable, branch: str, replaced: BooleanExpression) -> Iterator[DataFile]:
+    whole = _StrictMetricsEvaluator(table.schema(), replaced)
+    for task in table.scan(replaced).use_ref(branch).plan_files():
+        if not isinstance(task.residual, AlwaysTrue) and not whole.eval(task.file):
+            raise TableMismatchError(
+                f"{'.'.join(table.name())}: {task.file.file_path} holds rows that are replaced, and others; partition "
+                "the table so that a file has rows of one partition alone"
+            )
+        yield task.file
 
 
 def data_files(table: IcebergTable, written: Iterable[Any], partition: Record | None = None) -> Iterator[DataFile]:
@@ -214,7 +215,7 @@ def data_files(table: IcebergTable, written: Iterable[Any], partition: Record | 
             content=DataFileContent.DATA,
             file_path=file["path"],
             file_format=FileFormat.PARQUET,
-            partition=Record(*json.loads(file["partition"])) if partition is None else partition,
+            partition=Record(*pickle.loads(file["partition"])) if partition is None else partition,
             file_size_in_bytes=file["size"],
             sort_order_id=None,
             spec_id=table.metadata.default_spec_id,

@@ -1,13 +1,17 @@
 """The worker's half of `data_files`: write rows as Parquet files, and check and hash them on the way.
 
+The files of a task are each of one value of the table's partition, which is told to the driver as Iceberg holds it: a
+date in days, a time in microseconds. Of floats one NaN and one zero are partitions, as readers compare them.
+
 Memory: the row group that is written, and at most 128 MiB of rows that wait in all open files together.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
-import json
+import pickle
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,8 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.engine.embedded import in_order
 from spark_jobs.lake.files.storage import create, remove
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -28,7 +34,7 @@ Holds = Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]
 
 RESULT_DDL = (
     "version string, bad_rows array<bigint>, "
-    "files array<struct<path: string, size: bigint, partition: string, footer: binary>>"
+    "files array<struct<path: string, size: bigint, partition: binary, footer: binary>>"
 )
 RESULT_SCHEMA = pa.schema(
     [
@@ -37,16 +43,27 @@ RESULT_SCHEMA = pa.schema(
         pa.field(
             "files",
             pa.list_(
-                pa.struct({"path": pa.string(), "size": pa.int64(), "partition": pa.string(), "footer": pa.binary()})
+                pa.struct({"path": pa.string(), "size": pa.int64(), "partition": pa.binary(), "footer": pa.binary()})
             ),
         ),
     ]
 )
-HASH, BAD = "__hash", "__bad_"
-"""Columns of rows whose hashes and checks are computed before they are written."""
+BAD = "__bad_"
+"""Name, before a number, of the columns of rows whose checks the engine has computed."""
 _WAITING_BYTES = 128 << 20
+_PATH_CHARACTERS = 120  # of a value in the name of a folder, which says it to people alone
+_DAY = 24 * 3600 * 10**6  # in microseconds
 # Rows as a file has them, how many break each check, and their data version.
 _Measured = tuple[pa.RecordBatch, list[int], DataVersion]
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """A field of a table's partition: its name, the column that it is of, and whether it is the column's day in UTC."""
+
+    name: str
+    column: str
+    by_day: bool
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,7 @@ class FileRules:
     Attributes:
         schema: of the files, with Iceberg's field ids.
         folder: path or URI of the table's data.
-        partition: columns that each file has one value of.
+        partition: what each file has one value of.
         compression: codec.
         group_rows: most rows of a row group.
         group_bytes: most bytes of a row group, as Arrow holds them.
@@ -67,13 +84,21 @@ class FileRules:
 
     schema: pa.Schema
     folder: str
-    partition: tuple[str, ...]
+    partition: tuple[PartitionField, ...]
     compression: str
     group_rows: int
     group_bytes: int
     file_bytes: int
     properties: Mapping[str, str]
     checks: Mapping[str, Holds]
+
+    @functools.cached_property
+    def stored(self) -> pa.Schema:
+        """The schema as files have it: in a struct that may be null a required field is optional.
+
+        Arrow takes a null struct for one whose fields are null, which it refuses where they are required.
+        """
+        return pa.schema([with_optional_parts(part) for part in self.schema])
 
 
 def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
@@ -85,28 +110,35 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     from spark_jobs.lake.files.row_hashes import version_of_batch
 
     def measured(batch: pa.RecordBatch) -> _Measured:
-        rows = _as_in_files(_with_required(batch, rules.schema), rules.schema)
+        rows = _as_in_files(_with_required(batch, rules.schema), rules)
         broken = (rows.num_rows - int(np.count_nonzero(holds(rows))) for holds in rules.checks.values())
         return rows, [batch.num_rows - rows.num_rows, *broken], version_of_batch(rows)
 
     return write_measured(map(measured, batches), 1 + len(rules.checks), rules)
 
 
-def write_hashed_task(
+def write_checked_task(
     batches: Batches, rules: FileRules, order: tuple[str, ...], checks: int
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a task, which come with their hashes and with the checks that they break.
+    """Write the rows of a task, which come with the checks that they break.
+
+    Args:
+        batches: the rows, with a column `BAD` and a number for each check.
+        rules: of the files.
+        order: columns by which the rows are still to be sorted.
+        checks: how many there are.
 
     Yields:
         As `write_task`.
     """
+    from spark_jobs.lake.files.row_hashes import version_of_batch
 
     def measured(batch: pa.RecordBatch) -> _Measured:
         broken = [batch.column(f"{BAD}{number}").true_count for number in range(checks)]
-        there = _with_required(batch, rules.schema)
-        return _as_in_files(there, rules.schema), broken, DataVersion.of_hashes(there.column(HASH).to_numpy())
+        rows = _as_in_files(_with_required(batch, rules.schema), rules)
+        return rows, broken, version_of_batch(rows)
 
-    return write_measured(map(measured, in_order(batches, order)), checks, rules)
+    return write_measured(map(measured, in_order(batches, order) if order else batches), checks, rules)
 
 
 def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules) -> Iterator[pa.RecordBatch]:
@@ -126,9 +158,48 @@ def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules)
     yield pa.RecordBatch.from_pylist([result], schema=RESULT_SCHEMA)
 
 
-def _as_in_files(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the columns of a file, cast to its types."""
-    return rows.select(schema.names).cast(schema)
+def with_optional_parts(part: pa.Field) -> pa.Field:
+    """The field as files have it (`FileRules.stored`)."""
+    kind = part.type
+    if pa.types.is_struct(kind):
+        inner = (field_.with_nullable(field_.nullable or part.nullable) for field_ in kind)
+        return part.with_type(pa.struct([with_optional_parts(field_) for field_ in inner]))
+    if pa.types.is_map(kind):
+        return part.with_type(pa.map_(kind.key_field, with_optional_parts(kind.item_field)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return part.with_type(make(with_optional_parts(kind.value_field)))
+    return part
+
+
+def _as_in_files(rows: pa.RecordBatch, rules: FileRules) -> pa.RecordBatch:
+    """The rows with the columns of a file, cast to its types.
+
+    Raises:
+        TableMismatchError: a value inside of a column is null that the table says is required; Arrow would write it.
+    """
+    rows = rows.select(rules.schema.names)
+    for column, field_ in zip(rows.columns, rules.schema, strict=True):
+        if _lacks_a_part(column, field_.type):
+            raise TableMismatchError(f"column {field_.name}: a value inside is null, {field_.type} does not allow it")
+    return rows.cast(rules.stored)
+
+
+def _lacks_a_part(values: pa.Array, kind: pa.DataType) -> bool:
+    """Whether a part of nested values that is required is null in a value that is not."""
+    if not pa.types.is_nested(kind):
+        return False
+    if pa.types.is_struct(kind):
+        there = values.drop_null() if values.null_count else values
+        parts = [(there.field(part.name), part) for part in kind]
+    elif pa.types.is_map(kind):
+        there = values.drop_null() if values.null_count else values
+        bounds = there.offsets
+        first, count = bounds[0].as_py(), bounds[-1].as_py() - bounds[0].as_py()
+        parts = [(there.keys.slice(first, count), kind.key_field), (there.items.slice(first, count), kind.item_field)]
+    else:
+        parts = [(values.flatten(), kind.value_field)]
+    return any((not part.nullable and inner.null_count > 0) or _lacks_a_part(inner, part.type) for inner, part in parts)
 
 
 def _with_required(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -180,7 +251,7 @@ class _Files:
     def add(self, rows: pa.RecordBatch) -> None:
         """Write rows into the files of their partition values."""
         for values, part in _by_value(rows, self._rules.partition):
-            key = json.dumps(values)
+            key = repr(values)
             file = self._open.get(key)
             if file is None:
                 file = self._open[key] = self._new(values)
@@ -214,17 +285,17 @@ class _Files:
     def _new(self, values: list[Any]) -> _File:
         rules = self._rules
         parts = [
-            f"{name}={'null' if value is None else urllib.parse.quote_plus(str(value))}"
-            for name, value in zip(rules.partition, values, strict=True)
+            f"{part.name}={'null' if value is None else urllib.parse.quote_plus(str(value))[:_PATH_CHARACTERS]}"
+            for part, value in zip(rules.partition, values, strict=True)
         ]
         path = "/".join([rules.folder, *parts, f"{uuid.uuid4().hex}.parquet"])
         self._paths.append(path)
         sink = create(path, rules.properties)
         # Token ids are smaller without a dictionary once compressed, and faster to write; strings that repeat need one.
-        strings = [field.name for field in rules.schema if pa.types.is_string(field.type)]
+        strings = [field.name for field in rules.stored if pa.types.is_string(field.type)]
         writer = pq.ParquetWriter(
             sink,
-            rules.schema,
+            rules.stored,
             compression=rules.compression,
             use_dictionary=strings,
             store_schema=False,
@@ -240,20 +311,39 @@ class _Files:
         file.sink.close()
         footer = io.BytesIO()
         file.writer.writer.metadata.write_metadata_file(footer)
-        partition = json.dumps(file.partition)
+        partition = pickle.dumps(file.partition)
         self._done.append({"path": file.path, "size": size, "partition": partition, "footer": footer.getvalue()})
         del self._open[key]
 
 
-def _by_value(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[list[Any], pa.RecordBatch]]:
-    """Split rows by their values in some columns."""
+def _by_value(
+    rows: pa.RecordBatch, partition: tuple[PartitionField, ...]
+) -> Iterator[tuple[list[Any], pa.RecordBatch]]:
+    """Split rows by their values of a partition."""
     if not rows.num_rows:
         return
+    columns = [_partition_values(rows.column(part.column), part.by_day) for part in partition]
     codes = np.zeros(rows.num_rows, dtype=np.int64)
-    for name in columns:
-        found = rows.column(name).dictionary_encode(null_encoding="encode")
-        codes = codes * len(found.dictionary) + found.indices.to_numpy()
+    for column in columns:
+        coded = column.dictionary_encode(null_encoding="encode")
+        codes = np.unique(codes * len(coded.dictionary) + coded.indices.to_numpy(), return_inverse=True)[1]
     distinct, firsts, codes = np.unique(codes, return_index=True, return_inverse=True)
     for number, first in enumerate(firsts.tolist()):
-        values = [rows.column(name)[first].as_py() for name in columns]
+        values = [column[first].as_py() for column in columns]
         yield values, rows if len(distinct) == 1 else rows.filter(pa.array(codes == number))
+
+
+def _partition_values(column: pa.Array, by_day: bool) -> pa.Array:
+    """The values of a column as Iceberg has them in a partition."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), pc.add(column, pa.scalar(0.0, kind)))
+    if pa.types.is_date(kind):
+        return column.cast(pa.int32())
+    if pa.types.is_timestamp(kind):
+        moments = column.cast(pa.int64())
+        if not by_day:
+            return moments
+        days = np.floor_divide(pc.fill_null(moments, 0).to_numpy(), _DAY)
+        return pa.array(days, mask=moments.is_null().to_numpy(zero_copy_only=False))
+    return column

@@ -1,7 +1,7 @@
 """Write, audit, publish: rows become visible all together or not at all.
 
-    branch audit_<writer>       ->  one snapshot is written to a branch that starts at main, by Spark or by Python
-                                    workers (`data_files`); the same pass computes the data version
+    branch audit_<writer>       ->  one snapshot is written to a branch that starts at main, by Python workers
+                                    (`data_files`); the same pass computes the data version
     audit of what was written   ->  nulls in required columns, row checks, rows out of place, keys that come twice
     publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the
                                     branch is dropped, the ledger row is put into the table's properties
@@ -12,7 +12,6 @@ those of processes that are gone.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,38 +19,33 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import DecimalType, IcebergType
 
 from spark_jobs.exceptions import LeaseError, TableMismatchError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Table, partition_column, spark_schema
-from spark_jobs.lake.engine.embedded import is_embedded, spark_alone
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.audit import (
-    IN_PLACE,
     Evidence,
-    check_columns,
     check_result,
-    count_bad,
     key_check,
     predicates,
     proof_results,
     with_bad_keys,
 )
 from spark_jobs.lake.files.branches import Written, branch_of_a_writer, start_branch
-from spark_jobs.lake.files.data_files import file_rules, write_data_files, write_hashed_files
-from spark_jobs.lake.files.file_writer import BAD, HASH
+from spark_jobs.lake.files.data_files import file_rules, write_data_files, write_frame
+from spark_jobs.lake.files.file_writer import BAD
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_columns, row_hash, version_of
+from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import writer_branch
 from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.session.catalogue import spark_identifier
-from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
+from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _BRANCH_SUMMARY = "headrace.branch"
-_LONG_DIGITS = 18  # of a decimal that fits 64 bits
 
 
 @dataclass(frozen=True)
@@ -142,9 +136,9 @@ def _fill_branch(
 ) -> Written:
     identifier, declared, place = target.identifier, target.declared, target.place
     properties = {**summary, _BRANCH_SUMMARY: branch}
-    tallied = None if made is None else _write_by_workers(catalogue, made, target, branch, properties)
-    write_rows = functools.partial(_write_embedded, catalogue) if is_embedded(spark) else _write_by_spark
-    version, counts = tallied or write_rows(rows, target, branch, properties)
+    table = catalogue.load_table(identifier)
+    tallied = None if made is None else _write_made(table, made, target, branch, properties)
+    version, counts = tallied or _write_frame(table, rows, target, branch, properties)
 
     table = catalogue.load_table(identifier)
     snapshot = table.snapshot_by_name(branch)
@@ -153,13 +147,10 @@ def _fill_branch(
     facts = snapshot.summary.additional_properties
     if facts.get(_BRANCH_SUMMARY) != branch:  # no rows to replace and none to add: no snapshot was made
         facts = {}
-    added = int(facts.get("added-records", 0))
 
     def landed() -> DataFrame:
         return table_rows(spark, identifier, snapshot.snapshot_id, place.replaced).where(place.predicate)
 
-    if version.count != added:
-        version, counts = _read_again(landed(), check_columns(declared, place), added)
     outcome = [check_result(name, bad, declared) for name, bad in counts.items()]
     outcome += key_check(table, snapshot.snapshot_id, declared, place, version.count, landed)
     checks = tuple(outcome)
@@ -190,74 +181,31 @@ def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | N
     return rows.join(before.select("_file").distinct(), "_file", "left_anti")
 
 
-def _write_by_workers(
-    catalogue: Catalog, made: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
+def _write_made(
+    table: IcebergTable, made: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int]] | None:
-    """Let Python workers write their rows; returns data version and bad rows by check, None if Spark must write."""
-    table = catalogue.load_table(target.identifier)
+    """Let workers write the rows of their function; gives data version and bad rows by check, None if they cannot."""
     rules = file_rules(table, target.declared, target.laid_out)
-    if rules is None or target.place.replaced is None:
+    if rules is None:
         return None
     version, bad_rows = write_data_files(table, rules, made, branch, target.place.replaced, properties)
     # Every row carries the increment as a constant (`with_constant`), so none can be out of place.
-    return version, {name: bad_rows.get(name, 0) for name in check_columns(target.declared, target.place)}
+    return version, {name: bad_rows.get(name, 0) for name in predicates(target.declared, target.place)}
 
 
-def _write_by_spark(
-    rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
+def _write_frame(
+    table: IcebergTable, rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int]]:
-    """Write rows by Spark; returns their data version and bad rows by check, observed in the same pass."""
-    from pyspark.sql import Observation
-
-    declared = target.declared
-    layout = _layout(declared)
-    if layout and not target.laid_out:
-        rows = rows.sortWithinPartitions(*layout)
-    checks = check_columns(declared, target.place)
-    digests = digest_columns(row_hash(spark_schema(declared)))
-    observation = Observation()
-    aggregates = {**digests, **{f"check_{number}": column for number, column in enumerate(checks.values())}}
-    observed = rows.observe(observation, *(column.alias(alias) for alias, column in aggregates.items()))
-    writer = observed.writeTo(spark_identifier(target.identifier, branch)).option(
-        "use-table-distribution-and-ordering", "false"
+    """Write the rows of a frame; gives their data version and bad rows by check."""
+    order = () if target.laid_out else _layout(target.declared)
+    if order and not is_embedded(rows):  # Sail may drop the sort in front of a Python function, Spark does it on disk
+        rows, order = rows.sortWithinPartitions(*order), ()
+    checks = predicates(target.declared, target.place)
+    bad = (F.expr(f"NOT coalesce({check}, false)").alias(f"{BAD}{n}") for n, check in enumerate(checks.values()))
+    version, counts = write_frame(
+        table, rows.select("*", *bad), order, len(checks), branch, target.place.replaced, properties
     )
-    for key, value in properties.items():
-        writer = writer.option(f"snapshot-property.{key}", value)
-    writer.overwrite(F.expr(target.place.replaces))
-    values = observation.get
-    counts = {name: int(values.get(f"check_{number}") or 0) for number, name in enumerate(checks)}
-    return version_of({key: values.get(key) for key in digests}), counts
-
-
-def _write_embedded(
-    catalogue: Catalog, rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
-) -> tuple[DataVersion, dict[str, int]]:
-    """As `_write_by_spark`, by the embedded engine, which computes hashes and checks as columns."""
-    declared, table = target.declared, catalogue.load_table(target.identifier)
-    if target.place.replaced is None:
-        raise spark_alone(f"{target.identifier}: writing a part that {target.place.replaces} chooses")
-    if wide := next((one.name for one in table.schema().fields if _is_wide(one.field_type)), None):
-        raise spark_alone(f"{target.identifier}: hashing decimals of more than {_LONG_DIGITS} digits ({wide})")
-    checks = predicates(declared, target.place)
-    found = write_hashed_files(
-        table,
-        rows.select(
-            "*",
-            F.expr(row_hash(spark_schema(declared))).alias(HASH),
-            *(F.expr(f"NOT coalesce({check}, false)").alias(f"{BAD}{n}") for n, check in enumerate(checks.values())),
-        ),
-        () if target.laid_out else _layout(declared),
-        len(checks),
-        branch,
-        target.place.replaced,
-        properties,
-    )
-    return found[0], dict(zip(checks, found[1], strict=True))
-
-
-def _is_wide(kind: IcebergType) -> bool:
-    """Whether values are decimals that need more than 64 bits, whose `xxhash64` the engines compute differently."""
-    return isinstance(kind, DecimalType) and kind.precision > _LONG_DIGITS
+    return version, dict(zip(checks, counts, strict=True))
 
 
 def _layout(declared: Table) -> tuple[str, ...]:
@@ -272,16 +220,3 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
     landed = table_rows(spark, written.identifier, written.snapshot_id, target.place.replaced)
     landed = landed.where(target.place.predicate)
     return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
-
-
-def _read_again(landed: DataFrame, checks: Mapping[str, Column], added: int) -> tuple[DataVersion, dict[str, int]]:
-    """Compute data version and bad rows from the rows on the branch, by further Spark jobs.
-
-    Needed if the observed count is not the number of rows written: Spark counts a partition twice in `observe` if its
-    shuffle files were lost and made again.
-    """
-    version = digest(landed)
-    counts = count_bad(landed, checks)
-    if IN_PLACE in counts:
-        counts[IN_PLACE] = added - version.count
-    return version, counts

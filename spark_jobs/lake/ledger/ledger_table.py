@@ -29,7 +29,7 @@ MATERIALIZATIONS = Table(
             "SHA-256 over step, code version, config, inputs and place; empty: the snapshot was rolled back; "
             "`forgotten`: the place is to be computed anew",
         ),
-        Column("data_version!", "string", "digest of the rows, v1:count:sum:xor"),
+        Column("data_version!", "string", "digest of the rows, v2:count:sum:xor"),
         Column("code_version!", "string", "version of the step's code"),
         Column("config!", "string", "config as canonical JSON"),
         Column(

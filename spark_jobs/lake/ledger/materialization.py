@@ -22,13 +22,13 @@ class Place:
         key: name in the ledger: an increment, a partition, or empty for the whole table.
         predicate: SQL condition that every written row meets and that selects the rows replaced.
         replaces: SQL condition for the rows replaced, where they are more than those written.
-        replaced: the same for PyIceberg, where it is known and whole data files meet it.
+        replaced: the same for PyIceberg; whole data files meet it.
     """
 
     key: str
     predicate: str
     replaces: str
-    replaced: BooleanExpression | None = None
+    replaced: BooleanExpression
 
     @classmethod
     def increment(cls, number: int, and_later: bool = False) -> Place:

@@ -99,4 +99,5 @@ def engine_needs(forecasts: Collection[StepForecast | None]) -> tuple[int | None
 
 def reason_for_spark(steps: Iterable[tuple[str, Step]]) -> str:
     """Why some steps, each with its table, need Spark; empty where they do not."""
-    return next((f"{table} {reason}" for table, step in steps if (reason := step.spark_reason)), "")
+    own = next((table for table, step in steps if step.needs_spark), None)
+    return f"{own} is made by a step of your own without any_engine" if own is not None else ""

@@ -29,11 +29,12 @@ from spark_jobs.lake.files.audit import Evidence
 from spark_jobs.lake.files.branches import Written, discard, publish, require_passed
 from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.files.write import Target, prove, write_to_branch
-from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.data_version import DataVersion, digest
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
@@ -299,10 +300,11 @@ def _publish(
         git_commit=git_commit(),
         engine=SAIL if is_embedded(lake.session()) else SPARK,
     )
-    if before is not None and before.data_version == one.version:
+    if before is not None and _has_equal_rows(lake, before, task.place, one.version):
         discard(lake.catalogue, one)
         return replace(
             facts,
+            data_version=before.data_version,
             snapshot_id=before.snapshot_id,
             sequence_number=before.sequence_number,
             byte_count=before.byte_count,
@@ -313,6 +315,19 @@ def _publish(
     stored = facts if kept else replace(facts, inputs=excisions_in(facts.inputs))
     publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {}, lake.leases)
     return facts
+
+
+def _has_equal_rows(lake: Lake, before: Materialization, place: Place, version: DataVersion) -> bool:
+    """Whether what the ledger has of a place are rows of a data version.
+
+    Rows whose version is of a former form are read again: where they are equal their version stays, so that nothing is
+    computed downstream.
+    """
+    known = before.data_version
+    if known.form == version.form or known.count != version.count:
+        return known == version
+    there = table_rows(lake.session(), before.table, condition=place.replaced)
+    return digest(there.where(place.predicate)) == version
 
 
 def _with_increment(frame: DataFrame, increment: int | None, wanted: bool) -> DataFrame:

@@ -62,32 +62,19 @@ def test_the_first_choice_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice("/lake", lambda: pytest.fail("asked")) == Choice("spark", "HEADRACE_ENGINE=spark")
 
 
-@pytest.mark.parametrize(
-    ("any_engine", "partition", "reason"),
-    [
-        (False, (), "is made by a step of your own without any_engine"),
-        (True, (), ""),
-        (True, ("day",), ""),
-        (True, ("days(day)",), "is partitioned by days(day)"),
-        (False, ("days(day)",), "is partitioned by days(day)"),
-    ],
-)
-def test_a_step_that_headrace_does_not_bring_says_where_it_may_run(
-    any_engine: bool, partition: tuple[str, ...], reason: str
-) -> None:
-    """Its author knows whether its rows depend on the engine; partitions by a function of a column need Spark.
-
-    `any_engine` is named only where it would help.
-    """
-    table = Table("own", "days", (Column("day!", "date", "a day"),), partition=partition)
+@pytest.mark.parametrize("any_engine", [False, True])
+def test_a_step_that_headrace_does_not_bring_says_where_it_may_run(any_engine: bool) -> None:
+    """Its author knows whether its rows depend on the engine."""
+    table = Table("own", "days", (Column("day!", "date", "a day"),), partition=("days(day)",))
 
     @step(version="1", scope=Scope.WHOLE, tables=(table,), any_engine=any_engine)
     def own(texts: object) -> object:
         return texts
 
-    assert own.spark_reason == reason
-    assert not find_step("texts", NoConfig()).spark_reason
-    assert reason_for_spark([("a.b", find_step("texts", NoConfig())), ("x.own", own)]) == (reason and f"x.own {reason}")
+    assert own.needs_spark is not any_engine
+    texts = find_step("texts", NoConfig())
+    reason = "" if any_engine else "x.own is made by a step of your own without any_engine"
+    assert not texts.needs_spark and reason_for_spark([("a.b", texts), ("x.own", own)]) == reason
 
 
 def test_a_scorer_runs_on_both_engines() -> None:
@@ -101,10 +88,9 @@ def test_a_scorer_runs_on_both_engines() -> None:
         return {}
 
     columns = (Column("length", "int", "characters"),)
-    assert scorer(name="lengths", version="1", columns=columns)(score).spark_reason == ""
-    assert scorer(name="lengths", version="1", columns=columns, frozen=frozen(True))(score).spark_reason == ""
-    reason = "is made by a step of your own without any_engine"
-    assert scorer(name="lengths", version="1", columns=columns, frozen=frozen(False))(score).spark_reason == reason
+    assert scorer(name="lengths", version="1", columns=columns)(score).needs_spark is False
+    assert scorer(name="lengths", version="1", columns=columns, frozen=frozen(True))(score).needs_spark is False
+    assert scorer(name="lengths", version="1", columns=columns, frozen=frozen(False))(score).needs_spark is True
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from spark_jobs.exceptions import StepRunError
-from spark_jobs.lake.files.audit import changed_places
+from spark_jobs.lake.files.verification import recount
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers
@@ -18,8 +18,7 @@ def changed(lake: Lake) -> dict[str, DataVersion]:
     """What differs from the ledger in `demo.numbers`."""
     lake.ledger.refresh()
     table = lake.catalogue.load_table("demo.numbers")
-    expected = {place: row.data_version for place, row in lake.ledger.places("demo.numbers").items()}
-    return changed_places(lake.session(), "demo.numbers", table, expected)
+    return dict(recount(lake.session(), "demo.numbers", table, lake.ledger.places("demo.numbers")).changed)
 
 
 def test_rows_of_another_program_and_lost_files_are_found(lake: Lake, folder: Path) -> None:
@@ -29,11 +28,11 @@ def test_rows_of_another_program_and_lost_files_are_found(lake: Lake, folder: Pa
     with lake.catalogue.load_table("demo.numbers").update_schema() as update:
         update.add_column("later", StringType())
     assert changed(lake) == {}
-    expected = {place: row.data_version for place, row in lake.ledger.places("demo.numbers").items()}
+    expected = lake.ledger.places("demo.numbers")
     lake.session().sql("INSERT INTO lake.demo.numbers SELECT * FROM lake.demo.numbers WHERE increment = 1 LIMIT 1")
     table = lake.catalogue.load_table("demo.numbers")
-    [(place, found)] = changed_places(lake.session(), "demo.numbers", table, expected).items()
-    assert place == "1" and found.count == expected["1"].count + 1
+    [(place, found)] = recount(lake.session(), "demo.numbers", table, expected).changed.items()
+    assert place == "1" and found.count == expected["1"].row_count + 1
     Path(next(iter(table.scan("increment = 0").plan_files())).file.file_path.removeprefix("file://")).unlink()
     with pytest.raises(StepRunError, match=r"demo\.numbers: .*does not exist"):
-        changed_places(lake.session(), "demo.numbers", table, expected)
+        recount(lake.session(), "demo.numbers", table, expected)

@@ -49,7 +49,6 @@ _LINES = [
     "owners: ['team:data']",
 ]
 _RUNTIME = {  # what a process does, not what is declared
-    "spark_jobs.sources.opening.parser_process._children",
     "spark_jobs.lake.engine.choice._chosen",
     "spark_jobs.lake.files.scans._KEPT",  # of files that never change
     "spark_jobs.lake.engine.embedded._meters",

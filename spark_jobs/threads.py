@@ -29,7 +29,7 @@ class MadeOnce(Generic[_P, _T]):
     def __call__(self, *arguments: _P.args, **named: _P.kwargs) -> _T:
         """The value of these arguments."""
         with self._lock:
-            return self._kept(*arguments, **named)
+            return self._kept(*arguments, **named)  # type: ignore[arg-type]  # arguments are hashable
 
     def forget(self) -> None:
         """Make the values anew when they are asked for again."""

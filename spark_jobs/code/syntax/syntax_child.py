@@ -11,8 +11,8 @@ the file, and the files after it go on.
 
 Two limits of time hold for each file. Processor time is limited by the kernel and does not depend on how busy the
 machine is, so the answer for a file is nearly always the same, and such a file is not tried again. A child that waits
-instead of computing is killed by the parent after `PATIENCE` times that limit. The limit on memory makes the parser
-fail or abort.
+and does not compute is killed by the parent after `PATIENCE` times that limit; one that computes slowly, because others
+do too, is not. The limit on memory makes the parser fail or abort.
 """
 
 from __future__ import annotations
@@ -129,10 +129,12 @@ class SyntaxParser:
             with selectors.DefaultSelector() as selector:
                 selector.register(child.stdin, selectors.EVENT_WRITE)
                 selector.register(child.stdout, selectors.EVENT_READ)
-                deadline = time.monotonic() + self._patience
+                deadline, spent = time.monotonic() + self._patience, _spent(child)
                 while not (is_done or is_late):
                     ready = selector.select(max(deadline - time.monotonic(), 0))
-                    is_late = not ready and time.monotonic() >= deadline
+                    if not ready and time.monotonic() >= deadline:
+                        is_late = _spent(child) == spent
+                        deadline, spent = time.monotonic() + self._patience, _spent(child)
                     for key, _ in ready:
                         if key.fileobj is child.stdin:
                             unsent = unsent[_write(child.stdin.fileno(), unsent) :]
@@ -146,7 +148,8 @@ class SyntaxParser:
                         complete = list(_messages(received))
                         answers += complete
                         is_done = len(answers) == len(files)
-                        deadline = time.monotonic() + self._patience if complete else deadline
+                        if complete:
+                            deadline, spent = time.monotonic() + self._patience, _spent(child)
             return answers, f"timeout: killed after {self._patience:g} s without an answer" if is_late else None
         finally:
             if not is_done:
@@ -192,6 +195,14 @@ class SyntaxParser:
 def shared_child(limits: SyntaxLimits) -> SyntaxParser:
     """What parses with these limits, in the children that all threads of this process share one after the other."""
     return SyntaxParser(limits)
+
+
+def _spent(child: subprocess.Popen[bytes]) -> int:
+    """Processor time of a child so far, in nanoseconds; 0 once it has ended."""
+    try:
+        return time.clock_gettime_ns(~child.pid << 3 | 2)  # as clock_getcpuclockid(3), which Python lacks, makes it
+    except OSError:
+        return 0
 
 
 def _is_ready(child: subprocess.Popen[bytes]) -> bool:

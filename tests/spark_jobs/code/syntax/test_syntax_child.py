@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,6 +106,22 @@ def test_a_file_that_takes_its_time_is_not_tried_again(tmp_path: Path) -> None:
     assert parsed("a", f"{tmp_path / 'b'} first hang", "c") == ["C:a", "timeout", "C:c"]
 
 
+def test_a_child_that_computes_slowly_is_not_killed_for_waiting(tmp_path: Path) -> None:
+    """A machine that is busy stops it for most of the time: the file's own processor time decides, not a clock."""
+    parser = SyntaxParser(SyntaxLimits(parse_seconds=0.1, memory_bytes=1 << 30), _PARSER.parser)
+    path, word = tmp_path / "child", "hang"
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(parser.definitions, [("C", f"{path} first {word}".encode())])
+        until(path.exists)
+        with contextlib.suppress(ProcessLookupError):
+            while not answer.done():
+                os.kill(int(path.read_text()), signal.SIGSTOP)
+                time.sleep(0.4)
+                os.kill(int(path.read_text()), signal.SIGCONT)
+                time.sleep(0.02)
+    assert answer.result() == ["timeout: more than 0.1 s of processor time"]
+
+
 def test_a_file_whose_child_somebody_kills_is_tried_once_more(tmp_path: Path) -> None:
     """By another thread, in the midst of a file, of several calls at once."""
     with ThreadPoolExecutor(8) as threads:
@@ -175,7 +193,7 @@ def test_a_forked_process_has_children_of_its_own() -> None:
             wrong.extend(one for one in parser.definitions([("C", b"x")] * 50) if one.defined != ("C:x",))
     thread = threading.Thread(target=ask)
     thread.start()
-    for _ in range(5):
+    for _ in range(3):
         if (pid := os.fork()) == 0:
             is_right = not idle_children(parser) and parser.definitions([("C", b"b")])[0].defined == ("C:b",)
             os._exit(0 if is_right and idle_children(parser)[0].pid != before else 1)

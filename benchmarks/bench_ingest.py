@@ -31,9 +31,9 @@ from cpu_time import megabytes
 from cpu_time import of_all_processes as cpu_seconds
 from reading import files_config, listed, rows_of
 
+from spark_jobs.child_processes import end_idle_children
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.listing.changes import discover
-from spark_jobs.sources.opening.parser_process import stop
 from spark_jobs.sources.reading.built_in import extract
 from spark_jobs.sources.refusals import Refusal
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
@@ -65,10 +65,10 @@ print(size, times.user + times.system)
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     """What work gives, and its processor time, its child's included."""
-    stop()
+    end_idle_children()
     start = cpu_seconds()
     found = work()
-    stop()
+    end_idle_children()
     return found, cpu_seconds() - start
 
 

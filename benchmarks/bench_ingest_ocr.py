@@ -28,6 +28,7 @@ from bench_ingest import timed
 from corpora import real, sentences
 from PIL import Image
 
+from spark_jobs.child_processes import idle_children
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.opening import parser_process
@@ -124,12 +125,11 @@ def speed(folder: Path, engine: str, small: bool) -> None:
     data = path.read_bytes()
     costs = [timed(lambda: [extract("picture", data, source=source) for _ in range(count)])[1] for count in (1, 3)]  # noqa: B023
     extract("picture", data, source=source)
-    for (_, memory), child in parser_process._children.items():
+    for child in idle_children(parser_process._kind(source.ocr.memory_mb << 20)):
         status = Path(f"/proc/{child.pid}/status").read_text().splitlines()
         held = {line.split(":")[0]: int(line.split()[1]) >> 10 for line in status if line.startswith("Vm")}
-        if memory > parser_process.MEMORY_BYTES:
-            cost = (costs[1] - costs[0]) / 2
-            print(f"{path.name}: {cost:.1f} s CPU a page, {held['VmHWM']} MB, address space {held['VmPeak']} MB")
+        cost = (costs[1] - costs[0]) / 2
+        print(f"{path.name}: {cost:.1f} s CPU a page, {held['VmHWM']} MB, address space {held['VmPeak']} MB")
 
 
 def spoiled(dice: random.Random) -> dict[str, Callable[[str], str]]:

@@ -15,7 +15,7 @@ from spark_jobs.code.order.file_graph import strong_components
 from spark_jobs.code.order.policy import Policy
 from spark_jobs.code.repository_edges import merged
 from spark_jobs.code.syntax.symbols import symbol_edges
-from spark_jobs.code.syntax.syntax_child import SyntaxChild, SyntaxLimits
+from spark_jobs.code.syntax.syntax_child import SyntaxLimits, SyntaxParser
 
 Int64Array = npt.NDArray[np.int64]
 Pairs = Iterable[tuple[int, int]]
@@ -98,8 +98,8 @@ def order_shares(
     pairs = np.array(sorted(truth), dtype=np.int64).reshape(-1, 2)
     component = strong_components(pairs[:, 0].copy(), pairs[:, 1].copy(), nodes.count)
     inside = component[pairs[:, 0]] == component[pairs[:, 1]]
-    with SyntaxChild(SyntaxLimits()) as child:
-        named = symbol_edges(repository, (), child.definitions, alone=True).dependencies
+    parse = SyntaxParser(SyntaxLimits()).definitions
+    named = symbol_edges(repository, (), parse, alone=True).dependencies
     imports, symbols, both = arrays_of(found), arrays_of(named), arrays_of(merged([*found, *named]))
 
     def share(of: Int64Array, by: Edges, how: Policy, seed: int = 0) -> float:

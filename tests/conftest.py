@@ -19,6 +19,7 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.jars import CORE, archive_options
 from spark_jobs.lake.session.settings import settings_at
+from tests.at_once import watch
 from tests.tiers import is_nightly, use_default_tier
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ LakeAt = Callable[..., Lake]
 heed_interrupts()  # or the children of tests would not hear SIGTERM
 spare_collector()  # an eighth of the time of a test
 use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
+if os.environ.get("HEADRACE_ENGINE") == "sail":
+    watch()
 
 
 # Where tests of the half on Spark need it; one process has them all, since each other one would start a JVM.

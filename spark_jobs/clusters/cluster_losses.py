@@ -30,6 +30,7 @@ from spark_jobs.lake.engine.arrangement import grouped, persist
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.models.model_file import DIGEST_BYTES
 from spark_jobs.spark_sql import DataFrame, F
+from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     from spark_jobs.lake.files.objects import ObjectFolder
@@ -199,7 +200,7 @@ def _losses(
     return found
 
 
-@functools.lru_cache(maxsize=1)
+@made_once(most=1)
 def _loaded(model: bytes | ModelFile) -> CausalModel:
     """The model, read once per process."""
     from spark_jobs.models.registered import load_model, read_model

@@ -13,7 +13,6 @@ integer on every machine, in any order of sums.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.models.classifier import FeaturesConfig, kernel_arguments
+from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,14 +107,14 @@ def bucket_weights(in_documents: Int64Array, document_count: int, cluster_count:
     return np.where(in_documents >= least, np.minimum(weights, 255), 0).astype(np.uint8)
 
 
-@functools.lru_cache(maxsize=1)
+@made_once(most=1)
 def count_weights() -> Int32Array:
     """(C,) round(16 (1 + ln count)) for counts 0 to `_MOST_COUNT`; count 0 as 1."""
     counts = np.maximum(np.arange(_MOST_COUNT + 1), 1)
     return np.rint(_COUNT_SCALE * (1 + np.log(counts))).astype(np.int32)
 
 
-@functools.lru_cache(maxsize=2)
+@made_once(most=2)
 def _signs(dimensions: int, seed: int) -> Int8Array:
     """(2^BITS, V) random signs, 1 or -1: bits of SplitMix64 (Steele et al. 2014) at bucket, dimension and seed."""
     parts = np.arange((1 << BITS) * dimensions // 64, dtype=np.uint64) + (np.uint64(seed) << np.uint64(1))

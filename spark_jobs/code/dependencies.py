@@ -80,6 +80,12 @@ DEPENDENCY_METHODS = Table(
             "list<struct<path!: string, reason!: string>!>",
             "code that was not read, by path, with the reason: too_large, repository_full, or what its parser died of",
         ),
+        Column("language", "string", "that of most files of code; null where there is none"),
+        Column(
+            "unordered",
+            "list<struct<language!: string, file_count!: long>!>",
+            "files of code in languages without rules of imports or symbols here: nothing says what they need",
+        ),
     ),
     key=("repository",),
     partition=("increment", "shard"),
@@ -94,7 +100,7 @@ DEPENDENCY_METHODS = Table(
 )
 
 
-@step(version="6", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
+@step(version="7", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
     """Find the dependencies between the files of each repository; one task has all files of a repository.
 
@@ -115,7 +121,7 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
     about = documents.where(F.col("repository").isNotNull() & is_present).select(names)
     files = about.join(texts.select("shard", "doc_id", "content"), ["shard", "doc_id"])
     files = files.select(
-        *("shard", "repository", "doc_id", "path", "language", "byte_count"),
+        *("shard", "repository", "doc_id", "path", "kind", "language", "byte_count"),
         F.when(_is_read() & ~_is_large(config), F.col("content")).alias("content"),
         F.when(_is_read() & _is_large(config), F.lit("too_large")).alias("unread"),
     )

@@ -10,6 +10,7 @@ A record of a Parquet or JSONL file may be a file of a repository, with its path
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from spark_jobs.code.imports.java_names import java_names, kotlin_names
 from spark_jobs.code.imports.javascript_imports import javascript_imports
 from spark_jobs.code.imports.python_imports import python_imports
 from spark_jobs.code.imports.rust_uses import rust_uses
+from spark_jobs.code.syntax.definitions import GRAMMARS
 from spark_jobs.code.syntax.symbols import symbol_edges
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits, shared_child
 
@@ -44,6 +46,7 @@ REPOSITORY_FULL = "repository_full"
 _RECORDS = r"^.*?\.(?:jsonl|ndjson|parquet|pq)(?:\.gz|\.zstd?)?#"
 """The part of a record's path that comes before its id."""
 _LIMITS = SyntaxLimits()
+_UNORDERED = pa.list_(pa.struct([pa.field("language", pa.string()), pa.field("file_count", pa.int64())]))
 _UNREAD = pa.list_(pa.struct([pa.field("path", pa.string()), pa.field("reason", pa.string())]))
 FOUND = pa.schema(
     [
@@ -61,6 +64,8 @@ FOUND = pa.schema(
         pa.field("import_count", pa.int64()),
         pa.field("symbol_count", pa.int64()),
         pa.field("unread", _UNREAD),
+        pa.field("language", pa.string()),
+        pa.field("unordered", _UNORDERED),
     ]
 )
 """Rows of both tables: an edge has a `doc_id`, a repository has a `method`."""
@@ -75,7 +80,7 @@ def found_batches(
     """Find the dependencies of every repository.
 
     Args:
-        files: rows (shard, repository, doc_id, path, language, byte_count, content, unread) sorted by (shard,
+        files: rows (shard, repository, doc_id, path, kind, language, byte_count, content, unread) sorted by (shard,
             repository, byte_count); `content` is null where a text is not read, and `unread` then holds the reason if
             the text would have been of use.
         max_repository_bytes: most bytes of one repository's texts that are read.
@@ -136,6 +141,7 @@ def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[
         "import_count": len(edges) - symbol_count,
         "symbol_count": symbol_count,
         "unread": unread,
+        **_languages(rows),
     }
     columns = {
         "doc_id": rows.column("doc_id").take(needs),
@@ -146,6 +152,21 @@ def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[
         "evidence": [edge.evidence for edge in edges],
     }
     return _batch(rows.slice(0, 1), columns, len(edges), own)
+
+
+def _languages(rows: pa.Table) -> dict[str, Any]:
+    """The columns `language` and `unordered` of a repository's row."""
+    kinds, languages = rows.column("kind").to_pylist(), rows.column("language").to_pylist()
+    counts = Counter(language for kind, language in zip(kinds, languages, strict=True) if kind == "code" and language)
+    unordered = [
+        {"language": language, "file_count": count}
+        for language, count in sorted(counts.items())
+        if language not in GRAMMARS
+    ]
+    return {
+        "language": min(counts, key=lambda language: (-counts[language], language), default=None),
+        "unordered": unordered,
+    }
 
 
 def _batch(first: pa.Table, columns: dict[str, Any], count: int, own: dict[str, Any]) -> pa.RecordBatch:

@@ -12,7 +12,6 @@ languages that those lack are described here. Numba caches the entry alone, see 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -45,6 +44,7 @@ from spark_jobs.lexing.lexers import FIRST_LANGUAGE, syntax_tables
 from spark_jobs.lexing.machine import EXTRA, FLAGS, OPERAND, STATE_WORDS, Machine, get_state, new_block, put_state
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import LONGEST_KEYWORD, hash_bytes, is_keyword
+from spark_jobs.threads import made_once
 
 _NOTE: Final = Flag.REGION | Flag.COMMENT
 _TEXT: Final = Flag.REGION | Flag.ESCAPES
@@ -78,7 +78,7 @@ _C_NUMBERS: Final = int(Prefix.C_NUMBERS)
 _BLANK, _NEWLINE = np.uint8(ord(" ")), ord("\n")
 
 
-@cache
+@made_once
 def blanking_tables(language: str) -> tuple[SyntaxTables, WordTables]:
     """Tables for one of BLANKED_LANGUAGES: its syntax, and the bytes that belong to words; all beyond ASCII do."""
     syntax = _SYNTAX_OF[language]

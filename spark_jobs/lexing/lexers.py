@@ -32,6 +32,7 @@ from spark_jobs.lexing.language_syntax import (
     byte_actions,
     packed,
 )
+from spark_jobs.threads import made_once
 
 PROSE: Final = 0
 GENERIC: Final = 1
@@ -62,7 +63,7 @@ def word_hash(word: bytes) -> int:
     return plain_hash(int.from_bytes(word[start : start + 8], "little") for start in range(0, len(word), 8))
 
 
-@cache
+@made_once
 def syntax_tables(syntaxes: tuple[Syntax, ...] = SYNTAXES) -> SyntaxTables:
     """The arrays of some languages for compiled code, by default of all that have a lexer of their own."""
     from headrace.kernels.hash_tables import key_slot

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from spark_jobs.arrays import UInt8Array, UInt32Array
+from spark_jobs.threads import made_once
 
 SEPARATOR: Final = 0
 WORD: Final = 1
@@ -53,7 +54,7 @@ class WordTables(NamedTuple):
     lower: UInt32Array
 
 
-@cache
+@made_once
 def word_tables() -> WordTables:
     """Tables of all characters; made once per process."""
     classes = np.zeros(_CODE_POINTS, dtype=np.uint8)

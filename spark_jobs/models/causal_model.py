@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ _WINDOW_TOKENS: Final = 1024  # most tokens of a window
 _LEAST_TOKENS: Final = 16
 _BATCH_TOKENS: Final = {"cpu": 1024, "cuda": 16_384}
 _START: Final = 256  # token before the first byte
+_LOADING: Final = threading.Lock()  # transformers exchanges functions of torch while it loads a network
 
 
 class ByteNetwork(nn.Module):
@@ -238,7 +240,7 @@ def read_network(auto: str, folder: str, name: str, what: str, unused: str = "")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     settings = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "dtype": torch.float32}
-    with _readable(folder, name, what):
+    with _readable(folder, name, what), _LOADING:
         network, loaded = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True, **settings)
     lost = sorted({str(key) for kind in ("missing_keys", "mismatched_keys") for key in loaded[kind]})
     if lost := [one for one in lost if not unused or not one.startswith(unused)]:

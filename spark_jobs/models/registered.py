@@ -8,7 +8,6 @@ A file may have hundreds of MB, so it is not in a cell of the registry, which ev
 
 from __future__ import annotations
 
-import functools
 import gzip
 import hashlib
 import re
@@ -26,6 +25,7 @@ from spark_jobs.lake.files.storage import create, open_input
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.run.registry import Entry, entries, find_entries, record
 from spark_jobs.models.model_file import DIGEST_BYTES
+from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -211,7 +211,7 @@ def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[Mod
     return [(facts, _file(catalogue, label, facts.sha256)) for label, facts in found]
 
 
-@functools.cache
+@made_once
 def load_model(file: ModelFile) -> Model:
     """Read a model once per process; the matrices of a local fastText model stay in a memory map that all share.
 

@@ -12,9 +12,10 @@ condition around them make it none. Known are the texts of `identify` (those of 
 from __future__ import annotations
 
 import re
-from functools import cache
 from itertools import groupby
 from typing import Final, NamedTuple
+
+from spark_jobs.threads import made_once
 
 _RUN: Final = 3  # words
 _MAX_MISSING: Final = 0.07  # share of the words of the terms that may be missing, and
@@ -92,7 +93,7 @@ def _changes_nothing(words: tuple[str, ...], known: _Known, missed: int) -> bool
     return inserted <= 2 * missed + _INSERTED
 
 
-@cache
+@made_once
 def _known_texts() -> tuple[_Known, ...]:
     """The licences of `identify`."""
     from identify.vendor.licenses import LICENSES

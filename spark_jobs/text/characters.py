@@ -8,13 +8,13 @@ the category Cn, so executors of one cluster must run one Python version.
 from __future__ import annotations
 
 import unicodedata
-from functools import cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from spark_jobs.lexing.word_characters import SCRIPTS
+from spark_jobs.threads import made_once
 
 OTHER: Final = 0
 """Punctuation, symbols, controls, private use, unassigned: P*, S*, C* that are no white space."""
@@ -48,7 +48,7 @@ the Universal Declaration of Human Rights. Corpora of Chinese segmented by hand 
 """
 
 
-@cache
+@made_once
 def character_classes() -> npt.NDArray[np.uint8]:
     """Class of every code point, one of the constants above; about 0.2 s once per process.
 
@@ -72,7 +72,7 @@ def character_classes() -> npt.NDArray[np.uint8]:
     return classes
 
 
-@cache
+@made_once
 def ascii_classes() -> npt.NDArray[np.uint8]:
     """Class of the 128 ASCII characters, without the cost of the whole table.
 
@@ -92,7 +92,7 @@ def ascii_classes() -> npt.NDArray[np.uint8]:
     return classes
 
 
-@cache
+@made_once
 def comparison_classes() -> npt.NDArray[np.uint8]:
     """Class of every code point for the comparison of texts by their letters, one of COUNTED to INVISIBLE.
 
@@ -116,7 +116,7 @@ def comparison_classes() -> npt.NDArray[np.uint8]:
     return classes
 
 
-@cache
+@made_once
 def _categories() -> npt.NDArray[np.uint8]:
     """(0x110000, 2) the two letters of every code point's general category, as ASCII."""
     names = "".join(map(unicodedata.category, map(chr, range(0x110000))))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
 from typing import Final
 
 from spark_jobs.sources.languages import code_language_names
+from spark_jobs.threads import made_once
 
 _TABLE: Final = """
 aa: aar, afar; ab: abk, abkhazian; ae: ave, avestan; af: afr, afrikaans; ak: aka, fat, twi, akan; am: amh, amharic;
@@ -75,7 +75,7 @@ def code_of(given: str) -> str:
     return words.get(word) or next((name for name in known if name.casefold() == word), "") or by_region or given
 
 
-@cache
+@made_once
 def _words() -> dict[str, str]:
     """Code by each lower-case name or code of a language: {"de": "de", "deu": "de", "german": "de", ..}."""
     found = dict[str, str]()

@@ -12,13 +12,13 @@ Source: R. Speer, "ftfy", doi:10.5281/zenodo.2591652.
 from __future__ import annotations
 
 import re
-from functools import cache
 from itertools import takewhile
 from typing import Any, Final
 
 import numpy as np
 
 from spark_jobs.text.normalization import MOJIBAKE, NO_EDITS, Edits
+from spark_jobs.threads import made_once
 
 _LINES: Final = re.compile("(?<=[\n\r])")  # str.splitlines breaks inside of mojibake, at U+0085
 _BEYOND_ASCII: Final = re.compile("([^\x00-\x7f]+)")
@@ -92,7 +92,7 @@ def _common(left: str, right: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
-@cache
+@made_once
 def _ftfy() -> tuple[Any, Any, Any]:
     """The detector of mojibake, the fixer and the fixer's config of ftfy; imported only when texts are mended."""
     from ftfy import TextFixerConfig, fix_encoding

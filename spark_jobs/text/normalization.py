@@ -28,7 +28,6 @@ import itertools
 import sys
 import unicodedata
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -36,6 +35,7 @@ import numpy.typing as npt
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.text.characters import code_points
+from spark_jobs.threads import made_once
 
 RULES: Final = ("line_ends", "nfc", "redacted", "mojibake")
 _LINE_ENDS, _NFC, REDACTED, MOJIBAKE = range(len(RULES))
@@ -251,7 +251,7 @@ def _merged(left: Edits, right: Edits) -> Edits:
     return Edits(*(np.concatenate([getattr(left, name), getattr(right, name)])[order] for name in columns))
 
 
-@cache
+@made_once
 def _stability() -> npt.NDArray[np.uint8]:
     """What NFC may do at each code point; about a quarter of a second once per process.
 

@@ -7,7 +7,6 @@ equally frequent pairs by their ids.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
+from spark_jobs.threads import made_once
 from spark_jobs.tokens.fast.pre_tokenization import splitting_name
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def load_reference(file_text: str) -> Tokenizer:
     return tokenizer
 
 
-@functools.lru_cache(maxsize=2)
+@made_once(most=2)
 def load_encoder(file_text: str) -> Encoder:
     """An encoder of the tokenizer, cached for the life of the process, since Spark's workers run many tasks."""
     return Encoder(file_text)

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.main_path.many_repositories import FILES, LANGUAGES, REPOSITORIES
 from tests.main_path.project import point_at
 from tests.main_path.test_one_run import GOLDEN, write
+from tests.tiers import is_nightly
 
 _ROOT = Path(__file__).parents[2]
 _RUN = """
@@ -67,6 +69,68 @@ def test_both_engines_write_the_same_rows(tmp_path: Path) -> None:
         for root, engine in (("spark", "sail"), ("sail", "spark"))
     }
     assert second["spark"] == second["sail"] != first["spark"]
+
+
+_ROUNDS = """
+import json, os, sys
+from pathlib import Path
+from spark_jobs.lake.engine import embedded
+from tests.at_once import watch
+from tests.main_path.project import point_at, run
+embedded.parallelism = lambda: 8
+watch()
+for number in range(int(sys.argv[3])):
+    os.environ.update(point_at(Path(sys.argv[2]) / str(number)))
+    outcome = run(Path(sys.argv[1]))
+    print(json.dumps([outcome.versions, outcome.failures]), flush=True)
+"""
+
+
+@pytest.mark.nightly
+def test_steps_give_the_same_by_eight_tasks_at_once(tmp_path: Path) -> None:
+    """The whole way, 20 times in one process, each function of a step by eight threads beside one another as well."""
+    pytest.importorskip("pysail")
+    write(tmp_path / "source")
+    command = [sys.executable, "-c", _ROUNDS, str(tmp_path / "source"), str(tmp_path), "20"]
+    environment = {**os.environ, "HEADRACE_ENGINE": "sail"}
+    done = subprocess.run(command, env=environment, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rounds = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[{")]
+    assert len(rounds) == 20 and all(one == rounds[0] for one in rounds)
+    found, failures = rounds[0]
+    assert failures == [] and {table: found[table] for table in GOLDEN} == GOLDEN
+
+
+_CODE = {  # 40 repositories in ten languages; Spark writes the same, which the long tier looks at
+    "dependencies": "v1:200:125108477622158971584:f2fde00f885b24fa",
+    "dependency_methods": "v1:40:-20179806700723980652:f1b74c2197791426",
+    "ordered": "v1:240:-75873024352373706442:9169f1a1c282a3d2",
+}
+
+
+def code_versions(engine: str, root: Path, rounds: int) -> list[dict[str, str]]:
+    """What the steps of code make of many repositories by eight tasks at once, in each round."""
+    command = [sys.executable, "-m", "tests.main_path.many_repositories", str(root), str(rounds)]
+    environment = {**os.environ, "HEADRACE_ENGINE": engine}
+    done = subprocess.run(command, env=environment, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[dict[str, str]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.skipif(os.environ.get("HEADRACE_ENGINE") == "spark" and not is_nightly(), reason="runs Sail by itself")
+def test_many_repositories_have_their_edges_by_eight_tasks_at_once(tmp_path: Path) -> None:
+    """Each of the 40 has all of its five: tasks of Sail are threads, and share nothing of their parsers."""
+    pytest.importorskip("pysail")
+    rounds = 20 if is_nightly() else 1
+    assert len(LANGUAGES) * REPOSITORIES * (FILES - 1) == int(_CODE["dependencies"].split(":")[1])
+    assert code_versions("sail", tmp_path, rounds) == [_CODE] * rounds
+
+
+@pytest.mark.nightly
+def test_spark_makes_the_same_of_many_repositories(tmp_path: Path) -> None:
+    """So what the default tier compares with is what both engines write."""
+    assert code_versions("spark", tmp_path, 1) == [_CODE]
 
 
 @pytest.mark.nightly

@@ -5,11 +5,16 @@ Code that Numba loads from its cache keeps the GIL; so a process of its own comp
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,8 @@ import pytest
 from spark_jobs.filters.scorer import HARD_TEXTS
 from spark_jobs.lake.declare.step import NoConfig
 from spark_jobs.registry import find_scorer
+from spark_jobs.threads import made_once, without_warnings
+from spark_jobs.tokens.hf_tokenizer import load_encoder
 
 _THREADS, _TIMES = 4, 12
 _SCORERS = ("heuristics", "languages", "personal_data", "profanity")
@@ -74,6 +81,58 @@ def compare() -> None:
             one.join()
         assert not wrong, f"{name}: {len(wrong)} of {_THREADS * _TIMES} differ"
         sys.stdout.write(f"{name} equal\n")
+
+
+def test_a_value_is_made_once_however_many_threads_ask_first() -> None:
+    """One for each argument; who asks meanwhile waits; what was not made by an error is made by the next one."""
+    gate, made = threading.Barrier(8), list[int]()
+
+    @made_once
+    def value(number: int) -> object:
+        made.append(number)
+        time.sleep(0.01)
+        if made.count(number) == 1 and number == 2:
+            raise ValueError
+        return object()
+
+    def ask(thread: int) -> object:
+        gate.wait()
+        with contextlib.suppress(ValueError):
+            return value(thread % 3)
+
+    with ThreadPoolExecutor(8) as threads:
+        values = list(threads.map(ask, range(8)))
+    assert sorted(made) == [0, 1, 2, 2] and len({id(one) for one in values if one is not None}) == 3
+    assert value.count == 3
+    value.forget()
+    assert value(0) not in values
+
+
+def test_no_more_values_are_kept_than_that() -> None:
+    """The newest are."""
+    value = made_once(most=2)(lambda number: [number])
+    first = value(1)
+    assert value(1) is first and [value(number) for number in (2, 3)] == [[2], [3]]
+    assert value(1) is not first and value.count == 2
+    assert pickle.loads(pickle.dumps(load_encoder)) is load_encoder
+
+
+def test_ignoring_warnings_leaves_them_as_they_were() -> None:
+    """Of many threads that do it in turns: who sets them back last sets back what was before all of them."""
+    before, interval = list(warnings.filters), sys.getswitchinterval()
+
+    def ignore(_: int) -> None:
+        for _ in range(50):
+            with without_warnings():
+                warnings.warn("ignored", stacklevel=1)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(ignore, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert warnings.filters == before
 
 
 @pytest.mark.nightly

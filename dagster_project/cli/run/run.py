@@ -136,12 +136,13 @@ def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
     """Print warnings about datasets and corpora of a run, and increments in quarantine that wait for a decision."""
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
+    from dagster_project.inspect.lake.unread_code import unread_code
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.plan.decisions import increments_of
 
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
     ledger = Ledger.fresh(catalogue)
-    for found in (empty_datasets, few_kept, much_removed, left_and_returned):
+    for found in (empty_datasets, unread_code, few_kept, much_removed, left_and_returned):
         for line in found(ledger, namespaces):
             click.echo(line)
     for name in (one.removesuffix(SUFFIX) for one in quarantines):

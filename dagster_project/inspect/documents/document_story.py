@@ -1,6 +1,6 @@
 """Tell what every step found about one document, in the order in which data flows, from the tables alone.
 
-    dataset    arrivals, documents, texts, verdicts
+    dataset    arrivals, documents, texts, verdicts, dependency_methods
     corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
                survivors, shape, cut_texts, contaminated, ordered, tokens, packed_*
     system     excisions
@@ -37,6 +37,7 @@ from dagster_project.inspect.documents.selection_findings import (
 )
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find_corpus
 from dagster_project.inspect.lake.run_notices import new_generation, returned
+from dagster_project.inspect.lake.unread_code import METHODS, counted, no_order, reasons_of, repositories, why_by_path
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.plan.excisions import EXCISIONS, excisions_of
 from spark_jobs.lake.session.catalogue import load_table
@@ -129,6 +130,26 @@ def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Fi
     )
     yield _text(catalogue, document)
     yield _verdict(catalogue, document)
+    yield from _dependencies(catalogue, document)
+
+
+def _dependencies(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
+    """What the order of its repository rests on, which files had no answer there, and whether it is one of them."""
+    if document.repository is None:
+        return
+    for row in repositories(
+        catalogue, document.dataset, And(document.partition, EqualTo("repository", document.repository))
+    ):
+        by_path = row["method"] == "path"
+        basis = f"path alone, {why_by_path(row)}" if by_path else row["method"].replace("_", " ")
+        said = f"repository {document.repository} is ordered by {basis}"
+        if reasons := reasons_of(row):
+            said += f"; {reasons.total():,} of {row['file_count']:,} files had no answer ({counted(reasons)})"
+        own = {one["path"]: one["reason"] for one in row["unread"]}.get(document.path)
+        if own is None and document.language in {one["language"] for one in row["unordered"]}:
+            own = no_order(str(document.language))
+        outcome = "unread" if own else "by_path" if by_path else "read"
+        yield Finding(f"{document.dataset}.{METHODS}", outcome, f"{said}; this file: {own}" if own else said, row)
 
 
 def corpus_findings(

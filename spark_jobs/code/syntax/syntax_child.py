@@ -1,20 +1,23 @@
-"""Parse in a child process that can be killed: a file that hangs or crashes the parser loses only its own result.
+"""Parse in child processes that can be killed: a file that hangs or crashes the parser loses only its own result.
 
-    with SyntaxChild(SyntaxLimits()) as child:
-        child.definitions([("Python", b"def area(): ..."), ("Ruby", b"...")])
-        # [Definitions(defined=("area",), bound=()), "timeout: more than 2 s of processor time"]
+    SyntaxParser(SyntaxLimits()).definitions([("Python", b"def area(): ..."), ("Ruby", b"...")])
+    # [Definitions(defined=("area",), bound=()), "timeout: more than 2 s of processor time"]
 
-One child serves a worker for its life (`shared_child`). It is started by exec, so it shares neither threads nor JVM
-with the worker. Files are sent in batches, answers come back file by file. When the child dies, the file that it was
-parsing gets the reason as its answer, and another child gets the files after it.
+A call has a child of its own, which goes on to the next call (`child_processes`). It is started by exec, so it shares
+neither threads nor JVM with the worker. Files are sent in batches, answers come back file by file. When the child
+dies, the file that it was parsing is tried once more, alone, in a fresh child: whoever killed the first one, and
+whatever it held of the files before, is no property of the file. Where the second one dies too, that is the reason of
+the file, and the files after it go on.
 
 Two limits of time hold for each file. Processor time is limited by the kernel and does not depend on how busy the
-machine is, so the answer for a file is nearly always the same. A child that waits instead of computing is killed by the
-parent after `PATIENCE` times that limit. The limit on memory makes the parser fail or abort.
+machine is, so the answer for a file is nearly always the same, and such a file is not tried again. A child that waits
+and does not compute is killed by the parent after `PATIENCE` times that limit; one that computes slowly, because others
+do too, is not. The limit on memory makes the parser fail or abort.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import selectors
@@ -23,14 +26,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import Field
 
+from spark_jobs.child_processes import end_child, idle_child, keep_child, start_child
 from spark_jobs.code.syntax.definitions import Definitions
-from spark_jobs.code.syntax.syntax_worker import LENGTH_BYTES
+from spark_jobs.code.syntax.syntax_worker import LENGTH_BYTES, OUT_OF_MEMORY
 from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.declare.step import ConfigModel
 
@@ -38,6 +41,7 @@ PATIENCE: Final = 10
 _START_SECONDS: Final = 120
 _READ_BYTES: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
+_OUT_OF_TIME: Final = "timeout: more than "
 
 File = tuple[str, bytes]
 """Language and source."""
@@ -55,34 +59,17 @@ class SyntaxLimits(ConfigModel):
     )
 
 
-class SyntaxChild:
-    """A child process and the pipes to it; started when first needed, and again after every death.
+@dataclass(frozen=True)
+class SyntaxParser:
+    """What parses files, for any number of threads at once.
 
-    To be used by one thread, which must live as long as the child is needed: the kernel kills the child with the thread
-    that started it.
+    Attributes:
+        limits: see `SyntaxLimits`.
+        parser: `module:function` from (language, source) to `Definitions`, imported by the child.
     """
 
-    def __init__(
-        self, limits: SyntaxLimits, parser: str = "spark_jobs.code.syntax.definitions:read_definitions"
-    ) -> None:
-        """Make a child that is not started yet.
-
-        Args:
-            limits: see `SyntaxLimits`.
-            parser: `module:function` from (language, source) to `Definitions`, imported by the child.
-        """
-        self.limits = limits
-        self.parser = parser
-        self._process: subprocess.Popen[bytes] | None = None
-        self._kept_waiting = False
-
-    def __enter__(self) -> SyntaxChild:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    limits: SyntaxLimits
+    parser: str = "spark_jobs.code.syntax.definitions:read_definitions"
 
     def definitions(self, files: Sequence[File]) -> list[Definitions | str]:
         """Parse files.
@@ -94,7 +81,7 @@ class SyntaxChild:
             For each its definitions, or one line with the reason why it could not be parsed.
 
         Raises:
-            StepRunError: the child cannot be started.
+            StepRunError: a child cannot be started.
         """
         answers: list[Definitions | str] = []
         for batch in _batches(files):
@@ -108,113 +95,131 @@ class SyntaxChild:
             ]
         return answers
 
-    def close(self) -> None:
-        """Kill the child."""
-        if self._process is not None:
-            self._process.kill()
-            self._end_of_child()
-
     def _parse(self, files: Sequence[File]) -> list[Definitions | str]:
         """Parse the files of one batch, with a new child after each death."""
         answers: list[Definitions | str] = []
+        again = False  # the next file has ended a child already
         while len(answers) < len(files):
-            waiting = files[len(answers) :]
-            answers += self._exchange(waiting)
-            if len(answers) < len(files):
-                answers.append(self._end_of_child())
+            child = None if again else idle_child(self)
+            child = child or self._started()
+            tried = files[len(answers) :][: 1 if again else None]
+            parsed, end = self._exchange(child, tried)
+            answers += parsed
+            if end is None:
+                keep_child(self, child)
+                again = False
+            elif again or end.startswith(_OUT_OF_TIME):
+                answers.append(end)
+                again = False
+            else:
+                again = True
         return answers
 
-    def _exchange(self, files: Sequence[File]) -> list[Definitions | str]:
-        """Send files and receive answers, until all are answered or the child died or was killed."""
-        process = self._started()
+    def _exchange(
+        self, child: subprocess.Popen[bytes], files: Sequence[File]
+    ) -> tuple[list[Definitions | str], str | None]:
+        """Send files and receive answers, until all are answered or the child has ended, and why it has."""
+        assert child.stdin is not None and child.stdout is not None
         message = pickle.dumps(list(files))
         unsent = memoryview(len(message).to_bytes(LENGTH_BYTES, "little") + message)
         answers: list[Definitions | str] = []
         received = bytearray()
-        deadline = time.monotonic() + self._patience
-        with selectors.DefaultSelector() as selector:
-            assert process.stdin is not None and process.stdout is not None
-            selector.register(process.stdin, selectors.EVENT_WRITE)
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while len(answers) < len(files):
-                ready = selector.select(max(deadline - time.monotonic(), 0))
-                if not ready and time.monotonic() >= deadline:
-                    process.kill()
-                    self._kept_waiting = True
-                    return answers
-                for key, _ in ready:
-                    if key.fileobj is process.stdin:
-                        unsent = unsent[_write(process.stdin.fileno(), unsent) :]
-                        if not unsent:
-                            selector.unregister(process.stdin)
-                        continue
-                    piece = os.read(process.stdout.fileno(), _READ_BYTES)
-                    if not piece:
-                        return answers
-                    received += piece
-                    found = list(_messages(received))
-                    if found:
-                        answers += found
-                        deadline = time.monotonic() + self._patience
-        return answers
+        is_done = is_late = False
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(child.stdin, selectors.EVENT_WRITE)
+                selector.register(child.stdout, selectors.EVENT_READ)
+                deadline, spent = time.monotonic() + self._patience, _spent(child)
+                while not (is_done or is_late):
+                    ready = selector.select(max(deadline - time.monotonic(), 0))
+                    if not ready and time.monotonic() >= deadline:
+                        is_late = _spent(child) == spent
+                        deadline, spent = time.monotonic() + self._patience, _spent(child)
+                    for key, _ in ready:
+                        if key.fileobj is child.stdin:
+                            unsent = unsent[_write(child.stdin.fileno(), unsent) :]
+                            if not unsent:
+                                selector.unregister(child.stdin)
+                            continue
+                        piece = os.read(child.stdout.fileno(), _READ_BYTES)
+                        if not piece:
+                            return answers, self._why_ended(child)
+                        received += piece
+                        complete = list(_messages(received))
+                        answers += complete
+                        is_done = len(answers) == len(files)
+                        if complete:
+                            deadline, spent = time.monotonic() + self._patience, _spent(child)
+            return answers, f"timeout: killed after {self._patience:g} s without an answer" if is_late else None
+        finally:
+            if not is_done:
+                end_child(child)
 
     @property
     def _patience(self) -> float:
         return PATIENCE * self.limits.parse_seconds
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """The running child; starts it if necessary."""
-        if self._process is not None:
-            return self._process
-        limits = self.limits
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "spark_jobs.code.syntax.syntax_worker", self.parser, str(os.getpid())),
-                *(str(limits.parse_seconds), str(limits.memory_bytes)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        """A new child, started once more where somebody kills it before it is ready."""
+        command = [
+            *(sys.executable, "-m", "spark_jobs.code.syntax.syntax_worker", self.parser, str(os.getpid())),
+            *(str(self.limits.parse_seconds), str(self.limits.memory_bytes)),
+        ]
+        path = os.pathsep.join(path for path in sys.path if path)
+        pipe, environment = subprocess.PIPE, {**os.environ, "PYTHONPATH": path}
+        for _ in range(2):
+            child = start_child(command, stdin=pipe, stdout=pipe, bufsize=0, env=environment)
+            if _is_ready(child):
+                return child
+            reason = self._why_ended(child)
+            if child.returncode != -signal.SIGKILL:
+                break
+        raise StepRunError(
+            f"syntax child: {self.parser} did not start ({reason}); its standard error says why, and `memory_bytes` = "
+            f"{self.limits.memory_bytes} must hold Python itself"
         )
-        assert process.stdin is not None and process.stdout is not None
-        self._process = process
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            received = bytearray()
-            deadline = time.monotonic() + _START_SECONDS
-            while not list(_messages(received)):
-                ready = selector.select(max(deadline - time.monotonic(), 0))
-                piece = os.read(process.stdout.fileno(), _READ_BYTES) if ready else b""
-                if not piece:
-                    process.kill()
-                    raise StepRunError(
-                        f"syntax child: {self.parser} did not start ({self._end_of_child()}); its standard error says "
-                        f"why, and `memory_bytes` = {limits.memory_bytes} must hold Python itself"
-                    )
-                received += piece
-        os.set_blocking(process.stdin.fileno(), False)
-        return process
 
-    def _end_of_child(self) -> str:
-        """Wait for a child that ends or was killed; returns the reason in one line."""
-        process, self._process = self._process, None
-        kept_waiting, self._kept_waiting = self._kept_waiting, False
-        assert process is not None
-        try:
-            code = process.wait(1)
-        except subprocess.TimeoutExpired:  # it closed its end of the pipe and went on
-            process.kill()
-            code = process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+    def _why_ended(self, child: subprocess.Popen[bytes]) -> str:
+        """The reason in one line why a child ended that has closed its end of the pipe; it is waited for."""
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it went on, and is killed
+            child.wait(1)
+        code = end_child(child)
         if code == -signal.SIGPROF:
-            return f"timeout: more than {self.limits.parse_seconds:g} s of processor time"
-        if kept_waiting:
-            return f"timeout: killed after {self._patience:g} s without an answer"
+            return f"{_OUT_OF_TIME}{self.limits.parse_seconds:g} s of processor time"
+        if code == OUT_OF_MEMORY:
+            return "memory limit"
         name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         return f"crash: the parser ended by {name}"
+
+
+def shared_child(limits: SyntaxLimits) -> SyntaxParser:
+    """What parses with these limits, in the children that all threads of this process share one after the other."""
+    return SyntaxParser(limits)
+
+
+def _spent(child: subprocess.Popen[bytes]) -> int:
+    """Processor time of a child so far, in nanoseconds; 0 once it has ended."""
+    try:
+        return time.clock_gettime_ns(~child.pid << 3 | 2)  # as clock_getcpuclockid(3), which Python lacks, makes it
+    except OSError:
+        return 0
+
+
+def _is_ready(child: subprocess.Popen[bytes]) -> bool:
+    """Wait for the first message of a child; False where it ends before."""
+    assert child.stdin is not None and child.stdout is not None
+    received = bytearray()
+    deadline = time.monotonic() + _START_SECONDS
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while not list(_messages(received)):
+            ready = selector.select(max(deadline - time.monotonic(), 0))
+            piece = os.read(child.stdout.fileno(), _READ_BYTES) if ready else b""
+            if not piece:
+                return False
+            received += piece
+    os.set_blocking(child.stdin.fileno(), False)
+    return True
 
 
 def _batches(files: Sequence[File]) -> Iterator[list[File]]:
@@ -250,13 +255,3 @@ def _messages(received: bytearray) -> Iterator[Definitions | str]:
         answer: Definitions | str = pickle.loads(received[LENGTH_BYTES:end])
         del received[:end]
         yield answer
-
-
-@cache
-def _child_of(process: int, limits: SyntaxLimits) -> SyntaxChild:
-    return SyntaxChild(limits)
-
-
-def shared_child(limits: SyntaxLimits) -> SyntaxChild:
-    """The child of this process with these limits; it stays until the process ends."""
-    return _child_of(os.getpid(), limits)

@@ -12,7 +12,6 @@ first `None`, once the child is ready; then for each file the parser's result, o
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import pickle
@@ -21,16 +20,17 @@ import signal
 import sys
 from typing import BinaryIO, Final
 
-_PR_SET_PDEATHSIG: Final = 1  # <sys/prctl.h>: asks the kernel for a signal when the parent ends
+from spark_jobs.child_processes import end_with_parent
+
 LENGTH_BYTES: Final = 4
+OUT_OF_MEMORY: Final = 80
+"""Status with which the child ends where a file needs more memory than is left: that depends on the files before."""
 
 
 def main(arguments: list[str]) -> int:
     """Answer batches until the parent closes the pipe."""
     parser, parent, cpu_seconds, memory_bytes = arguments[0], int(arguments[1]), float(arguments[2]), int(arguments[3])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        return 1  # the parent ended before the line above, so no signal will come
+    end_with_parent(parent)
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
             try:
                 answer = parse(language, source)
             except MemoryError:
-                answer = "memory limit"
+                os._exit(OUT_OF_MEMORY)
             except Exception as error:  # noqa: BLE001 - any error of a grammar loses its file and no other
                 answer = f"{type(error).__name__}: {error}"[:200]
             signal.setitimer(signal.ITIMER_PROF, 0)

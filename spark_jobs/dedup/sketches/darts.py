@@ -18,7 +18,6 @@ table. It is a cache: which tokens it has changes no signature.
 from __future__ import annotations
 
 import decimal
-import functools
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from headrace.kernels.compiling import compiled
 from headrace.kernels.hash_tables import key_slot, slots_for
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import UInt8Array, UInt32Array, UInt64Array
+from spark_jobs.threads import made_once
 
 SIGNATURE_VALUES: Final = 256
 """k: slots, and so values in a signature; each has 8 bits."""
@@ -112,7 +112,7 @@ def make_darts(
     return darts
 
 
-@functools.cache
+@made_once
 def _poisson_tables() -> tuple[UInt64Array, UInt8Array, UInt64Array]:
     """Thresholds, guides and cell bits of every unit (see `Darts`), from decimals: no float decides a dart."""
     thresholds = np.full((256, _CELL_COUNTS), _MAX_64, dtype=np.uint64)

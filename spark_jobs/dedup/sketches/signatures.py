@@ -8,7 +8,7 @@ each worker; that is a cache, the bytes are the same without it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from spark_jobs.arrays import UInt8Array
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
 from spark_jobs.spark_sql import DataFrame, F
+from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     from spark_jobs.dedup.sketches.darts import Darts
@@ -103,7 +104,7 @@ def _sign(
         )
 
 
-@lru_cache(maxsize=1)
+@made_once(most=1)
 def _darts(seed: int, max_level: int, hashes: bytes, units: bytes) -> Darts:
     """The darts of the hot tokens, drawn once in a worker."""
     from spark_jobs.dedup.sketches.darts import make_darts

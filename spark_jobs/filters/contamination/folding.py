@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ import numpy as np
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array
 from spark_jobs.lexing.word_characters import SCRIPTS
 from spark_jobs.text.characters import SPACELESS_WORD_LENGTHS
+from spark_jobs.threads import made_once
 
 WORD: Final = 60
 """Weight of a word between spaces; a letter of a script without spaces has 60 / the mean length of a word there."""
@@ -57,7 +57,7 @@ def folded_words(text: str) -> list[str]:
     return "".join(folds.get(character, " ") for character in _ESCAPE.sub(" ", text)).split()
 
 
-@cache
+@made_once
 def fold_tables() -> FoldTables:
     """Tables of all code points; about half a second once per process."""
     folds = [b" "] * 0x110000
@@ -77,7 +77,7 @@ def word_weights(first_points: Int64Array) -> Int64Array:
     return _weights()[np.minimum(first_points, 0x3FFFF)]
 
 
-@cache
+@made_once
 def _weights() -> Int64Array:
     weights = np.full(0x40000, WORD, dtype=np.int64)
     lengths = {name: length for names, length in SPACELESS_WORD_LENGTHS for name in names}
@@ -87,7 +87,7 @@ def _weights() -> Int64Array:
     return weights
 
 
-@cache
+@made_once
 def _folds() -> dict[str, str]:
     """The fold of every character that has one other than a space."""
     plain = {chr(point): f" {chr(point)} " for point in _IDEOGRAPHS if unicodedata.category(chr(point)) == "Lo"}

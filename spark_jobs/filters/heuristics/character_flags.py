@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 
 from spark_jobs.arrays import UInt32Array
-from spark_jobs.filters.heuristics.made_once import made_once
 from spark_jobs.text.characters import FIRST_SPACELESS, SPACELESS_WORD_LENGTHS, character_classes
 from spark_jobs.text.characters import SPACE as IS_SPACE
+from spark_jobs.threads import made_once
 
 ALPHA, UPPER, SPACE, BREAK = 1, 2, 4, 8
 """`str.isalpha`; an upper or title case letter; `str.isspace`; what `str.splitlines` breaks a line at."""

@@ -18,8 +18,8 @@ from headrace.kernels.hash_tables import key_address, key_slot
 from headrace.kernels.memory import eight_bytes_at, four_bytes_at
 from headrace.kernels.mixing import GOLDEN, plain_hash
 from spark_jobs.arrays import Int32Array, UInt64Array
-from spark_jobs.filters.heuristics.made_once import made_once
 from spark_jobs.lexing.machine import U64
+from spark_jobs.threads import made_once
 
 STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
 """The stop words of Gopher (Rae et al. 2021, section A1.1)."""

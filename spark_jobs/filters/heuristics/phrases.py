@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from spark_jobs.arrays import Int32Array, UInt8Array
-from spark_jobs.filters.heuristics.made_once import made_once
+from spark_jobs.threads import made_once
 
 JAVASCRIPT, POLICY, LOREM, BRACE, HASH, DOTS, LINK, PLACEHOLDER, XML, TRACE, LEVEL = (1 << bit for bit in range(11))
 

@@ -11,7 +11,6 @@ A text of one window has the label that fastText itself gives its prose.
 from __future__ import annotations
 
 import importlib.util
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Column
 from spark_jobs.sources.reading.content_types import content_type
+from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     from spark_jobs.models.fasttext_model import FastTextModel
@@ -102,7 +102,7 @@ def languages(content: pa.Array, config: LanguagesConfig) -> dict[str, pa.Array]
     return score(content, config)
 
 
-@cache
+@made_once
 def load_model(path: Path) -> FastTextModel:
     """Read a model once per process.
 

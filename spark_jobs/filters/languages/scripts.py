@@ -6,12 +6,12 @@ Python's `unicodedata` has no property Script, but the name of a letter begins w
 from __future__ import annotations
 
 import unicodedata
-from functools import cache
 from typing import Final
 
 import numpy as np
 
 from spark_jobs.arrays import UInt8Array
+from spark_jobs.threads import made_once
 
 NO_LETTER, LATIN, HAN, KANA = 0, 1, 2, 3
 SCRIPTS: Final = (
@@ -37,7 +37,7 @@ _NAMES: Final = dict(zip(_FIRST_WORDS, SCRIPTS[_OTHER + 1 :], strict=True)) | {
 }
 
 
-@cache
+@made_once
 def script_classes() -> UInt8Array:
     """Number of the script of every letter and mark, 0 for all other code points; about 0.3 s once per process.
 

@@ -10,11 +10,12 @@ import importlib
 import ipaddress
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from spark_jobs.filters.personal_data import rules
 from spark_jobs.filters.personal_data.rules import RULES, Rule
+from spark_jobs.threads import made_once
 
 _MARKS: Final = str.maketrans(
     "\u00a0\u202f\u3000\u2010\u2011\u2012\u2013\u2212\uff0d\uff08\uff09\uff0e", "   ------()."
@@ -109,7 +110,7 @@ class _StdnumModule:
     is_valid: Callable[..., bool]
 
 
-@cache
+@made_once
 def _module(name: str) -> _StdnumModule:
     return importlib.import_module(f"stdnum.{name}")  # type: ignore[return-value]
 
@@ -294,7 +295,7 @@ def _known_key(candidate: Candidate) -> Iterator[Finding]:
             return
 
 
-@cache
+@made_once
 def _key_patterns() -> list[tuple[str, re.Pattern[str]]]:
     """Patterns of the keys of services, by rule: those of detect-secrets, and newer ones that it lacks."""
     plugins = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
@@ -13,6 +12,7 @@ from spark_jobs.filters.personal_data.rules import KINDS
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Check, Column
+from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,7 +153,7 @@ def personal_data_audit(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array
     }
 
 
-@functools.cache
+@made_once
 def _loaded(model: bytes) -> Tagger:
     """A tagger, read once per process."""
     from spark_jobs.filters.personal_data.tagger import load

@@ -5,7 +5,6 @@ All texts lie in one buffer at the address `data`; positions are bytes of it, `l
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.filters.personal_data.rules import KEY_PREFIXES, OTHER_WORDS, RULES
+from spark_jobs.threads import made_once
 
 KEY_PREFIX: Final = 1 << 62
 """Mask of the words of `KEY_PREFIXES`."""
@@ -65,7 +65,7 @@ class ScanTables(NamedTuple):
     masks: Int64Array
 
 
-@cache
+@made_once
 def scan_tables() -> ScanTables:
     """The tables of `RULES`."""
     words: dict[str, int] = {}

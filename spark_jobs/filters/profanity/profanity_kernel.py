@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,13 +33,14 @@ from spark_jobs.models.ngram_kernel import (
     ngram_table,
 )
 from spark_jobs.text.text_columns import utf8_arrays
+from spark_jobs.threads import made_once
 
 _BEGINS, _WHOLE = 1, 2
 _BEGINS_BIT, _WHOLE_BIT = np.uint64(_BEGINS), np.uint64(_WHOLE)
 _COVERED, _JOINED = np.uint8(1), np.uint8(2)
 
 
-@cache
+@made_once
 def folding() -> Words:
     """How texts and lists are split and folded: NFKC and case, where a character becomes one; invisible ones go."""
     tables = word_tables()

@@ -36,6 +36,7 @@ from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.lake.engine.choice import ENGINE, MEMORY, missing_sail, size_setting
 from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
+from spark_jobs.threads import made_once
 
 _DEFAULT_MEMORY = 2 << 30
 _BATCH_ROWS = 2_048
@@ -136,7 +137,7 @@ def end_process(status: int) -> None:
     """End this process at once where Sail computes in it, as PySpark's exit waits for that; else nothing."""
     if _server is None:
         return
-    if _scratch.cache_info().currsize:
+    if _scratch.count:
         shutil.rmtree(_scratch(), ignore_errors=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -152,7 +153,7 @@ def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, *
     return create(data, schema, **others)
 
 
-@functools.cache
+@made_once
 def _scratch() -> Path:
     """The folder of rows that are kept, which goes with the process."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-kept-"))

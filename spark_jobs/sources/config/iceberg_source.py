@@ -9,7 +9,6 @@ moves to new files come again under the names of those.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import tempfile
@@ -24,6 +23,7 @@ from spark_jobs.sources.config.declared import NO_ROWS
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.opening.file_trees import FoundFile
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
+from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -60,7 +60,7 @@ class IcebergSource(FileSource):
         """The data files of the snapshot; the size of one counts the files that delete rows of it."""
         from pyiceberg.manifest import FileFormat
 
-        _scanned.cache_clear()  # what was committed since the last run counts
+        _scanned.forget()  # what was committed since the last run counts
         table, tasks = _scanned(self.model_dump_json())
         root = table.location().rstrip("/") + "/"
         for task in tasks.values():
@@ -79,7 +79,7 @@ class IcebergSource(FileSource):
         """
         table, tasks = _scanned(self.model_dump_json())
         if location not in tasks:  # a worker that has read an earlier snapshot
-            _scanned.cache_clear()
+            _scanned.forget()
             table, tasks = _scanned(self.model_dump_json())
         if (task := tasks.get(location)) is None:
             raise OSError(f"{self.table} has no such file any more; run again")
@@ -88,7 +88,7 @@ class IcebergSource(FileSource):
         return _as_it_is(table, task)
 
 
-@functools.lru_cache(maxsize=4)
+@made_once(most=4)
 def _scanned(source: str) -> tuple[Table, dict[str, FileScanTask]]:
     """The table of a source, and the scan of each of its data files, by location.
 

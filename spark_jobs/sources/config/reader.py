@@ -11,7 +11,6 @@ where a file takes too much time (`extract_seconds`) or memory; an error that it
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.plugins import declared, load
 from spark_jobs.sources.refusals import Refusal
+from spark_jobs.threads import made_once
 
 OWN_FORMATS: Final = (
     *("parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "picture"),
@@ -99,7 +99,7 @@ def reader_by_extension(extension: str) -> str | None:
     return _by_extension().get(extension)
 
 
-@functools.cache
+@made_once
 def _by_extension() -> dict[str, str]:
     names = sorted(declared("readers"), reverse=True)
     return {extension: name for name in names for extension in load("readers", name, Reader).extensions}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
@@ -133,7 +134,7 @@ class _CsvRows:
         self._again = deque[Line]()  # of refused rows, the lines behind the first, to be read on their own
         self._fresh_bytes = self._again_bytes = 0
         self._begin_row()
-        csv.field_size_limit(max_bytes)
+        csv.field_size_limit(sys.maxsize)  # of the whole process; `max_bytes` bounds the rows of this file
 
     def _begin_row(self) -> None:
         self._first = self._last = self._bytes = 0

@@ -16,7 +16,6 @@ import io
 import stat
 import struct
 import tarfile
-import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -35,6 +34,7 @@ from spark_jobs.sources.opening.zip_headers import (
     unicode_path,
 )
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line
+from spark_jobs.threads import without_warnings
 
 _CHUNK_BYTES = 1 << 18
 _BLOCK = 512
@@ -157,8 +157,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
     """
     guarded, fault = _GuardedFile(file, unpacking.limits.max_members * _ENTRY_BYTES), None
     try:
-        with warnings.catch_warnings():  # of extra fields, which are read below
-            warnings.simplefilter("ignore")
+        with without_warnings():  # of extra fields, which are read below
             archive = zipfile.ZipFile(guarded)
         begins = check_directory(file, archive.start_dir)
         members = sorted(archive.infolist(), key=lambda info: info.header_offset)

@@ -1,10 +1,12 @@
 """Run extractors in a process of their own, which ends where a document takes too much time or memory.
 
 Parsers of foreign formats are the part of ingest that a hostile file can break: some are quadratic in the depth of a
-page, some end their whole process. So they run in a child, one for each Python process that reads: it is started when
-first needed, answers one document after the other, and is replaced when it has ended. Its time is that of its
-processor, not of a clock on the wall, so that a busy machine refuses no more documents than an idle one. What needs
-another limit of memory has a child of its own; libraries run one thread there, whatever cores the machine has.
+page, some end their whole process. So they run in a child, which a call has for itself (`child_processes`): it answers
+one document after the other, and is replaced when it has ended. Its time is that of its processor, not of a clock on
+the wall, so that a busy machine refuses no more documents than an idle one. What needs another limit of memory has a
+child of its own; libraries run one thread there, whatever cores the machine has. Where a child ends of anything but its
+time, the call is made once more in a fresh one: whoever killed it, and what it held of documents before, is no property
+of this document.
 
     parent -> child    a pickle: what to call; then, where the child asks for them, bytes of the parent's file
     child  -> parent   messages: a line of JSON, and bytes beside it that the JSON refers to
@@ -16,7 +18,6 @@ of the worker's; it is no sandbox: it runs as the same user, who may read files 
 
 from __future__ import annotations
 
-import atexit
 import io
 import json
 import os
@@ -27,17 +28,19 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from itertools import islice
 from typing import IO, Any
 
+from spark_jobs.child_processes import end_child, end_with_parent, idle_child, keep_child, start_child
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 MEMORY_BYTES = 704 << 20
 """Address space of the child; more is refused by the operating system, and the child ends."""
 _WORN_FRACTION = 1 / 3
 """A child that holds more of it after an answer is replaced: what it cannot give back must not refuse a later one."""
-_START = "import sys; sys.path[:] = sys.argv[2:]; from spark_jobs.sources.opening.parser_process import serve; "
-_START += "serve(int(sys.argv[1]))"
+_START = "import sys; sys.path[:] = sys.argv[3:]; from spark_jobs.sources.opening.parser_process import serve; "
+_START += "serve(int(sys.argv[1]), int(sys.argv[2]))"
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT"), "1")
 _INHERITED = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "TESSDATA_PREFIX", "TMPDIR")
 # Arrow's own pool reserves a gigabyte of addresses, which the limit counts. The system's gives the pages of a batch to
@@ -50,20 +53,19 @@ _PIPE_BYTES = 1 << 20  # as much as any user may have: the two wait for each oth
 _JSON_BYTES = 64 << 20  # most of one message, beside its bytes and long texts
 _LONG_CHARACTERS = 200  # a longer text is sent as bytes, so that its size bounds the memory that it takes
 
-# By the process that started it (a fork inherits the entry) and by its address space.
-_children: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
-
 
 class ChildEndedError(RefusedError):
     """The child ended in the middle of a file; the refusal says why.
 
     Attributes:
         out_of_time: whether it took more processor time than it was given.
+        status: with which it ended, as `subprocess.Popen` has it.
     """
 
-    def __init__(self, refusal: Refusal, out_of_time: bool) -> None:
+    def __init__(self, refusal: Refusal, status: int) -> None:
         super().__init__(refusal.reason, refusal.detail)
-        self.out_of_time = out_of_time
+        self.out_of_time = status == -signal.SIGPROF
+        self.status = status
 
 
 def run_apart(function: Callable[..., Any], seconds: int, *arguments: Any, memory_bytes: int = MEMORY_BYTES) -> Any:
@@ -112,50 +114,57 @@ def read_apart(
 def _answers(
     function: Callable[..., Any], seconds: int, arguments: tuple[Any, ...], file: IO[bytes] | None, memory_bytes: int
 ) -> Iterator[Any]:
-    """What the child answers; no other call uses it meanwhile, and it is kept for the next call if it ends well."""
-    own = (os.getpid(), memory_bytes)
-    child = _children.pop(own, None) or _started(memory_bytes)
+    """What a child answers, of a fresh one again from where the first one was ended by no fault of the document.
+
+    A document alone may need more memory than its first child had left. What a file needs is for its reader to judge:
+    there only a child that somebody killed is replaced.
+    """
+    call, count = (function, seconds, arguments, file, memory_bytes), 0
+    try:
+        for answer in _answers_of(idle_child(_kind(memory_bytes)) or _started(memory_bytes), *call):
+            yield answer
+            count += 1
+    except ChildEndedError as error:
+        if error.out_of_time or (file is not None and error.status != -signal.SIGKILL):
+            raise
+        yield from islice(_answers_of(_started(memory_bytes), *call), count, None)
+
+
+def _answers_of(
+    child: subprocess.Popen[bytes],
+    function: Callable[..., Any],
+    seconds: int,
+    arguments: tuple[Any, ...],
+    file: IO[bytes] | None,
+    memory_bytes: int,
+) -> Iterator[Any]:
+    """What a child answers; no other call uses it meanwhile, and it is kept for the next call if it ends well."""
     is_kept = False
     try:
         _send(child.stdin, (function, seconds, arguments, None if file is None else file.seek(0, os.SEEK_END)))
         while (message := _receive(child.stdout, memory_bytes))[0] != "end":
-            kind, value = message
-            if kind == "missing":
+            what, value = message
+            if what == "missing":
                 where = f"{value} on {platform.node()}"
                 yield Refusal(Reason.NOT_INSTALLED, f"{where}; pip install 'headrace[ingest,ocr]' where files are read")
-            elif kind == "read" and file is not None:
+            elif what == "read" and file is not None:
                 _give(child.stdin, file, value, memory_bytes)
             else:
                 yield value
-        is_kept = message[1] is not True and own not in _children
+        is_kept = message[1] is not True
     except (EOFError, BrokenPipeError, _NoMessageError) as error:
-        _stop(child)
+        end_child(child)
         raise _why_ended(child, seconds, memory_bytes) from error
     finally:
         if is_kept:
-            _children[own] = child
+            keep_child(_kind(memory_bytes), child)
         else:
-            _stop(child)
+            end_child(child)
 
 
-def stop() -> None:
-    """End the children of this process."""
-    for own, memory_bytes in list(_children):
-        if own == os.getpid():
-            _stop(_children.pop((own, memory_bytes)))
-
-
-atexit.register(stop)
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    """End a child that may have ended."""
-    with child:
-        child.kill()
-
-
-def serve(memory_bytes: int) -> None:
+def serve(parent: int, memory_bytes: int) -> None:
     """Answer calls from standard input until it ends; what libraries print goes nowhere."""
+    end_with_parent(parent)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -247,23 +256,26 @@ def _resident_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+def _kind(memory_bytes: int) -> Hashable:
+    """What all children with this address space have in common."""
+    return serve, memory_bytes
+
+
 def _started(memory_bytes: int) -> subprocess.Popen[bytes]:
     """A new child with this address space."""
-    command = [sys.executable, "-c", _START, str(memory_bytes), *sys.path]
+    command = [sys.executable, "-c", _START, str(os.getpid()), str(memory_bytes), *sys.path]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     environment = {**{name: os.environ[name] for name in _INHERITED if name in os.environ}, **_SET}
-    child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environment, pipesize=_PIPE_BYTES)
-    return child
+    return start_child(command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environment, pipesize=_PIPE_BYTES)
 
 
 def _why_ended(child: subprocess.Popen[bytes], seconds: int, memory_bytes: int) -> ChildEndedError:
     """Why a child that has been stopped had ended."""
-    out_of_time = child.returncode == -signal.SIGPROF
-    if out_of_time:
+    if child.returncode == -signal.SIGPROF:
         detail = f"its parser took more than {seconds} seconds of processor time, the extract_seconds"
     else:
         detail = f"its parser needed more than {memory_bytes >> 20} MB, or crashed (status {child.returncode})"
-    return ChildEndedError(Refusal(Reason.TOO_COMPLEX, detail), out_of_time)
+    return ChildEndedError(Refusal(Reason.TOO_COMPLEX, detail), child.returncode)
 
 
 class _NoMessageError(Exception):

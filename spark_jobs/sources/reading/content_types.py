@@ -6,11 +6,11 @@ ships and which looks at the first and last kilobyte.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.sources.languages import Language, language_of
+from spark_jobs.threads import made_once
 
 
 class ContentType(NamedTuple):
@@ -50,7 +50,7 @@ def content_type(data: bytes) -> ContentType:
     return ContentType(str(said.label), found.score, tuple(said.extensions), version, kind)
 
 
-@cache
+@made_once
 def _magika() -> tuple[Any, str]:
     """Magika with its model, loaded once per process, and its version."""
     try:

@@ -12,11 +12,11 @@ import inspect
 import io
 import re
 import tokenize
-import warnings
 
 from spark_jobs.sources.encodings.decoding import decode
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.threads import without_warnings
 
 _FOLD = re.compile(r"\n(?: {8}\|?|\t)")
 _BEFORE_A_STATEMENT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING)
@@ -31,7 +31,7 @@ def module_docstring(_reader: str, data: bytes, _source: object) -> Extracted | 
         statement = _first_statement(decoded.text)
         if statement is None:
             return Refusal(Reason.NO_DOCSTRING, "the module does not start with a string")
-        with warnings.catch_warnings(action="ignore"):  # Python warns of invalid escapes in the sources it parses
+        with without_warnings():  # Python warns of invalid escapes in the sources it parses
             tree = ast.parse(statement)
     except (SyntaxError, tokenize.TokenError, ValueError, RecursionError, MemoryError) as error:
         return Refusal(Reason.SYNTAX_ERROR, f"the first statement cannot be parsed: {type(error).__name__}")

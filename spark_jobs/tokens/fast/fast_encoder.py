@@ -16,7 +16,6 @@ and they import `awkward`, which takes a second. gigatoken accepts bytes that ar
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import json
 import unicodedata
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spark_jobs.arrays import Int32Array
+from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     from spark_jobs.tokens.fast.piece_encoder import PieceEncoder
@@ -67,7 +67,7 @@ def load_pieces(file_text: str) -> PieceEncoder | None:
         return None
 
 
-@functools.lru_cache(maxsize=2)
+@made_once(most=2)
 def load_fast_encoder(file_text: str) -> FastEncoder:
     """A fast encoder of the tokenizer, cached for the life of the process, with its cache of frequent words."""
     return FastEncoder(file_text)

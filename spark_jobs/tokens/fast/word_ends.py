@@ -12,7 +12,6 @@ differences. Imported by workers only: numba takes half a second to load.
 
 from __future__ import annotations
 
-import functools
 import sys
 import unicodedata
 from typing import Final
@@ -24,6 +23,7 @@ from numba import njit
 from headrace.kernels.compiling import compiled
 from headrace.kernels.utf8 import Integer, code_point, width
 from spark_jobs.arrays import UInt8Array
+from spark_jobs.threads import made_once
 
 OTHER: Final = 0
 LETTER: Final = 1
@@ -36,7 +36,7 @@ MOST_NUMBERS: Final = {"gpt2": 0, "llama3": 3, "qwen2": 1}
 """Most digits of a word of numbers, by the name of the splitting; 0 means no limit and GPT-2's rules."""
 
 
-@functools.cache
+@made_once
 def character_classes() -> UInt8Array:
     """(0x110000,) class of every code point; none beyond U+3FFFF is a letter, a number or a space."""
     numbers = range(0x40000)

@@ -82,11 +82,11 @@ def test_rows_fit_the_tables_and_are_identical_for_1_2_and_7_partitions(spark: S
 def kernel_rows(files: list[tuple[str, str | None, int]], repository: str = "r") -> pa.RecordBatch:
     """Rows of one repository as the kernel gets them; files are (path, content, byte_count)."""
     rows = [
-        (0, repository, f"{number:06x}", path, "Python", size, content, None)
+        (0, repository, f"{number:06x}", path, "code", "Python", size, content, None)
         for number, (path, content, size) in enumerate(files)
     ]
-    names = ["shard", "repository", "doc_id", "path", "language", "byte_count", "content", "unread"]
-    kinds = [pa.int32(), *[pa.string()] * 4, pa.int64(), pa.string(), pa.string()]
+    names = ["shard", "repository", "doc_id", "path", "kind", "language", "byte_count", "content", "unread"]
+    kinds = [pa.int32(), *[pa.string()] * 5, pa.int64(), pa.string(), pa.string()]
     columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=names)
 
@@ -127,7 +127,7 @@ def test_a_repository_of_one_file_depends_on_nothing() -> None:
 def test_languages_without_import_rules_are_ordered_by_symbols_and_unparsed_files_say_why() -> None:
     """Ruby: who uses a class needs the file that defines it; a file beyond the parser's limit is listed."""
     rows = kernel_rows([("a.rb", "class Alpha\nend\n", 16), ("b.rb", "Alpha.new\n" + "#" * 90, 100)])
-    rows = rows.set_column(4, "language", pa.array(["Ruby", "Ruby"]))
+    rows = rows.set_column(5, "language", pa.array(["Ruby", "Ruby"]))
     (batch,) = found_batches([rows], 1000)
     edge, own = batch.to_pylist()
     assert (edge["path"], edge["needed_path"], edge["kind"], edge["evidence"]) == ("b.rb", "a.rb", "symbol", "Alpha")
@@ -136,6 +136,26 @@ def test_languages_without_import_rules_are_ordered_by_symbols_and_unparsed_file
     (own,) = batch.to_pylist()
     assert [(one["path"], one["reason"].split(":")[0]) for one in own["unread"]] == [("b.rb", "too_large")]
     assert (own["method"], own["file_count"], own["read_count"]) == ("path", 2, 1)
+
+
+def test_a_repository_says_its_language_and_what_nothing_is_known_of() -> None:
+    """Code alone counts: Perl has neither rules of imports nor symbols here, and of as many the first name is taken."""
+    files = [
+        ("a.pl", "use B;", 6),
+        ("b.pm", "", 0),
+        ("c.rb", "", 0),
+        ("d.jl", "", 0),
+        ("e.rb", "", 0),
+        ("x.json", "", 0),
+    ]
+    rows = kernel_rows(files).set_column(5, "language", pa.array(["Perl", "Perl", "Ruby", "Julia", "Ruby", "JSON"]))
+    rows = rows.set_column(4, "kind", pa.array(["code"] * 5 + ["data"]))
+    (own,) = next(found_batches([rows], 1000)).to_pylist()
+    assert (own["method"], own["language"]) == ("path", "Perl")
+    assert own["unordered"] == [{"language": "Julia", "file_count": 1}, {"language": "Perl", "file_count": 2}]
+    rows = rows.set_column(4, "kind", pa.array(["prose"] * 6))
+    (own,) = next(found_batches([rows], 1000)).to_pylist()
+    assert (own["language"], own["unordered"]) == (None, [])
 
 
 def test_records_are_files_of_their_repository_by_their_id() -> None:
@@ -148,7 +168,7 @@ def test_records_are_files_of_their_repository_by_their_id() -> None:
         ("x/part-1.parquet#c.py", "", 0),
     ]
     rows = kernel_rows(files)
-    rows = rows.set_column(4, "language", pa.array([None, "Go", "Go", "Python", "Python"]))
+    rows = rows.set_column(5, "language", pa.array([None, "Go", "Go", "Python", "Python"]))
     (batch,) = found_batches([rows], 1000)
     *edges, own = batch.to_pylist()
     assert [(edge["path"], edge["needed_path"]) for edge in edges] == [

@@ -35,7 +35,7 @@ _FILM = "1\n00:00:01,000 --> 00:00:02,000\nWater!\n\n2\n00:00:03,000 --> 00:00:0
 def forget() -> None:
     """Look for packages again."""
     plugins.declared.cache_clear()
-    readers._by_extension.cache_clear()
+    readers._by_extension.forget()
 
 
 def install(site: Path, package: str, files: dict[str, str], entry_points: str) -> None:

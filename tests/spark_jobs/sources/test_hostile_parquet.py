@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
+from spark_jobs.child_processes import end_idle_children, idle_children
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats import parquet_batches
 from spark_jobs.sources.formats import parquet_records as reader
@@ -33,7 +34,7 @@ LICENCE = "Permission is hereby granted, free of charge, to any person. " * 7000
 def no_child_is_left() -> Iterator[None]:
     """One child for the tests of this module."""
     yield
-    parser_process.stop()
+    end_idle_children()
 
 
 def written(table: pa.Table, **options: Any) -> bytes:
@@ -146,9 +147,9 @@ def test_a_long_text_that_is_repeated_takes_no_memory(how: str) -> None:
     table = pa.table({"text": texts.dictionary_encode() if how == "categorical" else texts})
     data = written(table, **(delta if how == "prefixes" else {}))
     assert len(data) < 50_000
-    parser_process.stop()
+    end_idle_children()
     assert sum(isinstance(one, Record) for one in parquet_records(io.BytesIO(data), TEXT_ONLY, 1 << 20)) == 300
-    (child,) = (child for (_, memory), child in parser_process._children.items() if memory == reader._MEMORY_BYTES)
+    (child,) = idle_children(parser_process._kind(reader._MEMORY_BYTES))
     with open(f"/proc/{child.pid}/status", encoding="ascii") as status:
         (peak,) = (int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
     assert peak < 200_000  # kB
@@ -196,7 +197,7 @@ def _numbers(file: Any, count: int) -> Iterator[Any]:
 def test_the_child_has_no_secret_and_runs_nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """Its environment is what programs are found by; an answer that is a pickle is no answer."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    parser_process.stop()
+    end_idle_children()
     allowed = {*parser_process._INHERITED, *parser_process._SET, "LC_CTYPE"}
     assert set(run_apart(_environment, 5)) <= allowed
     target = tmp_path / "made"

@@ -269,6 +269,15 @@ def test_bad_rows_of_csv_are_refused_with_their_line() -> None:
     assert [one.refusal.detail for one in records if isinstance(one, Refused)][-1] == told
 
 
+def test_csv_files_that_are_read_at_once_have_limits_of_their_own() -> None:
+    """Python's `csv` has one limit for the whole process: tasks of two datasets are threads of it."""
+    long = b"body\none\n" + b"w" * 3_000_000 + b"\n"
+    records = csv_records(pa.BufferReader(long), ",", TEXT_ONLY, 4_000_000)
+    first = next(records)
+    assert texts(read_csv(b"body\nshort\n")) == ["short"]
+    assert texts([first, *records]) == ["one", "w" * 3_000_000]
+
+
 def test_a_row_of_csv_goes_with_a_line_of_it_that_is_too_long() -> None:
     """Without the line that is too long to be held, its text would be another one."""
     long = b"x" * (2 * 1000 + (1 << 20) + 1)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_jobs.sources.opening import parser_process
+from spark_jobs.child_processes import end_idle_children
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_child_is_left() -> Iterator[None]:
     """One child for the tests of a module."""
     yield
-    parser_process.stop()
+    end_idle_children()

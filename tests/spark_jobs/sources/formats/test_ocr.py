@@ -20,10 +20,10 @@ pytest.importorskip("PIL")
 from PIL import Image, ImageDraw
 from pydantic import ValidationError
 
+from spark_jobs.child_processes import end_idle_children
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.formats.pages.reading_order import Line, text_in_order
-from spark_jobs.sources.opening import parser_process
 from spark_jobs.sources.reading.built_in import extract
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Refusal
@@ -50,7 +50,7 @@ def spin(picture):
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A user's engine: reads two columns on a page that lies, and fails on one that stands."""
-    parser_process.stop()  # its path is that of this process when it started
+    end_idle_children()  # its path is that of this process when it started
     (tmp_path / "own_engine.py").write_text(ENGINE)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return "own_engine:read"

@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_command(arguments: list[str]) -> int:
     """Run a command line and give its exit status; mistakes are reported in one line."""
-    from dagster_project.cli.output import progress_shown
+    from dagster_project.cli.output import progress_shown, say
 
     try:
         with progress_shown("--json" not in arguments):
@@ -159,7 +159,7 @@ def run_command(arguments: list[str]) -> int:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+        say("stopped", err=True)
         return _INTERRUPTED
     except Exception as error:  # the outermost frame: known errors become one line, others keep their trace
         if os.environ.get("HEADRACE_DEBUG"):
@@ -167,7 +167,7 @@ def run_command(arguments: list[str]) -> int:
         line, status = _explain(error)
         if line is None:
             raise
-        click.echo(f"headrace: {line}", err=True)
+        say(f"headrace: {line}", err=True)
         return status
     return 0
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import click
 
+from dagster_project.cli.output import say
+
 # Old words to new words; they go with the next release.
 MOVED = {
     "trace": "doc trace",
@@ -127,7 +129,7 @@ def present_words(arguments: list[str]) -> list[str]:
     for former, present in MOVED.items():
         words = [word for word in former.split() if word not in options]
         if words == arguments[start : start + len(words)]:
-            click.echo(f"headrace {' '.join(words)} is now: headrace {present}", err=True)
+            say(f"headrace {' '.join(words)} is now: headrace {present}", err=True)
             return [*arguments[:start], *present.split(), *arguments[start + len(words) :]]
     return arguments
 

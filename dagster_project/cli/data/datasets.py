@@ -11,7 +11,7 @@ import click
 from dagster_project.cli.completion import complete_names
 from dagster_project.cli.data.declare import add_dataset, remove_declaration
 from dagster_project.cli.data.versions import card_options, write_card
-from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables, say
 from dagster_project.exceptions import CheckFailedError, CommandError
 from dagster_project.project.declared import (
     DATASET,
@@ -69,26 +69,26 @@ def delete_command(
     if increment is not None:
         part = plan_increment(catalogue, name, increment)
         for line in (*part.lines(), *duplicate_lines(known_duplicates(catalogue, part.documents), with_duplicates)):
-            click.echo(line)
+            say(line)
         if not only_plan:
             _require_reason(name, yes, reason)
             for line in delete_increment(lake, part, str(reason), with_duplicates):
-                click.echo(line)
-            click.echo(f"{name}, increment {increment}, is deleted; {part.follow_up()}")
+                say(line)
+            say(f"{name}, increment {increment}, is deleted; {part.follow_up()}")
         return
     plan = plan_deletion(catalogue, name)
     for line in plan.lines():
-        click.echo(line)
+        say(line)
     if only_plan:
         return
     refuse_in_corpora(name)
     _require_reason(name, yes, reason)
     for line in delete_dataset(lake, plan, str(reason)):
-        click.echo(line)
+        say(line)
     packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
     again = f", headrace maintain {' '.join(packed)} --only expiry --days 0 for their old files" if packed else ""
     again += f", then headrace run {' '.join(plan.corpora)}" if plan.corpora else ""
-    click.echo(f"{name} is deleted. Next: headrace dataset delete {name} --declaration{again}")
+    say(f"{name} is deleted. Next: headrace dataset delete {name} --declaration{again}")
 
 
 def _require_reason(name: str, yes: bool, reason: str | None) -> None:
@@ -120,12 +120,12 @@ def verify_dataset(name: str, as_json: bool) -> None:
         rows, verdict = verified(spark, ledger, identifier)
         lines.append({"table": identifier, "rows": rows, "verdict": verdict})
         if not as_json:
-            click.echo(f"{identifier:<36} {rows:>12,} rows  {verdict}")
+            say(f"{identifier:<36} {rows:>12,} rows  {verdict}")
     faults = landed_faults(spark, catalogue, ledger, name)
     if as_json:
         print_json([*lines, *({"location": where, "verdict": fault} for where, fault in faults)])
     else:
-        click.echo("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
+        say("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
     bad = [line["table"] for line in lines if line["verdict"] not in (AS_RECORDED, BY_COMMANDS)]
     if bad:
         raise CheckFailedError(
@@ -161,7 +161,7 @@ def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None
     folders = [ObjectFolder.of(catalogue, space) for space in (name, quarantine_of(name))]
     try:
         if thaw:
-            click.echo(f"moved {sum(folder.thaw() for folder in folders):,} objects back to the warehouse")
+            say(f"moved {sum(folder.thaw() for folder in folders):,} objects back to the warehouse")
             return
         if cold is None or days is None:
             raise CommandError(
@@ -170,7 +170,7 @@ def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None
         moved = sum(folder.freeze(cold, time.time() - days * _DAY_SECONDS) for folder in folders)
     except OSError as error:
         raise CommandError(f"dataset archive {name}: {error}") from error
-    click.echo(f"moved {moved:,} objects to {cold.rstrip('/')}/{name}")
+    say(f"moved {moved:,} objects to {cold.rstrip('/')}/{name}")
 
 
 @dataset.command("show")
@@ -224,10 +224,10 @@ def _show_dataset(name: str, count: int, as_json: bool) -> None:
     if as_json:
         return print_json({"dataset": name, "source": declared["source"], **asdict(view), "first": documents})
     source = " ".join(f"{key}={value}" for key, value in declared["source"].items())
-    click.echo(f"{name}: {declared.get('description') or source}\ndeclared in {short_path(file)}\n")
+    say(f"{name}: {declared.get('description') or source}\ndeclared in {short_path(file)}\n")
     if not view.increments:
-        click.echo(f"It holds nothing yet. Fill it: headrace run {name}")
+        say(f"It holds nothing yet. Fill it: headrace run {name}")
         return
     print_tables(view.increments, view.refused, [{**row, "doc_id": row["doc_id"][:12]} for row in documents])
     if documents:
-        click.echo(f"\nOne of them: headrace doc show {documents[0]['doc_id'][:12]}")
+        say(f"\nOne of them: headrace doc show {documents[0]['doc_id'][:12]}")

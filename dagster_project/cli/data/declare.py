@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.output import say
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.project.declared import CORPUS, DATASET, dataset_file, declarations, refuse_in_corpora
 from dagster_project.project.diagnosis import read_yaml, short_path
@@ -102,12 +103,12 @@ def add_dataset(
         raise CommandError(f"dataset {name}: {short_path(target)} is there already; edit it, or choose another name")
     plans = [(word, *_corpus_with(word, name)) for word in dict.fromkeys(corpora)]
     _write(target, {"type": DATASET, "attributes": attributes}, f"# All that it may say of its source: {page}\n")
-    click.echo(f"wrote {short_path(target)}")
+    say(f"wrote {short_path(target)}")
     for word, file, text in plans:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        click.echo(f"corpus {word}: {short_path(file)} names {name}")
-    click.echo(f"Next: headrace run {' '.join((name, *corpora))}")
+        say(f"corpus {word}: {short_path(file)} names {name}")
+    say(f"Next: headrace run {' '.join((name, *corpora))}")
 
 
 def remove_declaration(name: str, tables: bool, yes: bool) -> None:
@@ -122,13 +123,13 @@ def remove_declaration(name: str, tables: bool, yes: bool) -> None:
     file.unlink()
     if not any(file.parent.iterdir()):
         file.parent.rmdir()
-    click.echo(f"removed {short_path(file)}")
+    say(f"removed {short_path(file)}")
     if tables:
         for identifier in there:
             catalogue.drop_table(identifier)
-        click.echo(f"dropped {len(there)} tables; their files stay in the warehouse")
+        say(f"dropped {len(there)} tables; their files stay in the warehouse")
     elif there:
-        click.echo(f"Its {len(there)} tables stay; to drop them: headrace table delete {' '.join(there)}")
+        say(f"Its {len(there)} tables stay; to drop them: headrace table delete {' '.join(there)}")
 
 
 def _required_field(kind: str) -> str:

@@ -10,7 +10,7 @@ import click
 
 from dagster_project.addresses import document_page
 from dagster_project.cli.data.windows import excise, trace
-from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.output import JSON, print_json, print_raw, print_sides, print_table, say, terminal_columns
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 
@@ -49,7 +49,7 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     document = story.document
     if as_json:
         return print_json(story.facts())
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")
+    say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")
     print_table([{"table": one.table, "": one.outcome, "what it says": one.sentence} for one in story.findings])
     for group in _by_document(story.witnesses):
         _print_witness(catalogue, document, group, full)
@@ -92,7 +92,6 @@ def show(given: str, raw: bool, duplicates: bool, source: bool, windows: bool, a
 def _show_text(given: str, raw: bool, as_json: bool) -> None:
     """Print the text of a document below its head; of a long one its beginning."""
     from dagster_project.inspect.documents.shown_text import shown_text
-    from dagster_project.inspect.documents.side_by_side import printable
     from dagster_project.inspect.opened_lake import OpenedLake
     from dagster_project.project.declared import texts_are_shown
 
@@ -107,21 +106,19 @@ def _show_text(given: str, raw: bool, as_json: bool) -> None:
     if as_json:
         return print_json(found.facts())
     if not raw:
-        click.echo("\n".join(map(printable, found.head())) + _page(story.document.doc_id) + "\n")
+        say("\n".join(found.head()) + _page(story.document.doc_id) + "\n")
     if found.text is None:
-        click.echo(hint if hidden else f"it has no text yet: headrace run {table}")
+        say(hint if hidden else f"it has no text yet: headrace run {table}")
         return
     if raw:
-        click.echo(found.text, nl=False)
+        print_raw(found.text)
         return
     lines = found.text[:_SHOWN_CHARACTERS].split("\n")[:_SHOWN_LINES]
     for number, line in enumerate(lines):
-        click.echo(f"{'~' if number in found.marked else ' '} {printable(line)}".rstrip())
+        say(f"{'~' if number in found.marked else ' '} {line}".rstrip())
     left = len(found.text) - len("\n".join(lines))
     if left:
-        click.echo(
-            f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {given} --raw has all"
-        )
+        say(f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {given} --raw has all")
 
 
 def _page(doc_id: str) -> str:
@@ -163,18 +160,18 @@ def _show_duplicates(given: str, name: str | None, threshold: float | None, limi
         said = {**own, "corpus": corpus.name, "applied": applied_at, "found": len(found), "neighbours": rows}
         return print_json(said)
     applied = f", {corpus.goes_from}" if corpus.goes_from else ""
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
-    click.echo(f"corpus {corpus.name}: {_state(removed)}{applied}")
+    say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
+    say(f"corpus {corpus.name}: {_state(removed)}{applied}")
     representative = representative_of(catalogue, corpus, document.doc_id)
     if representative != document.doc_id:
-        click.echo(f"its near-duplicates are those of {representative}, which was compared in its place")
+        say(f"its near-duplicates are those of {representative}, which was compared in its place")
     if not rows:
-        click.echo("\nno neighbour" + (f" of J >= {threshold:g}" if threshold is not None else ""))
+        say("\nno neighbour" + (f" of J >= {threshold:g}" if threshold is not None else ""))
         return
-    click.echo("")
+    say()
     print_table([_shown(one) for one in found[:limit]])
     if len(found) > limit:
-        click.echo(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
+        say(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
 
 
 def _show_source(given: str, output: Path | None, as_json: bool) -> None:
@@ -189,7 +186,7 @@ def _show_source(given: str, output: Path | None, as_json: bool) -> None:
         return print_json(found.facts())
     print_table([{"": name, "landed": value} for name, value in found.lines()])
     if output is not None:
-        click.echo(f"wrote {output}")
+        say(f"wrote {output}")
 
 
 def _show_windows(given: str, as_json: bool) -> None:
@@ -201,11 +198,11 @@ def _show_windows(given: str, as_json: bool) -> None:
     found = windows_of(catalogue, document)
     if as_json:
         return print_json({"document": document.facts(), "windows": [vars(part) for part in found]})
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
+    say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
     if not found:
-        click.echo(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")
+        say(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")
         return
-    click.echo("")
+    say()
     print_table([vars(part) for part in found])
 
 
@@ -246,38 +243,28 @@ def _by_document(witnesses: Sequence[Witness]) -> list[list[Witness]]:
 
 def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[Witness], full: bool) -> None:
     """Print the differences of a document and its witness side by side."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from dagster_project.inspect.documents.document_lookup import read_text
-    from dagster_project.inspect.documents.side_by_side import compare, printable
+    from dagster_project.inspect.documents.side_by_side import compare
 
     witness = _find(catalogue, group[0].doc_id)
     first = group[0]
     measure = {"near": "J", "semantic": "cosine"}.get(first.why)
     how = f"{measure} = {first.shared_weight / first.united_weight:.4f}" if measure else f"the same {first.why}"
     names = ", ".join(one.corpus for one in group)
-    click.echo(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
+    say(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
     mine, theirs = read_text(catalogue, document), read_text(catalogue, witness)
     if mine is None or theirs is None:
-        click.echo("one of the two texts is not in the lake any more, so they cannot be compared")
+        say("one of the two texts is not in the lake any more, so they cannot be compared")
         return
-    console = Console(highlight=False)
-    shown = compare(mine, theirs, max(16, (console.width - 4) // 2), most_rows=None if full else 40)
+    shown = compare(mine, theirs, max(16, (terminal_columns() - 4) // 2), most_rows=None if full else 40)
     if not shown.rows and not shown.pieces_not_compared:
-        click.echo("the two texts are equal")
+        say("the two texts are equal")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for title in ("this document, removed", "", "the witness"):
-        table.add_column(title, ratio=1 if title else None, overflow="fold")
-    for row in shown.rows:
-        style = _MARK_STYLES.get(row.mark, "")
-        table.add_row(*(Text(printable(part), style=style) for part in (row.left, row.mark, row.right)))
-    console.print(table)
-    click.echo(f"{shown.changed_count:,} lines or sentences differ{_left_out(shown.rows_left_out)}")
+    rows = [((row.left, row.mark, row.right), _MARK_STYLES.get(row.mark, "")) for row in shown.rows]
+    print_sides(("this document, removed", "", "the witness"), rows)
+    say(f"{shown.changed_count:,} lines or sentences differ{_left_out(shown.rows_left_out)}")
     if shown.pieces_not_compared:
-        click.echo(f"{shown.pieces_not_compared:,} further lines or sentences were not compared; --full compares all")
+        say(f"{shown.pieces_not_compared:,} further lines or sentences were not compared; --full compares all")
 
 
 def _left_out(count: int) -> str:

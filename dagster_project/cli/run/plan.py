@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_styled
+from dagster_project.cli.output import print_styled, say
 from dagster_project.cli.train.experiment import print_variants
 from dagster_project.exceptions import CommandError
 from dagster_project.project.experiments import experiments_among
@@ -59,7 +59,7 @@ def _tell_engine(steps: Collection[PlannedStep]) -> None:
 
     due = [step.forecast for step in steps if step.status not in ("unchanged", "frozen")]
     if any(due):
-        click.echo(str(choice(load_settings().warehouse, functools.partial(engine_needs, due))))
+        say(str(choice(load_settings().warehouse, functools.partial(engine_needs, due))))
 
 
 def _tell_what_stays_out(namespaces: Collection[str]) -> None:
@@ -68,7 +68,7 @@ def _tell_what_stays_out(namespaces: Collection[str]) -> None:
     from spark_jobs.lake.ledger.ledger import Ledger
 
     for line in left_and_returned(Ledger.fresh(lake_catalogue()), namespaces):
-        click.echo(line)
+        say(line)
 
 
 def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]:
@@ -99,7 +99,7 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
         instance: Any = opened.enter_context(dg.DagsterInstance.get()) if has_partitions else None
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
     for text in without_partition(keys, runs):
-        click.echo(text, err=True)
+        say(text, err=True)
     return runs
 
 
@@ -107,21 +107,21 @@ def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = Fals
     """Print a plan: a line for each slice of a table (increment or partition) that may be computed, then a sum."""
     if as_json:
         for step in steps:
-            click.echo(json.dumps(_facts(step)))
+            say(json.dumps(_facts(step)))
         _refuse_failing(steps)
         return
     lines = [line for step in steps for line in _lines(step)]
     if markdown:
-        click.echo("| table | place | why | rows | seconds |\n| --- | --- | --- | ---: | ---: |")
+        say("| table | place | why | rows | seconds |\n| --- | --- | --- | ---: | ---: |")
         for _, table, place, why, rows, seconds in lines:
-            click.echo(f"| {table} | {place} | {why.replace('|', '/')} | {rows} | {seconds} |")
-        click.echo("")
+            say(f"| {table} | {place} | {why.replace('|', '/')} | {rows} | {seconds} |")
+        say()
     else:
         for status, table, place, why, rows, seconds in lines:
             known = f"{rows:>12} rows {seconds:>7} s" if rows else ""
             print_styled(f"{table:<36} {place:<12} {known:<27} {why}", _STYLES[status])
     _tell_engine(steps)
-    click.echo(_sum(steps))
+    say(_sum(steps))
     _refuse_failing(steps)
 
 

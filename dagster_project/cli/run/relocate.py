@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dagster_project.cli.output import say
 from spark_jobs.lake.session.settings import load_settings
 
 
@@ -26,4 +27,4 @@ def relocate(former: str, now: str, dry_run: bool) -> None:
     former, now = (one if "://" in one else os.path.abspath(one) for one in (former, now))
     with catalogue_errors():
         for line in relocated(connect(load_settings()), former, now, dry_run):
-            click.echo(line)
+            say(line)

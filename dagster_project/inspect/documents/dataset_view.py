@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import NotNull
 
-from dagster_project.inspect.documents.side_by_side import printable
+from dagster_project.printable import printable
 from spark_jobs.lake.files.lookups import first_rows, read_batches, read_wide_values
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import load_table

@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.documents.side_by_side import printable
+from dagster_project.printable import printable
 from spark_jobs.lake.files.lookups import placed_batches, read_rows
 from spark_jobs.lake.session.catalogue import load_table
 

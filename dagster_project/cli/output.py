@@ -58,10 +58,9 @@ def say(text: str = "", err: bool = False) -> None:
 
 
 def print_raw(text: str) -> None:
-    """Print a text byte for byte, for a file or another program."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
-    sys.stdout.flush()
+    """Print a text as it is for a file or another program; on a terminal characters that do not print are escapes."""
+    is_seen = sys.stdout.isatty()
+    click.echo(printable_lines(text) if is_seen else text, nl=False, color=not is_seen)  # `color`: no escape is dropped
 
 
 def print_styled(text: str, style: str) -> None:

@@ -44,7 +44,10 @@ def show_corpus(name: str | None, thresholds: bool, card: bool, as_json: bool, *
 
 def _list_corpora(as_json: bool) -> None:
     """Print the declared corpora, with counts of increments, documents and windows."""
-    ledger = Ledger.fresh(lake_catalogue())
+    from dagster_project.inspect.documents.counted import members_that_count
+
+    catalogue = lake_catalogue()
+    ledger = Ledger.fresh(catalogue)
 
     def row_count(table: str) -> int:
         return sum(row.row_count for row in ledger.increments(table).values())
@@ -59,7 +62,7 @@ def _list_corpora(as_json: bool) -> None:
                 "corpus": name,
                 "datasets": ", ".join(datasets),
                 "increments": len(ledger.increments(f"{name}.increments")),
-                "documents": row_count(f"{name}.{packed}"),
+                "documents": members_that_count(catalogue, name, packed).num_rows,
                 "windows": {
                     length: sum(row_count(f"{name}.packed_{part}_{length}") for part in datasets)
                     for length in declared.get("window_tokens", [2048])

@@ -192,18 +192,21 @@ def show_dataset(name: str | None, count: int, card: bool, as_json: bool, **of_c
 
 
 def _list_datasets(as_json: bool) -> None:
-    """Print the declared datasets, with counts of increments, documents and bytes."""
-    ledger = Ledger.fresh(lake_catalogue())
+    """Print the declared datasets, with increments, the documents that count, and the bytes of their texts."""
+    from dagster_project.inspect.documents.counted import count_documents
+
+    catalogue = lake_catalogue()
+    ledger = Ledger.fresh(catalogue)
     rows = []
     for _, declared in declarations(DATASET):
-        increments = ledger.increments(f"{declared['name']}.documents").values()
+        counts = count_documents(catalogue, declared["name"])
         rows.append(
             {
                 "dataset": declared["name"],
                 "source": declared["source"].get("kind", ""),
-                "increments": len(increments),
-                "documents": sum(row.row_count for row in increments),
-                "bytes": sum(row.byte_count for row in increments),
+                "increments": len(ledger.increments(f"{declared['name']}.documents")),
+                "documents": counts.documents,
+                "bytes": counts.byte_count,
             }
         )
     print_rows(rows, as_json, "No dataset is declared. Declare one: headrace dataset add NAME --from PATH")
@@ -228,6 +231,10 @@ def _show_dataset(name: str, count: int, as_json: bool) -> None:
     if not view.increments:
         say(f"It holds nothing yet. Fill it: headrace run {name}")
         return
+    went = (
+        f"; {view.landed - view.documents:,} went of {view.landed:,} that came" if view.landed > view.documents else ""
+    )
+    say(f"{view.documents:,} documents, {view.byte_count:,} bytes of text{went}\n")
     print_tables(view.increments, view.refused, [{**row, "doc_id": row["doc_id"][:12]} for row in documents])
     if documents:
         say(f"\nOne of them: headrace doc show {documents[0]['doc_id'][:12]}")

@@ -49,7 +49,7 @@ def _print(found: Diff, kind: str) -> None:
     line(f"  added    {found.added:>12,}", "added")
     line(f"  removed  {found.removed:>12,}", "removed")
     if kind == "dataset":
-        line(f"  changed  {found.changed:>12,}  (of the added: their path had another document)", "changed")
+        line(f"  changed  {found.changed:>12,}  (added and removed: another text at the same path)", "changed")
         for what, moved in (("newly rejected by", found.newly_failed), ("no longer rejected by", found.newly_passed)):
             for rule, count in moved.items():
                 line(f"{what} {rule}: {count:,}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def _comparison(catalogue: Catalog, dataset: str, first: Policy, second: Policy,
 
 def _states_compared(explorer: Explorer, principal: str, first: str, second: str) -> dict[str, Any]:
     states = [find_state(explorer.catalogue, text) for text in (first, second)]
-    keys = [(one.name, one.text, tuple(sorted(one.snapshots.items()))) for one in states]
+    keys = [(one.name, one.text, tuple(sorted(one.snapshots.items())), one.moment) for one in states]
     answered = explorer.computed(_difference, *keys)
     if answered is None:
         return {"kind": "states", "counted": False}
@@ -108,8 +109,8 @@ def _states_compared(explorer: Explorer, principal: str, first: str, second: str
     }  # fmt: skip
 
 
-def _difference(catalogue: Catalog, *states: tuple[str, str, Snapshots]) -> tuple[str, Diff]:
-    first, second = (LakeState(name, text, dict(snapshots)) for name, text, snapshots in states)
+def _difference(catalogue: Catalog, *states: tuple[str, str, Snapshots, datetime | None]) -> tuple[str, Diff]:
+    first, second = (LakeState(name, text, dict(snapshots), moment) for name, text, snapshots, moment in states)
     return state_diff(catalogue, first, second)
 
 

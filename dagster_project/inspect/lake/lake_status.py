@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from pyiceberg.catalog import Catalog
 
+from dagster_project.inspect.documents.counted import count_documents, members_that_count
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.increment_shares import refused, rejections, removed_shares, signal_means
@@ -63,7 +64,7 @@ class NamespaceStatus:
     Attributes:
         name: its namespace.
         kind: dataset or corpus.
-        documents: rows of `documents`; of a corpus members.
+        documents: those that count; of a corpus members (`inspect.documents.counted`).
         increments: of its driving table.
         last_run: when it last computed something.
         newest: when its newest increment arrived.
@@ -196,10 +197,14 @@ def _namespace(
     steps = {row["step"]: row["seconds"] for row in rows if row["place"] == newest}
     seconds, count = sum(steps.values()), places[numbers[-1]].row_count if numbers and numbers[-1] in places else 0
     backlog = backlogs.get(name, _Backlog())
+    is_corpus = kind == "corpus"
+    documents = (
+        members_that_count(catalogue, name).num_rows if is_corpus else count_documents(catalogue, name).documents
+    )
     common: dict[str, Any] = {
         "name": name,
         "kind": kind,
-        "documents": sum(row.row_count for row in places.values()),
+        "documents": documents,
         "increments": len(numbers),
         "last_run": rows[-1]["recorded_at"] if rows else None,
         "newest": ledger.first_recorded(driving_table).get(newest),
@@ -210,7 +215,7 @@ def _namespace(
         "backlog_since": backlog.since,
         "slow_steps": _slow_steps(rows),
     }
-    if kind == "corpus":
+    if is_corpus:
         shares = removed_shares(places, ledger.increments(f"{name}.survivors"), thresholds.least_rows)
         removed = look_at_removed(ledger, name)
         return NamespaceStatus(**common, duplicates=shares[0], duplicates_before=shares[1], removed=removed)
@@ -247,7 +252,8 @@ def _backlogs(ledger: Ledger, history: _History, corpora: Collection[str]) -> di
             finished = {number for own in in_all for number in taken.get(own, {}).get(dataset, ())}
             waiting = {n: row for n, row in ledger.increments(f"{dataset}.documents").items() if n not in finished}
             one = found[dataset]
-            one.documents[corpus] = sum(row.row_count for row in waiting.values())
+            counts = count_documents(ledger.catalogue, dataset).increments if waiting else {}
+            one.documents[corpus] = sum(counts.get(number, (0, 0))[0] for number in waiting)
             if one.documents[corpus]:
                 first = ledger.first_recorded(f"{dataset}.documents")
                 known = [time for time in [one.since, *map(first.get, map(str, waiting))] if time is not None]

@@ -52,6 +52,9 @@ def put(
     schema = table.schema().as_arrow()
     filler: dict[str, Any] = {"string": "", "int": 0, "long": 0, "double": 0.0, "boolean": False}
     empty = {one.name: filler.get(str(one.field_type), []) if one.required else None for one in table.schema().fields}
+    if "path" in empty:  # documents of one path would be one, edited
+        empty["path"] = None
+        rows = [{"path": row.get("doc_id", ""), **row} for row in rows]
     values = [{**empty, "increment": increment, **row} for row in rows]
     table.append(pa.Table.from_pylist(values, schema=schema))
     snapshot = table.current_snapshot()
@@ -99,7 +102,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
         arrived = [{"status": "rejected", "reason": "binary"}] * rejected + [{"status": "landed"}] * (100 - rejected)
         arrived += [{"status": "rejected", "reason": "unknown_format"}] * 300  # which the source does not take
         put(catalogue, "notes", ARRIVALS, increment, [*arrived, {"status": "unchanged"}], **facts)
-        put(catalogue, "notes", DOCUMENTS, increment, [{"doc_id": str(n)} for n in range(100)], **facts)
+        put(catalogue, "notes", DOCUMENTS, increment, [{"doc_id": f"{increment} {n}"} for n in range(100)], **facts)
         judged = [{"failed": long if n < failing else [], "kept": n >= failing} for n in range(100)]
         put(catalogue, "notes", VERDICTS, increment, judged, **facts)
         put(catalogue, "notes", SIGNALS, increment, [{"word_count": words}] * 100, **facts)

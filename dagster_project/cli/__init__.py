@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from dagster_project.cli.tree import present_words, show_examples
+from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
 
 # Groups as the help shows them: command to (module, help), `.run.plan` is `dagster_project.cli.run.plan`;
 # the module is imported when the command is called or asked for help.
@@ -85,9 +85,11 @@ class _LazyGroup(click.Group):
 
             if cmd_name not in (brought := _of_packages()):
                 raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, [*_COMMANDS, *brought])}", ctx)
-            return load("commands", cmd_name, click.Command)
-        command: click.Command = getattr(importlib.import_module(known[cmd_name][0], __name__), cmd_name)
-        show_examples(command, cmd_name)
+            command: click.Command = load("commands", cmd_name, click.Command)
+        else:
+            command = getattr(importlib.import_module(known[cmd_name][0], __name__), cmd_name)
+            show_examples(command, cmd_name)
+        refuse_repetition(command)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

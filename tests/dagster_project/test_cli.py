@@ -192,6 +192,25 @@ def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_e
     assert printed(["plan", "web"], capfd).count("nothing was fetched yet; the run asks the source first") == 1
 
 
+def test_every_origin_is_taken_or_refused(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
+    """Of repositories all, in order and each once; a source with one path refuses a second."""
+    from dagster_project.project.declared import declarations
+
+    places = [notes.parent / name for name in ("one", "two", "three")]
+    for place in places:
+        subprocess.run(["git", "init", "-q", str(place)], check=True)
+        (place / "a.py").write_text("x = 1\n")
+        subprocess.run(["git", "-C", str(place), "add", "."], check=True)
+        who = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
+        subprocess.run(["git", "-C", str(place), *who, "commit", "-qm", "first"], check=True)
+    origins = [word for place in [*places, places[0]] for word in ("--from", str(place))]
+    printed(["dataset", "add", "code", "--kind", "git", *origins], capfd)
+    ((_, declared),) = declarations("headrace.Dataset")
+    assert declared["source"]["repositories"] == list(map(str, places))
+    said = refused(["dataset", "add", "more", "--text-column", "body", *origins[:4]], capfd)
+    assert "--from is given 2 times; a source of kind files has one path" in said
+
+
 def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
     """Columns by fact, or a file, whose path is made absolute as that of the source is."""
     from dagster_project.project.declared import declarations
@@ -258,7 +277,9 @@ def test_a_dataset_that_cannot_be_is_refused_before_anything_is_written(
     declare("small", CORPUS)
     declare("taken", "type: headrace.Dataset\nattributes: {name: other, source: {kind: files}}\n")
     before = {file: file.read_bytes() for file in defs.rglob("*") if file.is_file()}
-    line = refused(["dataset", "add", "--from", str(notes), "--text-column", "body", *arguments], capfd)
+    usual = {"--from": str(notes), "--text-column": "body"}
+    beside = [word for option in usual.items() if option[0] not in arguments for word in option]
+    line = refused(["dataset", "add", *beside, *arguments], capfd)
     assert said in line
     assert {file: file.read_bytes() for file in defs.rglob("*") if file.is_file()} == before
 

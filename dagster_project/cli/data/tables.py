@@ -77,7 +77,7 @@ def _list_tables(catalogue: Catalog, namespace: str | None, as_json: bool) -> No
         byte_count = sum(row.byte_count for row in places.values())
         if _is_system(identifier):
             row_count, byte_count = _size(catalogue.load_table(identifier))
-        rows.append({"table": identifier, "increments": len(places), "rows": row_count, "bytes": byte_count})
+        rows.append({"table": identifier, "increments": len(places), "rows": row_count, "stored bytes": byte_count})
     print_rows(rows, as_json, "The lake has no table yet. Fill it: headrace run")
 
 
@@ -98,7 +98,7 @@ def _show_facts(catalogue: Catalog, identifier: str, as_json: bool) -> None:
         {
             "increment": row.place,
             "rows": row.row_count,
-            "bytes": row.byte_count,
+            "stored bytes": row.byte_count,
             "seconds": row.seconds,
             "data_version": str(row.data_version),
             "step_key": row.step_key[:12],

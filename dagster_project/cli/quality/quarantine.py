@@ -48,7 +48,7 @@ def show(names: tuple[str, ...], increment: int | None, as_json: bool) -> None:
             "dataset": name,
             "increment": one.increment,
             "documents": one.documents,
-            "bytes": one.byte_count,
+            "stored bytes": one.byte_count,
             "state": _state(one),
             "by": one.who,
             "when": f"{one.at:%Y-%m-%d %H:%M}" if one.at is not None else "",

@@ -114,11 +114,11 @@ def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = Fals
     if markdown:
         say("| table | place | why | rows | seconds |\n| --- | --- | --- | ---: | ---: |")
         for _, table, place, why, rows, seconds in lines:
-            say(f"| {table} | {place} | {why.replace('|', '/')} | {rows} | {seconds} |")
+            say(f"| {table} | {place} | {why.replace('|', '/')} | {rows.removesuffix(' rows')} | {seconds} |")
         say()
     else:
         for status, table, place, why, rows, seconds in lines:
-            known = f"{rows:>12} rows {seconds:>7} s" if rows else ""
+            known = f"{rows:>17} {seconds and f'{seconds:>7} s'}" if rows or seconds else ""
             print_styled(f"{table:<36} {place:<12} {known:<27} {why}", _STYLES[status])
     _tell_engine(steps)
     say(_sum(steps))
@@ -139,7 +139,7 @@ def _refuse_failing(steps: Sequence[PlannedStep]) -> None:
 
 
 def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """Status, table, slice (increment or partition), reason, rows and seconds of each line of a step."""
+    """Status, table, slice (increment or partition), reason, rows (or files) and seconds of each line of a step."""
     table, one = step.tables[0], step.forecast
     if one is None:
         yield (
@@ -158,7 +158,9 @@ def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
         yield "frozen", table, "", f"stays {one.frozen}", "", ""
     else:
         for place in one.places:
-            rows = "" if place.rows is None else f"~{place.rows:,}"
+            rows = "" if place.rows is None else f"~{place.rows:,} rows"
+            if place.rows is None and place.files is not None:
+                rows = f"{place.files:,} files"
             seconds = "" if place.seconds is None else f"~{place.seconds:,.1f}"
             status = "compute" if place.certain else "possible"
             yield status, table, place.place, place.reason, rows, seconds

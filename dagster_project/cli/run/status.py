@@ -144,7 +144,7 @@ def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
             said.append(f"duplicates {share_text(one.duplicates)}")
         said += [f"{count:,} not packed by {corpus}" for corpus, count in one.backlog.items() if count]
         if one.waiting is not None:
-            size = f"{one.waiting_bytes:,} bytes, the oldest {age(one.waiting_since)} old"
+            size = f"{one.waiting_bytes:,} stored bytes, the oldest {age(one.waiting_since)} old"
             said.append(f"in quarantine {one.waiting[0]:,} wait ({size}), {one.waiting[1]:,} refused")
         say(f"{one.name:<20} {'; '.join(said)}")
         if one.asked is not None:
@@ -200,7 +200,7 @@ GAUGES = (
     _each("corpus", "backlog_documents", "documents that arrived and are not packed", lambda s: s.backlog),
     _one("backlog_age_seconds", "age of the oldest of them", lambda s, now: _age(s.backlog_since, now)),
     _one("quarantine_documents", "documents in quarantine without a decision", lambda s, _: s.waiting and s.waiting[0]),
-    _one("quarantine_bytes", "size of these", lambda s, _: s.waiting and s.waiting_bytes),
+    _one("quarantine_bytes", "size of their data files", lambda s, _: s.waiting and s.waiting_bytes),
     _one("quarantine_age_seconds", "age of the oldest of them", lambda s, now: _age(s.waiting_since, now)),
     _one(
         "overdue_increments",
@@ -284,7 +284,7 @@ def _print_costs(by: str, since: datetime | None, as_json: bool) -> None:
             "increments": one.places,
             "hours": one.seconds / 3600,
             "core hours": None if one.core_seconds is None else one.core_seconds / 3600,
-            "GB now": one.byte_count / 1e9,
+            "stored GB": one.byte_count / 1e9,
             "computing": _computing(one, an_hour, a_core_hour),
             "storage a month": one.byte_count / 1e9 * a_month,
         }

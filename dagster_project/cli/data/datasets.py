@@ -26,7 +26,7 @@ from dagster_project.project.loading import lake_catalogue, load_definitions, op
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
+from spark_jobs.lake.session.catalogue import tables_in
 from spark_jobs.lake.session.settings import load_settings
 
 _DAY_SECONDS = 86_400
@@ -108,7 +108,7 @@ def verify_dataset(name: str, as_json: bool) -> None:
 
     dataset_file(name)
     settings = load_settings()
-    catalogue = open_catalogue(settings)
+    catalogue = lake_catalogue()
     ledger = Ledger.fresh(catalogue)
     spaces = (name, quarantine_of(name))
     tables = [one for space in spaces for one in tables_in(catalogue, space)]

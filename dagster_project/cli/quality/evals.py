@@ -33,7 +33,7 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     from spark_jobs.filters.contamination.eval_set import encode, read_eval_set
     from spark_jobs.lake.run.registry import record
 
-    catalogue = lake_catalogue()
+    catalogue = lake_catalogue(make=True)
     if held := quarantine_of_file(catalogue, file):
         raise CommandError(
             f"evals add {name}: {file} belongs to {held}, and everybody may read the registry; release it first: "

@@ -47,7 +47,7 @@ def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
         raise CommandError(f"--encoder: {file} is no folder; give the one with tokenizer.json and the weights")
     pack = pack_encoder if encoder else pack_folder
     data = pack(file, f"model {name}") if file.is_dir() else file.read_bytes()
-    entry = add_model(lake_catalogue(), name, data, version)
+    entry = add_model(lake_catalogue(make=True), name, data, version)
     facts = ModelFacts.of(entry)
     say(f"{entry.label}: {facts.format}, {len(facts.labels)} labels, {facts.byte_count / 1e6:.1f} MB")
     say(_next(entry.label, facts.labels))
@@ -77,7 +77,7 @@ def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str
 
     table = read_labelled(file)
     model, measured = train_measured(table, seed, dict(map(read_list, lists)))
-    entry = record(lake_catalogue(), "tagger", name, version, model)
+    entry = record(lake_catalogue(make=True), "tagger", name, version, model)
     say(f"{entry.label}: {len(model) / 1000:,.0f} kB of {len(table):,} texts. On the fifth that it was not shown:")
     print_table(
         [

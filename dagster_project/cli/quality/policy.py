@@ -43,7 +43,7 @@ def add(file: Path) -> None:
     from spark_jobs.filters.policy_resolution import resolve
     from spark_jobs.registry import find_scorer, scorer_names
 
-    catalogue = lake_catalogue()
+    catalogue = lake_catalogue(make=True)
     found = find_policy(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
     if found.name in shipped() and resolve(found.name).content != found.content:
         raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
@@ -83,7 +83,7 @@ def _list_policies(as_json: bool) -> None:
     brought = [(one.label, len(one.rules), one.content_hash, "headrace") for one in map(resolve, shipped())]
     entered = [
         (one.label, len(json.loads(one.content)["rules"]), one.content_hash, one.by)
-        for one in entries(lake_catalogue(), "policy")
+        for one in entries(lake_catalogue(required=False), "policy")
     ]
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for label, count, digest, by in (*brought, *entered):
@@ -93,7 +93,7 @@ def _list_policies(as_json: bool) -> None:
 
 def _show_rules(reference: str, as_json: bool) -> None:
     """Print the rules of a policy."""
-    found = find_policy(lake_catalogue(), reference)
+    found = find_policy(lake_catalogue(required=False), reference)
     if as_json:
         say(found.content.decode())
         return

@@ -82,7 +82,7 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
     """
     require_settings()
     catalogue = lake_catalogue()
-    dagster_home()
+    home = dagster_home(make=False)
     import dagster as dg
 
     from blender_service.auth.visibility import recorded_visibility
@@ -96,7 +96,10 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
     refuse_mistakes(definitions.resolve_asset_graph(), keys, ledger, recorded_visibility(catalogue))
     with contextlib.ExitStack() as opened:
         has_partitions = any(definitions.resolve_asset_graph().get(key).partitions_def for key in keys)
-        instance: Any = opened.enter_context(dg.DagsterInstance.get()) if has_partitions else None
+        instance: Any = None
+        if has_partitions:
+            is_there = (home / "dagster.yaml").is_file()
+            instance = opened.enter_context(dg.DagsterInstance.get() if is_there else dg.DagsterInstance.ephemeral())
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
     for text in without_partition(keys, runs):
         say(text, err=True)

@@ -101,8 +101,9 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
 @contextmanager
 def instance_with_runs() -> Iterator[dg.DagsterInstance | None]:
     """The Dagster instance; None where it has not run yet."""
-    home = dagster_home()
-    if not (home / "history").is_dir() and "storage" not in (home / "dagster.yaml").read_text():
+    home = dagster_home(make=False)
+    settings = home / "dagster.yaml"
+    if not settings.is_file() or (not (home / "history").is_dir() and "storage" not in settings.read_text()):
         yield None
         return
     import dagster as dg

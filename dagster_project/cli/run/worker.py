@@ -60,7 +60,7 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, stopping.set)
-        await work_for(lake_catalogue(), chosen, stopping, executor=program_executor)
+        await work_for(lake_catalogue(make=True), chosen, stopping, executor=program_executor)
 
     asyncio.run(work())
 

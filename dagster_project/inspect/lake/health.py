@@ -174,6 +174,8 @@ def _master() -> str:
 
 def _catalogue(settings: LakeSettings) -> tuple[str, str]:
     require_writable(settings)
+    if not settings.is_there:
+        return "ok", f"{settings.database} is not there yet; the first run makes it"
     started = time.monotonic()
     names = open_catalogue(settings, look_at_store=False).list_namespaces()
     address = settings.properties.get("uri", "").rsplit("@", 1)[-1].split("?")[0]
@@ -186,6 +188,8 @@ def _store(settings: LakeSettings) -> tuple[str, str]:
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     require_store(settings)
+    if not (settings.is_there or "://" in settings.warehouse):
+        return "ok", f"{settings.warehouse} is not there yet; the first run makes it"
     try:
         require_lake(connect(settings))
     except WrongLakeError:
@@ -222,6 +226,8 @@ def _lake(settings: LakeSettings) -> tuple[str, str]:
 
     from spark_jobs.lake.files.storage import open_input
 
+    if not settings.is_there:
+        return "ok", f"{settings.warehouse} has no table yet"
     catalogue = connect(settings)
     require_lake(catalogue)
     tables = metadata_locations(catalogue)

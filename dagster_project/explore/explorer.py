@@ -29,7 +29,7 @@ from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
 from dagster_project.inspect.documents.counted import At, Counts, count_documents, members_that_count
-from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named
+from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named, latest_of
 from dagster_project.inspect.documents.document_windows import HeldIn, windows_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.inspect.lake.found_table import require_table
@@ -185,15 +185,16 @@ class Explorer:
         return found
 
     def found(self, principal: str, doc_id: str) -> FoundDocument:
-        """The document of a doc_id; call `reads` for its dataset before it is shown.
+        """The document of a doc_id, or the latest at a path; call `reads` for its dataset before it is shown.
 
         Raises:
             CommandError: there is none for this reader.
         """
         found = self.named(principal, doc_id)
-        if len(found) != 1:
+        latest = latest_of(self.catalogue, found)
+        if latest is None:
             raise CommandError(f"document {doc_id} is not here" if not found else f"{doc_id} is several documents")
-        return found[0]
+        return latest
 
     def document(self, principal: str, doc_id: str) -> FoundDocument:
         """The document of a doc_id, to be shown: checked and audited by `reads`.

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 
 _SHOWN_LINES, _SHOWN_CHARACTERS = 60, 8_000
+_Named = tuple[str, int | None]  # what a user typed for a document, and the increment
 _MARK_STYLES = {"|": "yellow", "<": "red", ">": "green", "~": "dim"}
+
+
+_INCREMENT = click.option(
+    "--increment", type=click.IntRange(min=0), help="of a path that was edited: the document of this increment"
+)
 
 
 @click.group()
@@ -38,14 +44,15 @@ doc.add_command(excise)
 @doc.command()
 @click.argument("given", metavar="DOC")
 @click.option("--corpus", "name", help="only this corpus; by default every corpus of its dataset")
+@_INCREMENT
 @click.option("--full", is_flag=True, help="show all differences to the witness")
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
-def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
+def why(given: str, name: str | None, increment: int | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC; a removed duplicate beside the kept document, its witness."""
     from dagster_project.inspect.opened_lake import OpenedLake
 
     catalogue = lake_catalogue()
-    story = OpenedLake(catalogue).why(given, name)
+    story = OpenedLake(catalogue).why(given, name, increment)
     document = story.document
     if as_json:
         return print_json(story.facts())
@@ -71,37 +78,42 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="with --source: write the bytes to this file"
 )
+@_INCREMENT
 @JSON
-def show(given: str, raw: bool, duplicates: bool, source: bool, windows: bool, as_json: bool, **more: Any) -> None:
+def show(
+    given: str, raw: bool, duplicates: bool, source: bool, windows: bool, increment: int | None, as_json: bool,
+    **more: Any,
+) -> None:  # fmt: skip
     """Show the text of DOC and what became of it, edited lines marked ~; or its duplicates, source or windows.
 
     The text is shown where the declaration of its dataset says `samples: text`.
     """
     if sum((raw, duplicates, source, windows)) > 1:
         raise CommandError("doc show: choose one of --raw, --duplicates, --source and --windows")
+    named = (given, increment)
     if duplicates:
-        _show_duplicates(given, more["name"], more["threshold"], more["limit"], as_json)
+        _show_duplicates(named, more["name"], more["threshold"], more["limit"], as_json)
     elif source or more["output"]:
-        _show_source(given, more["output"], as_json)
+        _show_source(named, more["output"], as_json)
     elif windows:
-        _show_windows(given, as_json)
+        _show_windows(named, as_json)
     else:
-        _show_text(given, raw, as_json)
+        _show_text(named, raw, as_json)
 
 
-def _show_text(given: str, raw: bool, as_json: bool) -> None:
+def _show_text(named: _Named, raw: bool, as_json: bool) -> None:
     """Print the text of a document below its head; of a long one its beginning."""
     from dagster_project.inspect.documents.shown_text import shown_text
     from dagster_project.inspect.opened_lake import OpenedLake
     from dagster_project.project.declared import texts_are_shown
 
     catalogue = lake_catalogue()
-    story = OpenedLake(catalogue).why(given)
+    story = OpenedLake(catalogue).why(named[0], increment=named[1])
     table = f"{story.document.dataset}.texts"
     hidden = not texts_are_shown(story.document.dataset)
     hint = f"its text is not shown: the declaration of {table} does not say `samples: text`"
     if raw and hidden:
-        raise CommandError(f"document {given}: {hint}")
+        raise CommandError(f"document {named[0]}: {hint}")
     found = shown_text(catalogue, story, with_text=not hidden)
     if as_json:
         return print_json(found.facts())
@@ -118,7 +130,7 @@ def _show_text(given: str, raw: bool, as_json: bool) -> None:
         say(f"{'~' if number in found.marked else ' '} {line}".rstrip())
     left = len(found.text) - len("\n".join(lines))
     if left:
-        say(f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {given} --raw has all")
+        say(f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {named[0]} --raw has all")
 
 
 def _page(doc_id: str) -> str:
@@ -127,14 +139,14 @@ def _page(doc_id: str) -> str:
     return f"\n{page}" if page else ""
 
 
-def _show_duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
+def _show_duplicates(named: _Named, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
     """Print the duplicates of a document: exact ones first, then pairs by J."""
     from dagster_project.inspect.documents.document_lookup import members_named
     from dagster_project.inspect.documents.document_story import corpora_of
     from dagster_project.inspect.documents.neighbours import find_neighbours, removed_of, representative_of
 
     catalogue = lake_catalogue()
-    document = _find(catalogue, given)
+    document = _find(catalogue, *named)
     having = [
         corpus
         for corpus in corpora_of(catalogue, document, name)
@@ -174,12 +186,12 @@ def _show_duplicates(given: str, name: str | None, threshold: float | None, limi
         say(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
 
 
-def _show_source(given: str, output: Path | None, as_json: bool) -> None:
+def _show_source(named: _Named, output: Path | None, as_json: bool) -> None:
     """Print whether the file of a document has the same bytes, and where the document stands in them."""
     from dagster_project.inspect.documents.landed_source import landed_source, write_bytes
 
     catalogue = lake_catalogue()
-    found = landed_source(catalogue, _find(catalogue, given))
+    found = landed_source(catalogue, _find(catalogue, *named))
     if output is not None:
         write_bytes(found, output)
     if as_json:
@@ -189,12 +201,12 @@ def _show_source(given: str, output: Path | None, as_json: bool) -> None:
         say(f"wrote {output}")
 
 
-def _show_windows(given: str, as_json: bool) -> None:
+def _show_windows(named: _Named, as_json: bool) -> None:
     """Print the windows of packed tables that hold parts of a document."""
     from dagster_project.inspect.documents.document_windows import windows_of
 
     catalogue = lake_catalogue()
-    document = _find(catalogue, given)
+    document = _find(catalogue, *named)
     found = windows_of(catalogue, document)
     if as_json:
         return print_json({"document": document.facts(), "windows": [vars(part) for part in found]})
@@ -206,12 +218,12 @@ def _show_windows(given: str, as_json: bool) -> None:
     print_table([vars(part) for part in found])
 
 
-def _find(catalogue: Catalog, given: str) -> FoundDocument:
+def _find(catalogue: Catalog, given: str, increment: int | None = None) -> FoundDocument:
     """Find a document by doc_id, its first digits, or path; one that is not public leaves a row of system.audit."""
     from dagster_project.inspect.documents.document_lookup import find_document
     from dagster_project.restrictions import note_read
 
-    document = find_document(catalogue, given)
+    document = find_document(catalogue, given, increment)
     note_read(catalogue, [document.dataset])
     return document
 

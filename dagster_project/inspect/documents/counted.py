@@ -90,14 +90,18 @@ def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> Counts:
     )
 
 
-def documents_that_count(catalogue: Catalog, dataset: str, columns: tuple[str, ...] = (), at: At = NOW) -> pa.Table:
+def documents_that_count(
+    catalogue: Catalog, dataset: str, columns: tuple[str, ...] = (), at: At = NOW, path: str | None = None
+) -> pa.Table:
     """The documents of a dataset that count: doc_id, increment, repository, path and further columns, texts large.
 
-    Empty where the dataset has none (at that time). Takes about 100 bytes for each document that ever landed.
+    Empty where the dataset has none (at that time). Takes about 100 bytes for each document that ever landed, at one
+    path alone where that is given.
     """
     wanted = tuple(dict.fromkeys(("doc_id", "increment", *_PATH, *columns)))
-    documents = _read(catalogue, dataset, "documents", wanted, at)
-    latest = _latest(catalogue, dataset, documents, at)
+    where = EVERYTHING if path is None else EqualTo("path", path)
+    documents = _read(catalogue, dataset, "documents", wanted, at, where)
+    latest = _latest(catalogue, dataset, documents, at, where)
     return _among(documents, latest["doc_id"].filter(pc.invert(latest["gone"])))
 
 
@@ -147,10 +151,12 @@ def _among(rows: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:
     return rows.filter(pc.is_in(rows["doc_id"], value_set=doc_ids.combine_chunks()))
 
 
-def _latest(catalogue: Catalog, dataset: str, documents: pa.Table, at: At) -> pa.Table:
+def _latest(
+    catalogue: Catalog, dataset: str, documents: pa.Table, at: At, where: BooleanExpression = EVERYTHING
+) -> pa.Table:
     """What landed or happened last at each path: doc_id, gone; as `spark_jobs.sources.landing.revisions` has it."""
     columns = ("doc_id", "increment", *_PATH, "status")
-    events = _read(catalogue, dataset, "arrivals", columns, at, NotNull("doc_id"))
+    events = _read(catalogue, dataset, "arrivals", columns, at, And(where, NotNull("doc_id")))
     names = ["doc_id", "increment", *_PATH]
     landed = _with(documents.select(names), pa.repeat(False, documents.num_rows), 1)
     happened = _with(events.select(names), pc.equal(events["status"], "gone"), 0)

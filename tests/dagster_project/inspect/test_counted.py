@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
+from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents import counted
 from dagster_project.inspect.documents.counted import At, count_documents, documents_that_count, members_that_count
 from dagster_project.inspect.documents.dataset_view import dataset_view
+from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.lake_status import lake_status
 from dagster_project.inspect.lake.run_history import changes
@@ -143,7 +145,9 @@ def _fill(catalogue: Catalog) -> None:
     edit = {"doc_id": "a" * 32, "path": "5.txt", "byte_count": 7, "kind": "prose"}
     gone = [{"doc_id": row["doc_id"], "path": row["path"], "status": "gone"} for row in first[3:5]]
     for increment, rows in enumerate((first, [edit])):
-        put(catalogue, "notes", DOCUMENTS, increment, rows, run_id="second" if increment else "first")
+        source = {"dataset": "notes", "source": {"kind": "files", "path": "/nowhere"}}
+        run = {"run_id": "second" if increment else "first", "config": json.dumps(source)}
+        put(catalogue, "notes", DOCUMENTS, increment, rows, **run)
         events = [{"path": row["path"], "status": "landed"} for row in rows] + (gone if increment else [])
         put(catalogue, "notes", ARRIVALS, increment, events)
         judged = [{"doc_id": row["doc_id"], "kept": True, "failed": []} for row in rows]
@@ -237,3 +241,38 @@ def test_tables_that_a_step_wrote_together_are_one_state(lake: Catalog) -> None:
         patch.setattr(lake, "load_table", lambda name: known.get(name) or load(name))
         documents, arrivals = (head.snapshot_id for head in heads if head is not None)
         assert find_state(lake, f"notes@{documents}").snapshots["arrivals"] == arrivals
+
+
+def test_a_path_names_its_latest_document(lake: Catalog, capfd: pytest.CaptureFixture[str]) -> None:
+    """After an edit too, which is told on standard error; --increment names the others, in every mode."""
+    modes = ([], ["--raw"], ["--duplicates"], ["--source"], ["--windows"])
+    for words in (["doc", "why"], *(["doc", "show", *mode] for mode in modes)):
+        for path, told in (("5.txt", True), ("3.txt", False)):
+            capfd.readouterr()
+            run_command([*words, path])
+            err = capfd.readouterr().err
+            assert "may be any of" not in err
+            said = "5.txt: the latest of 2, of increment 1; others by --increment: 0 (555555555555)"
+            assert (said in err) == told, err
+        run_command([*words, "5.txt", "--increment", "7"])
+        assert "document 5.txt did not land in increment 7, but in 0, 1" in capfd.readouterr().err
+    assert _said("doc", "why", "5.txt").startswith("a" * 32)
+    assert _said("doc", "why", "5.txt", "--increment", "0").startswith("5" * 32)
+
+
+@pytest.mark.parametrize(("events", "latest"), [([], "b"), ([("returned", "a")], "a"), ([("gone", "b")], "b")])
+def test_the_latest_at_a_path_is_what_the_source_has(
+    lake_env: Path, events: list[tuple[str, str]], latest: str
+) -> None:
+    """An older text that returned, else that of the newest increment, gone or not; another repository's is apart."""
+    catalogue = open_catalogue(load_settings())
+    for increment, one in enumerate("ab"):
+        put(catalogue, "notes", DOCUMENTS, increment, [{"doc_id": one * 32, "path": "x.md"}])
+    happened = [{"path": "x.md", "status": status, "doc_id": one * 32} for status, one in events]
+    put(catalogue, "notes", ARRIVALS, 2, happened)
+    assert find_document(catalogue, "x.md").doc_id == latest * 32
+    assert find_document(catalogue, "x.md", 0).doc_id == "a" * 32
+    put(catalogue, "notes", DOCUMENTS, 3, [{"doc_id": "c" * 32, "path": "x.md", "repository": "other"}])
+    with pytest.raises(CommandError, match="may be any of 3"):
+        find_document(catalogue, "x.md")
+    assert find_document(catalogue, "x.md", 3).doc_id == "c" * 32

@@ -154,6 +154,7 @@ def test_what_a_run_was_trained_on_is_kept(serve: Serve, lake: Catalog, prose: P
     assert (second.blend_id, second.first, second.end, second.world_size) == (blend, 0, 100, 2)
     assert first.notes == second.notes == "first try"
     assert (first.consumed, second.consumed) == (50, 100)
+    assert (first.status, second.status) == ("OK", "OK"), "both had all rows that they asked for"
 
 
 @pytest.mark.parametrize("leaves", ["closes", "breaks", pytest.param("is killed", marks=pytest.mark.nightly)])
@@ -192,7 +193,7 @@ def test_what_a_loop_took_is_told_from_what_was_sent(
                 batches.close()
             del batches
     (read,) = until(known)
-    assert (read.first, read.end > 30) == (0, True)
+    assert (read.first, read.end > 30, read.status) == (0, True, "CANCELLED")
 
 
 def test_reads_that_go_on_over_a_restart_say_each_what_was_consumed_of_it(

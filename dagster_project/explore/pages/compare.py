@@ -50,7 +50,7 @@ def compare(request: Request) -> Response:
         values["_offered"] = _states(explorer, principal)
         if first and second:
             explorer.reads(principal, *(text.partition("@")[0] for text in (first, second)))
-            values |= _states_compared(explorer, principal, first, second)
+            values |= states_compared(explorer, principal, first, second)
     return answer(request, "compare.html", values)
 
 
@@ -84,7 +84,8 @@ def _comparison(catalogue: Catalog, dataset: str, first: Policy, second: Policy,
     return policy_preview.compare(read_documents(catalogue, dataset, [first, second]), first, second)
 
 
-def _states_compared(explorer: Explorer, principal: str, first: str, second: str) -> dict[str, Any]:
+def states_compared(explorer: Explorer, principal: str, first: str, second: str) -> dict[str, Any]:
+    """What came, went and changed between two states that may be read; not `counted` while that is computed."""
     states = [find_state(explorer.catalogue, text) for text in (first, second)]
     keys = [(one.name, one.text, tuple(sorted(one.snapshots.items())), one.moment) for one in states]
     answered = explorer.computed(_difference, *keys)

@@ -276,3 +276,21 @@ def test_the_latest_at_a_path_is_what_the_source_has(
     with pytest.raises(CommandError, match="may be any of 3"):
         find_document(catalogue, "x.md")
     assert find_document(catalogue, "x.md", 3).doc_id == "c" * 32
+
+
+def test_the_assistant_says_what_status_says(lake: Catalog, tmp_path: Path) -> None:
+    """The same figures, null for what was not measured; of what a reader may not see nothing."""
+    pytest.importorskip("mcp")
+    from dagster_project.explore.assistant import Assistant
+    from dagster_project.explore.explorer import Explorer
+
+    everything = Assistant(Explorer(lake, tmp_path, lambda name: True), "ann")
+    said = json.loads(everything.status())
+    shown = json.loads(_said("status", "--json"))["namespaces"]
+    assert [{**one, "alerts": []} for one in said] == [{**one, "alerts": []} for one in shown]
+    assert (said[0]["rejected"], said[0]["documents"], said[0]["backlog"]) == (None, 8, {"main": 8})
+    one_dataset = Explorer(lake, tmp_path, lambda name: True, lambda who: lambda table: table.startswith("notes."))
+    (told,) = json.loads(Assistant(one_dataset, "bo").status())
+    assert (told["name"], told["backlog"]) == ("notes", {})
+    with pytest.raises(CommandError, match="main is not here"):
+        Assistant(one_dataset, "bo").status("main")

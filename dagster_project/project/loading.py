@@ -192,8 +192,8 @@ def require_lake_or_project(settings: LakeSettings) -> None:
     in_project = os.environ.get("HEADRACE_PROJECT") or any(map(holds_project, (here, *here.parents)))
     if not (settings.is_there or in_project):
         raise CommandError(
-            f"no lake is here: {settings.database} is not there, and {here} lies in no project (pyproject.toml); go to "
-            "the folder of one, or make one: headrace init NAME"
+            f"{here}: no lake is here ({settings.database} is not there), and no project is here; make one with "
+            "`headrace init NAME`, or set HEADRACE_PROJECT"
         )
 
 

@@ -92,6 +92,16 @@ def test_a_command_that_reads_makes_nothing(name: str, form: str, place: Path, c
         assert name in ("doctor", "policy show"), f"it reads no lake: {out}"
 
 
+def test_a_configured_lake_in_a_folder_that_is_not_there_is_refused(
+    defs: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said
+) -> None:
+    """More likely a slip than a lake to be made, in a project too."""
+    for key, value in settings_at(Path("/nowhere/lake")).properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
+    assert run_command(["table", "show"]) == 2
+    assert "catalogue lake at /nowhere/lake/catalog.db: its folder is not there" in capfd.readouterr().err
+
+
 def test_connect_opens_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the folder of a lake or that of its project; a folder without one is named, and stays as it is."""
     monkeypatch.chdir(tmp_path)

@@ -99,7 +99,7 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     for step in ("survivors", *optional, "tokens"):
         if step in corpus.tables:
             yield step, _ids(catalogue, corpus.own(step)), True
-    excised = excised_members(catalogue, corpus.name).cast(pa.string())
+    excised = excised_members(catalogue, corpus.name, corpus.tables).cast(pa.string())
     if len(excised):
         yield "excised", excised, False
 

@@ -14,7 +14,7 @@ neither left it (`revisions`) nor was taken out of all of its windows (`system.e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -120,12 +120,20 @@ def members_that_went(catalogue: Catalog, corpus: str, table: str = "members", a
 def _left(catalogue: Catalog, corpus: str, at: At) -> pa.ChunkedArray:
     """Documents that left a corpus, or were taken out of its windows."""
     out = _read(catalogue, corpus, "revisions", ("doc_id",), at, EqualTo("leaves", True))["doc_id"]
-    return pa.chunked_array([*out.chunks, excised_members(catalogue, corpus, at.moment)], _TEXT)
+    names = [identifier.partition(".")[2] for identifier in tables_in(catalogue, corpus)]
+    return pa.chunked_array([*out.chunks, excised_members(catalogue, corpus, names, at.moment)], _TEXT)
 
 
-def excised_members(catalogue: Catalog, corpus: str, moment: datetime | None = None) -> pa.Array:
-    """Documents that were taken out of every packed table of their dataset in a corpus, by a moment or by now."""
-    packed = {f"{corpus}.{name}": name.rpartition("_")[0] for name in _tables(catalogue, corpus, "packed_")}
+def excised_members(catalogue: Catalog, corpus: str, tables: Iterable[str], moment: datetime | None = None) -> pa.Array:
+    """Documents that were taken out of every packed table of their dataset in a corpus, by a moment or by now.
+
+    Args:
+        catalogue: of the lake.
+        corpus: its name.
+        tables: names of its tables.
+        moment: None for now.
+    """
+    packed = {f"{corpus}.{name}": name.rpartition("_")[0] for name in tables if name.startswith("packed_")}
     lengths = Counter(packed.values())
     out_of: BooleanExpression = Or(IsNull("table"), In("table", set(packed) or {""}))
     if moment is not None:
@@ -140,11 +148,6 @@ def excised_members(catalogue: Catalog, corpus: str, moment: datetime | None = N
 def without(rows: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:
     """Rows about other documents than some."""
     return rows.filter(pc.invert(pc.is_in(rows["doc_id"], value_set=doc_ids.combine_chunks())))
-
-
-def _tables(catalogue: Catalog, namespace: str, prefix: str) -> list[str]:
-    names = [identifier.partition(".")[2] for identifier in tables_in(catalogue, namespace)]
-    return [name for name in names if name.startswith(prefix)]
 
 
 def _among(rows: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:

@@ -85,11 +85,12 @@ def open_to_read(settings: LakeSettings) -> Catalog:
     """Open a lake that is there; of one that is not, a catalogue without tables in memory, and nothing on disk.
 
     Raises:
-        CatalogueError: it cannot be reached.
+        CatalogueError: it cannot be reached, or settings name a folder that is not there.
         WrongLakeError: it names the files of another lake.
     """
     if settings.is_there:
         return open_catalogue(settings)
+    require_folder(settings)
     catalogue = load_catalog(CATALOGUE, **{**settings.properties, "uri": "sqlite://", STANDS_IN: "true"})
     assert isinstance(catalogue, SqlCatalog)
     # One connection for all threads: each further one would have a database of its own, without the catalogue's tables.
@@ -97,6 +98,19 @@ def open_to_read(settings: LakeSettings) -> Catalog:
     catalogue.create_tables()
     guard(catalogue)
     return catalogue
+
+
+def require_folder(settings: LakeSettings) -> None:
+    """Refuse settings that name a file of SQLite in a folder that is not there: more likely a slip than a new lake.
+
+    Raises:
+        CatalogueError: names the file.
+    """
+    database = settings.database
+    if not settings.embedded and database is not None and not database.parent.is_dir():
+        raise CatalogueError(
+            f"catalogue lake at {database}: its folder is not there; make it, or correct PYICEBERG_CATALOG__LAKE__URI"
+        )
 
 
 def connect(settings: LakeSettings, look_at_store: bool = True) -> Catalog:

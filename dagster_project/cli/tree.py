@@ -173,7 +173,7 @@ def refuse_repetition(command: click.Command) -> None:
         parser.parse_args = parse_args  # type: ignore[method-assign]
         return parser
 
-    command.make_parser = make_parser  # type: ignore[method-assign]
+    command.make_parser = make_parser  # type: ignore[method-assign, assignment]
 
 
 def _require_once(values: dict[str, Any], order: list[click.Parameter], context: click.Context) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import ServiceUnavailableError
 from pyiceberg.utils.config import Config
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from blender_service.exceptions import CatalogueError
@@ -45,12 +45,26 @@ def _load(warehouse: str | os.PathLike[str] | None) -> Catalog:
     """Open it by PyIceberg's settings, where there are any and no directory is given."""
     if warehouse is None and Config().get_catalog_config(CATALOGUE_NAME):
         try:
+            require_database(str((Config().get_catalog_config(CATALOGUE_NAME) or {}).get("uri", "")))
             return load_catalog(CATALOGUE_NAME)
         except (ValueError, ImportError, OSError, SQLAlchemyError) as error:
             raise CatalogueError(
                 f"lake: the catalogue's settings do not work: {_first_line(error)}; mend PYICEBERG_CATALOG__LAKE__*"
             ) from error
     return _open_embedded(Path(warehouse if warehouse is not None else "warehouse").absolute())
+
+
+def require_database(uri: str) -> None:
+    """Refuse the address of a file of SQLite that is not there, since opening it would make an empty lake.
+
+    Raises:
+        CatalogueError: names the file.
+    """
+    database = make_url(uri).database if uri.startswith("sqlite:") else None
+    if database and not Path(database).is_file():
+        raise CatalogueError(
+            f"lake: {database} does not exist; build tables first (headrace run), or mend PYICEBERG_CATALOG__LAKE__URI"
+        )
 
 
 def _open_embedded(warehouse: Path) -> Catalog:

@@ -43,14 +43,14 @@ def failed_audit(error: AuditError, samples: Samples) -> Iterator[dg.AssetCheckR
 
 
 def check_results(table: Table, outcome: TableOutcome, is_placed: bool) -> list[dg.AssetCheckResult]:
-    """The results of an audit that passed; every check passes where nothing was computed."""
+    """The results of an audit that passed; where nothing was computed every check passes, without a count."""
     audited = {check.name: check for check in outcome.checks}
     return [
         dg.AssetCheckResult(
             passed=audited[name].passed if name in audited else True,
             asset_key=dg.AssetKey(outcome.identifier.split(".")),
             check_name=name,
-            metadata={"bad_rows": audited[name].bad_row_count if name in audited else 0},
+            metadata={"bad_rows": audited[name].bad_row_count} if name in audited else {},
         )
         for name in check_names(table, is_placed)
     ]

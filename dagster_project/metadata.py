@@ -122,7 +122,7 @@ def materialization_metadata(
             # As text: JavaScript rounds 64-bit numbers.
             "iceberg/snapshot_id": dg.MetadataValue.text(str(latest.snapshot_id)),
             "step_key": latest.step_key,
-            "bytes": latest.byte_count,
+            "stored_bytes": latest.byte_count,
             "engine": latest.engine or "not known",
         }
     if outcome.computed and iceberg is not None and latest is not None:

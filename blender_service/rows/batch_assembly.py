@@ -34,12 +34,14 @@ class BatchMessage(NamedTuple):
         offset: of the first row.
         sources: (R,) index of each row's source, uint8.
         waiting_for: of a batch without rows, the row that is not there yet.
+        end_of_blend: whether no row follows.
     """
 
     message: bytes
     offset: int
     sources: NDArray[np.uint8]
     waiting_for: str = ""
+    end_of_blend: bool = False
 
     @property
     def end(self) -> int:

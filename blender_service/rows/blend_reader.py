@@ -86,7 +86,8 @@ class _Piece(NamedTuple):
         """The rows as a server sends them."""
         batch = self.copied.batch
         message = self.copied.cutter.cut(self.first, self.last, self.offset)
-        return BatchMessage(message, self.offset, batch.sources[self.first : self.last], batch.waiting_for)
+        sources = batch.sources[self.first : self.last]
+        return BatchMessage(message, self.offset, sources, batch.waiting_for, batch.end_of_blend)
 
 
 class BlendReader:

@@ -57,6 +57,7 @@ class Call:
         is_measured: whether the time to its first rows was taken.
         counted_seconds: seconds after its start at which metrics last counted it.
         counted_bytes: bytes of its answers that metrics have counted.
+        is_whole: whether the last row that was asked for, or that the blend has, was handed to gRPC.
         run_key: name of the read in the register of runs, empty for a read without a run.
         run_reported: seconds after its start at which the register last recorded it.
         consumed: row after the last one that the client reports as consumed, None where it reports nothing.
@@ -89,6 +90,7 @@ class Call:
     is_measured: bool = False
     counted_seconds: float = 0.0
     counted_bytes: int = 0
+    is_whole: bool = False
     run_key: str = ""
     run_reported: float = 0.0
     consumed: int | None = None
@@ -106,9 +108,24 @@ class Call:
         self.waiting = bool(batch.waiting_for)
         self.rows += batch.end - batch.offset
         self.next_offset = batch.end
+        asked = int(self.request.rows) if self.request is not None else 0
+        self.is_whole = batch.end_of_blend or 0 < asked <= self.end_of_step(batch.end) - (self.offset or 0)
         for name, count in zip(self.source_names, np.bincount(batch.sources).tolist(), strict=False):
             if count:
                 self.source_rows[name] = self.source_rows.get(name, 0) + count
+
+    def end_of_step(self, reached: int) -> int:
+        """Give `reached`; for a read of one rank's slice, rounded up to the end of the step that it lies in."""
+        first = self.offset or 0
+        if not self.request.HasField("slice") or reached <= first:
+            return reached
+        step_rows = int(self.request.slice.step_rows)
+        return first - (first - reached) // step_rows * step_rows
+
+    @property
+    def status_at_end(self) -> str:
+        """How a call ended that nobody ended otherwise: a client that has all rows may close its stream."""
+        return self.status or ("OK" if self.is_whole else "CANCELLED")
 
     def take_source_rows(self) -> dict[str, int]:
         """Give the rows of each source since this was last asked."""

@@ -201,7 +201,7 @@ class CallInterceptor(grpc.ServerInterceptor):
                     self._admit_again(context)
                 yield answer
                 asked = time.monotonic()
-            call.status = "OK" if context.is_active() else "CANCELLED"
+            call.status = "OK" if context.is_active() else call.status_at_end
 
     def _open(self, method: str, context: grpc.ServicerContext) -> grpc.ServicerContext:
         """Begin a call: make its context; observers are notified of its end from here on."""
@@ -238,7 +238,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _end(self, call: Call) -> None:
         """Notify the observers, then count the stream as ended: a server that stops waits until none is left."""
-        call.status = call.status or "CANCELLED"
+        call.status = call.status_at_end
         try:
             self._notify("ended", call)
         finally:

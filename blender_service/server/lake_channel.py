@@ -118,7 +118,7 @@ class _Read(Iterator[RowBatch]):
     def cancel(self) -> None:
         """End the read and release its tables, which are then no longer watched."""
         self._cancelled.set()
-        self._end("CANCELLED")
+        self._end(self._call.status_at_end)
         with suppress(ValueError):  # another thread reads just now, and ends at its next batch
             self._batches.close()
 

@@ -239,22 +239,13 @@ def _is_recorded(call: Call) -> bool:
 
 def _reached(call: Call) -> dict[str, Any]:
     """The fields of the record of how far a call has come."""
-    consumed = {} if call.consumed is None else {"consumed": _end_of_step(call, call.consumed)}
+    consumed = {} if call.consumed is None else {"consumed": call.end_of_step(call.consumed)}
     return {"end": _end(call), "status": call.status, **consumed}
 
 
 def _end(call: Call) -> int:
     """Give the row after the last one sent."""
-    return _end_of_step(call, call.next_offset or 0)
-
-
-def _end_of_step(call: Call, reached: int) -> int:
-    """Give `reached`; for a read of one rank's slice, rounded up to the end of the step that it lies in."""
-    first = call.offset or 0
-    if not call.request.HasField("slice") or reached <= first:
-        return reached
-    step_rows = int(call.request.slice.step_rows)
-    return first - (first - reached) // step_rows * step_rows
+    return call.end_of_step(call.next_offset or 0)
 
 
 def _read_of(run: str, facts: Mapping[str, Any]) -> RunRead:

@@ -33,7 +33,7 @@ from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Step, renamed
 from spark_jobs.lake.plan.binding import Source
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.catalogue import open_to_read
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.plugins import attribute
 from spark_jobs.registry import find_scorer
@@ -292,7 +292,7 @@ def _policy(
     Raises:
         ConfigError: it cannot be used; the message says why.
     """
-    find = policy_finder(lambda: open_catalogue(load_settings()))
+    find = policy_finder(lambda: open_to_read(load_settings()))
     found = resolve(given, find, default_name=f"{declared.name}_{variant}" if variant else declared.name)
     check_signals(found, _measured(scorers))
     return found

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from dagster_project.cli.tree import present_words, show_examples
+from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
 
 # Groups as the help shows them: command to (module, help), `.run.plan` is `dagster_project.cli.run.plan`;
 # the module is imported when the command is called or asked for help.
@@ -85,9 +85,11 @@ class _LazyGroup(click.Group):
 
             if cmd_name not in (brought := _of_packages()):
                 raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, [*_COMMANDS, *brought])}", ctx)
-            return load("commands", cmd_name, click.Command)
-        command: click.Command = getattr(importlib.import_module(known[cmd_name][0], __name__), cmd_name)
-        show_examples(command, cmd_name)
+            command: click.Command = load("commands", cmd_name, click.Command)
+        else:
+            command = getattr(importlib.import_module(known[cmd_name][0], __name__), cmd_name)
+            show_examples(command, cmd_name)
+        refuse_repetition(command)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -148,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_command(arguments: list[str]) -> int:
     """Run a command line and give its exit status; mistakes are reported in one line."""
-    from dagster_project.cli.output import progress_shown
+    from dagster_project.cli.output import progress_shown, say
 
     try:
         with progress_shown("--json" not in arguments):
@@ -159,7 +161,7 @@ def run_command(arguments: list[str]) -> int:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+        say("stopped", err=True)
         return _INTERRUPTED
     except Exception as error:  # the outermost frame: known errors become one line, others keep their trace
         if os.environ.get("HEADRACE_DEBUG"):
@@ -167,7 +169,7 @@ def run_command(arguments: list[str]) -> int:
         line, status = _explain(error)
         if line is None:
             raise
-        click.echo(f"headrace: {line}", err=True)
+        say(f"headrace: {line}", err=True)
         return status
     return 0
 

@@ -7,16 +7,21 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from click.core import ParameterSource
 
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.measured import NOT_MEASURED
+from dagster_project.printable import printable, printable_lines
 from spark_jobs.progress import PROGRESS
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
@@ -43,16 +48,32 @@ def original_streams() -> Iterator[None]:
         yield
 
 
-def print_plain(text: str) -> None:
-    """Print one line as it is."""
-    click.echo(text, file=_originals.get("stdout"))
+def say(text: str = "", err: bool = False) -> None:
+    """Print lines as they are; characters that do not print, such as those that steer a terminal, as escapes.
+
+    All that commands print but the texts of documents (`print_raw`) goes through here or through a table, since names,
+    paths and reasons are data that strangers wrote.
+    """
+    click.echo(printable_lines(text), file=_originals.get("stderr" if err else "stdout"), err=err)
+
+
+def print_raw(text: str) -> None:
+    """Print a text as it is for a file or another program; on a terminal characters that do not print are escapes."""
+    is_seen = sys.stdout.isatty()
+    click.echo(printable_lines(text) if is_seen else text, nl=False, color=not is_seen)  # `color`: no escape is dropped
 
 
 def print_styled(text: str, style: str) -> None:
     """Print one line in a colour, where the terminal supports colours."""
-    from rich.console import Console
+    _console(soft_wrap=True).print(printable(text), style=style)
 
-    Console(file=_originals.get("stdout"), highlight=False, soft_wrap=True).print(text, style=style, markup=False)
+
+def print_hit(before: str, words: str, behind: str) -> None:
+    """Print one line with some words of it in bold, where the terminal supports that."""
+    from rich.text import Text
+
+    parts = Text.assemble(printable(before), (printable(words), "bold"), printable(behind))
+    _console(soft_wrap=True).print(parts)
 
 
 class _ProgressHandler(logging.Handler):
@@ -60,7 +81,7 @@ class _ProgressHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one message."""
-        click.echo(self.format(record), file=_originals.get("stderr"), err=True)
+        say(self.format(record), err=True)
 
 
 @contextmanager
@@ -78,24 +99,58 @@ def progress_shown(shown: bool) -> Iterator[None]:
 
 
 def print_table(rows: Sequence[dict[str, Any]], title: str | None = None) -> None:
-    """Print rows of equal keys as a table; numbers are aligned to the right, with separators."""
-    from rich.console import Console
+    """Print rows of equal keys as a table, none as nothing; numbers are aligned to the right, with separators.
+
+    None is `not measured` in a column of numbers, `-` elsewhere.
+    """
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in rows[0]:
-        number = all(isinstance(row[name], int | float) for row in rows)
-        table.add_column(name, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(value) for value in row.values()))
-    Console(highlight=False).print(table, markup=False)
+    if title is not None:
+        print_styled(title, "italic")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    texts = []
+    for name in rows[0] if rows else ():
+        values = [row[name] for row in rows]
+        is_number = all(value is None or isinstance(value, int | float) for value in values)
+        table.add_column(printable(name), justify="right" if is_number else "left", overflow="fold")
+        nothing = NOT_MEASURED if is_number else "-"
+        texts.append([nothing if value is None else printable(_text(value)) for value in values])
+    for cells in zip(*texts, strict=True):
+        table.add_row(*cells)
+    if rows:
+        _console().print(table)
+
+
+def print_sides(titles: Sequence[str], rows: Iterable[tuple[Sequence[str], str]]) -> None:
+    """Print rows of texts beside each other in columns of equal width, each row in a style; no title, a narrow one."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    for title in titles:
+        table.add_column(printable(title), ratio=1 if title else None, overflow="fold")
+    for texts, style in rows:
+        table.add_row(*(Text(printable(text), style=style) for text in texts))
+    _console().print(table)
+
+
+def terminal_columns() -> int:
+    """How many characters a line of the terminal has."""
+    return _console().width
+
+
+def _console(soft_wrap: bool = False) -> Console:
+    """Where to print: no markup and no name of an emoji is read in what is printed, for that is data."""
+    from rich.console import Console
+
+    return Console(file=_originals.get("stdout"), highlight=False, markup=False, emoji=False, soft_wrap=soft_wrap)
 
 
 def print_tables(*tables: Sequence[dict[str, Any]]) -> None:
     """Print tables below each other, an empty line between them; those without rows are left out."""
     for number, rows in enumerate(filter(None, tables)):
         if number:
-            click.echo("")
+            say()
         print_table(rows)
 
 
@@ -106,12 +161,12 @@ def print_rows(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> N
     elif rows:
         print_table(rows)
     else:
-        click.echo(nothing)
+        say(nothing)
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON: a dataclass as an object, what JSON has no form for as text."""
-    click.echo(json.dumps(value, indent=2, default=_plain))
+    say(json.dumps(value, indent=2, default=_plain))
 
 
 def lists_all(name: object, *also: str) -> bool:

@@ -6,8 +6,15 @@ MOVED with an option, such as `blend plan --source`, applies where that option w
 
 from __future__ import annotations
 
+import functools
+import re
+from typing import Any
+
 import click
 
+from dagster_project.cli.output import say
+
+_KEYED = re.compile(r"[A-Z]+=[A-Z]+")  # how the help of an option names values that stand each under a key
 # Old words to new words; they go with the next release.
 MOVED = {
     "trace": "doc trace",
@@ -128,7 +135,7 @@ def present_words(arguments: list[str]) -> list[str]:
     for former, present in MOVED.items():
         words = [word for word in former.split() if word not in options]
         if words == arguments[start : start + len(words)]:
-            click.echo(f"headrace {' '.join(words)} is now: headrace {present}", err=True)
+            say(f"headrace {' '.join(words)} is now: headrace {present}", err=True)
             return [*arguments[:start], *present.split(), *arguments[start + len(words) :]]
     return arguments
 
@@ -140,3 +147,52 @@ def show_examples(command: click.Command, words: str) -> None:
             show_examples(below, f"{words} {name}")
     elif words in EXAMPLES:
         command.epilog = f"\b\nExample: headrace {words} {EXAMPLES[words]}".rstrip()
+
+
+@functools.cache  # so that a command is wrapped once
+def refuse_repetition(command: click.Command) -> None:
+    """Have a command and all below it refuse an option whose value is given twice, of which click takes the last.
+
+    Those that take many values refuse one KEY=VALUE beside another of the same key.
+    """
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            refuse_repetition(below)
+        return
+    make = command.make_parser
+
+    def make_parser(context: click.Context) -> Any:
+        parser = make(context)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> tuple[dict[str, Any], list[str], list[click.Parameter]]:
+            values, rest, order = parse(args)
+            if not context.resilient_parsing:
+                _require_once(values, order, context)
+            return values, rest, order
+
+        parser.parse_args = parse_args  # type: ignore[method-assign]
+        return parser
+
+    command.make_parser = make_parser  # type: ignore[method-assign, assignment]
+
+
+def _require_once(values: dict[str, Any], order: list[click.Parameter], context: click.Context) -> None:
+    """Refuse what is given twice.
+
+    Raises:
+        click.UsageError: names the option and what was given.
+    """
+    seen: dict[str, click.Option] = {}
+    for option in order:
+        if not isinstance(option, click.Option) or option.name is None:
+            continue
+        before = seen.setdefault(option.name, option)
+        if option.multiple and _KEYED.fullmatch(option.metavar or ""):
+            keys = [one.partition("=")[0] for one in values[option.name]]
+            if twice := next((key for key in keys if keys.count(key) > 1), None):
+                raise click.UsageError(f"{option.opts[0]} {twice}=..: is given twice; give one of them", context)
+        takes_one = not option.multiple and not option.count and (not option.is_flag or bool(option.secondary_opts))
+        if takes_one and sum(other.name == option.name for other in order) > 1:
+            names = " and ".join(dict.fromkeys((before.opts[0], option.opts[0])))
+            raise click.UsageError(f"{names}: is given twice and takes one value; give one of them", context)

@@ -28,7 +28,8 @@ from dagster_project.explore.row_index import RowIndex, file_of
 from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
-from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named
+from dagster_project.inspect.documents.counted import At, Counts, count_documents, members_that_count
+from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named, latest_of
 from dagster_project.inspect.documents.document_windows import HeldIn, windows_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.inspect.lake.found_table import require_table
@@ -184,15 +185,16 @@ class Explorer:
         return found
 
     def found(self, principal: str, doc_id: str) -> FoundDocument:
-        """The document of a doc_id; call `reads` for its dataset before it is shown.
+        """The document of a doc_id, or the latest at a path; call `reads` for its dataset before it is shown.
 
         Raises:
             CommandError: there is none for this reader.
         """
         found = self.named(principal, doc_id)
-        if len(found) != 1:
+        latest = latest_of(self.catalogue, found)
+        if latest is None:
             raise CommandError(f"document {doc_id} is not here" if not found else f"{doc_id} is several documents")
-        return found[0]
+        return latest
 
     def document(self, principal: str, doc_id: str) -> FoundDocument:
         """The document of a doc_id, to be shown: checked and audited by `reads`.
@@ -273,6 +275,14 @@ class Explorer:
         snapshot = Version.newest(self.catalogue, dataset).verdicts
         return self.computed(_count_kept, dataset, snapshot, wait_seconds=_COUNTING_SECONDS)
 
+    def counts(self, dataset: str) -> Counts | None:
+        """The documents of a dataset that count; None while they are being counted."""
+        return self.computed(_count_documents, dataset, self.snapshots(dataset), wait_seconds=_COUNTING_SECONDS)
+
+    def member_count(self, corpus: str) -> int | None:
+        """How many members of a corpus count; None while they are being counted."""
+        return self.computed(_count_members, corpus, self.snapshots(corpus), wait_seconds=_COUNTING_SECONDS)
+
     def blender(self, principal: str) -> Blender:
         """A Blender for a principal, to whom blends of tables that they may not read do not exist."""
         return self._every_blend().within(lambda table: self.may_read(principal, table.partition(".")[0]))
@@ -325,6 +335,14 @@ class Explorer:
             made = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, with_text=key[2])
             self._indexes.put(key, made)
             return made
+
+
+def _count_documents(catalogue: Catalog, dataset: str, at: Snapshots) -> Counts:
+    return count_documents(catalogue, dataset, At(dict(at)))
+
+
+def _count_members(catalogue: Catalog, corpus: str, at: Snapshots) -> int:
+    return members_that_count(catalogue, corpus, at=At(dict(at))).num_rows
 
 
 def _count_kept(catalogue: Catalog, dataset: str, snapshot: int) -> int:

@@ -7,6 +7,7 @@ import getpass
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,8 +63,7 @@ def serve_pages(
             deadline = time.monotonic() + _FIRST_SECONDS
             while server.server_state.total_requests < _FIRST_ANSWERS and time.monotonic() < deadline:
                 time.sleep(0.01)
-            noted.enter_context(announced(EXPLORER, shown))
-            _open(opened, rules, server)
+            _open(opened, rules, server, lambda: noted.enter_context(announced(EXPLORER, shown)))
 
         threading.Thread(target=open_behind, daemon=True).start()
         server.run(sockets=[listener])
@@ -71,9 +71,14 @@ def serve_pages(
         opened.result()
 
 
-def _open(opened: Future[Any], rules: Path | None, server: uvicorn.Server) -> None:
+def _open(opened: Future[Any], rules: Path | None, server: uvicorn.Server, announce: Callable[[], object]) -> None:
     """Open the lake, then load what the first pages need; a lake that cannot be opened ends the server."""
     try:
+        from dagster_project.project.loading import require_lake_or_project
+        from spark_jobs.lake.session.settings import load_settings
+
+        require_lake_or_project(load_settings())
+        announce()
         if not opened.done():
             opened.set_result(open_explorer(None, rules)[0])
     except BaseException as error:  # noqa: BLE001 (whoever waits for the lake has it)
@@ -91,10 +96,12 @@ def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Ac
     from dagster_project.explore.explorer import Explorer
     from dagster_project.project.declared import texts_are_shown
     from dagster_project.project.experiments import declared_report
+    from dagster_project.project.loading import require_lake_or_project
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
 
     loaded = load_settings()
+    require_lake_or_project(loaded)
     catalogue = open_catalogue(loaded)
     access = Access(catalogue, tokens, rules)
     explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader, report=declared_report)

@@ -126,6 +126,11 @@ def _joined(text: str, marks: Sequence[Mark], start: int, end: int) -> Markup:
     return Markup("").join(out)
 
 
+def unseen_marked(text: str) -> str:
+    """A text without markup in which characters that nobody would see are named, such as [U+200B]."""
+    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
+
+
 def visible(piece: str) -> Markup:
     """A piece of text, escaped; characters that nobody would see are written as what they are."""
     if _UNSEEN.search(piece) is None:

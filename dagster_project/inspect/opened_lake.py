@@ -24,11 +24,11 @@ from dagster_project.inspect.documents.document_story import Story, corpora_of, 
 from dagster_project.inspect.documents.trace import Traced, Tracer
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.restrictions import note_read
-from spark_jobs.exceptions import did_you_mean
+from spark_jobs.exceptions import CatalogueError, did_you_mean
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.identity import metadata_locations
-from spark_jobs.lake.session.settings import load_settings, settings_at
+from spark_jobs.lake.session.settings import WAREHOUSE, load_settings, settings_at
 
 
 class OpenedLake:
@@ -76,17 +76,18 @@ class OpenedLake:
         condition, elements = parse_condition(table.schema(), where, ()) if where else (EVERYTHING, {})
         return first_rows(table, columns or there, sys.maxsize if rows is None else rows, condition, elements)
 
-    def why(self, document: str, corpus: str | None = None) -> Story:
+    def why(self, document: str, corpus: str | None = None, increment: int | None = None) -> Story:
         """What every step found about a document.
 
         Args:
             document: its doc_id, the first 6 or more digits of it, or its path.
             corpus: only this one; None for every corpus of its dataset.
+            increment: in which it landed; None for the latest at its path.
 
         Raises:
             CommandError: there is no such document, several, or no such corpus.
         """
-        found = find_document(self._catalogue, document)
+        found = find_document(self._catalogue, document, increment)
         note_read(self._catalogue, [found.dataset])
         return tell_story(self._catalogue, found, corpora_of(self._catalogue, found, corpus))
 
@@ -111,9 +112,15 @@ def connect(folder: str | os.PathLike[str] | None = None) -> OpenedLake:
     """Open a lake for reading.
 
     Args:
-        folder: an embedded lake's (`warehouse`); None for the lake of the environment and of this folder, as commands.
+        folder: an embedded lake's (`warehouse`), or that of the project which it lies in; None for the lake of the
+            environment and of this folder, as commands.
 
     Raises:
-        CatalogueError: it cannot be reached.
+        CatalogueError: there is none, or it cannot be reached; nothing is made.
     """
-    return OpenedLake(open_catalogue(load_settings() if folder is None else settings_at(Path(folder))))
+    places = [load_settings()] if folder is None else [settings_at(Path(folder)), settings_at(Path(folder) / WAREHOUSE)]
+    there = next((one for one in places if one.is_there), None)
+    if there is None:
+        looked_for = " nor ".join(str(one.database) for one in places)
+        raise CatalogueError(f"no lake is there: neither {looked_for}; name its folder `warehouse`, or headrace run")
+    return OpenedLake(open_catalogue(there))

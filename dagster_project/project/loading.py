@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import CommandError, DefinitionError
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.session.settings import load_settings, user_name
+from spark_jobs.lake.session.settings import LakeSettings, holds_project, load_settings, user_name
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -137,8 +137,8 @@ def _project_at(folder: Path) -> ProjectFolder | None:
     return ProjectFolder(package)
 
 
-def dagster_home() -> Path:
-    """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; created where it is missing.
+def dagster_home(make: bool = True) -> Path:
+    """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; created where it is missing, unless told not.
 
     Raises:
         CommandError: the folder is not writable, or has a character in its path that Dagster misreads.
@@ -150,6 +150,8 @@ def dagster_home() -> Path:
         raise CommandError(
             f"{home}: Dagster's database cannot lie below a folder named with {odd[0]!r}; set DAGSTER_HOME to another"
         )
+    if not make:
+        return home
     home.mkdir(parents=True, exist_ok=True)
     if not os.access(home, os.W_OK):
         raise CommandError(f"{home}: may not be written by this user; set DAGSTER_HOME to a folder of your own")
@@ -160,11 +162,39 @@ def dagster_home() -> Path:
     return home
 
 
-def lake_catalogue() -> Catalog:
-    """The catalogue of the lake of this user's settings."""
-    from spark_jobs.lake.session.catalogue import open_catalogue
+def lake_catalogue(make: bool = False, required: bool = True) -> Catalog:
+    """The catalogue of the lake of this user's settings; before the first run of a project one without tables.
 
-    return open_catalogue(load_settings())
+    Args:
+        make: whether a lake that is not there is made, for a command that writes to it.
+        required: whether it is refused where neither a lake is nor a project that may have one.
+
+    Raises:
+        CommandError: see above; nothing was made.
+    """
+    from spark_jobs.lake.session.catalogue import open_catalogue, open_to_read
+
+    settings = load_settings()
+    if make:
+        return open_catalogue(settings)
+    if required:
+        require_lake_or_project(settings)
+    return open_to_read(settings)
+
+
+def require_lake_or_project(settings: LakeSettings) -> None:
+    """Refuse a place where neither a lake is nor a project, whose first run would make one.
+
+    Raises:
+        CommandError: names what was looked for.
+    """
+    here = Path.cwd()
+    in_project = os.environ.get("HEADRACE_PROJECT") or any(map(holds_project, (here, *here.parents)))
+    if not (settings.is_there or in_project):
+        raise CommandError(
+            f"{here}: no lake is here ({settings.database} is not there), and no project is here; make one with "
+            "`headrace init NAME`, or set HEADRACE_PROJECT"
+        )
 
 
 def open_lake(run_id: str | None = None) -> Lake:
@@ -175,11 +205,12 @@ def open_lake(run_id: str | None = None) -> Lake:
     """
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.materialize import Lake
-    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.catalogue import open_to_read
     from spark_jobs.lake.session.session import start_session
 
     settings = load_settings()
-    catalogue = open_catalogue(settings)
+    require_lake_or_project(settings)
+    catalogue = open_to_read(settings)
     session = functools.cache(lambda: start_session(settings))
     return Lake(catalogue, Ledger(catalogue), session, run_id or uuid.uuid4().hex)
 

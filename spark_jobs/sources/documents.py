@@ -36,6 +36,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig, Source
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.landing.provenance import PROVENANCE, provenance
 from spark_jobs.sources.listing.changes import discover, fetch
+from spark_jobs.sources.listing.row_counts import listed_rows
 from spark_jobs.sources.listing_rows import without_superseded
 from spark_jobs.sources.refusals import Reason
 
@@ -178,6 +179,7 @@ _FACTS_TYPE = (
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,
     fetch=fetch,
+    listed_rows=listed_rows,
 )
 def documents(
     files: DataFrame,

@@ -154,6 +154,38 @@ def test_what_a_run_was_trained_on_is_kept(serve: Serve, lake: Catalog, prose: P
     assert (second.blend_id, second.first, second.end, second.world_size) == (blend, 0, 100, 2)
     assert first.notes == second.notes == "first try"
     assert (first.consumed, second.consumed) == (50, 100)
+    assert (first.status, second.status) == ("OK", "OK"), "both had all rows that they asked for"
+
+
+@pytest.mark.parametrize(
+    ("through", "asked", "taken", "status"),
+    [
+        ("server", (0, 0), 99, "OK"),
+        ("server", (20, 30), 99, "OK"),
+        ("lake:", (0, 0), 99, "OK"),
+        ("lake:", (20, 30), 99, "OK"),
+        ("lake:", (20, 30), 6, "OK"),
+        ("lake:", (0, 0), 1, "CANCELLED"),
+        ("lake:", (20, 30), 5, "CANCELLED"),
+    ],
+)
+def test_a_read_that_had_all_rows_ended_well(
+    serve: Serve, lake: Catalog, prose: PackedFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    through: str, asked: tuple[int, int], taken: int, status: str,
+) -> None:  # fmt: skip
+    """To the end of the blend, or of what was asked for, though the client closes its stream; a break is one."""
+    monkeypatch.chdir(tmp_path)  # which holds warehouse/
+    server = serve()
+    with connect(server.address) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+    register = RunRegister(open_store(lake).objects)
+    with connect(server.address if through == "server" else through, Identity(run="a-run")) as client:
+        stream = client.read(blend, *asked, max_batch_rows=5)
+        for _ in zip(range(taken), stream, strict=False):
+            pass
+        stream.close()
+    ended = until(lambda: register.names() and [one for one in register.reads("a-run") if one.status])
+    assert [one.status for one in ended] == [status]
 
 
 @pytest.mark.parametrize("leaves", ["closes", "breaks", pytest.param("is killed", marks=pytest.mark.nightly)])

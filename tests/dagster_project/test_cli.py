@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -192,6 +193,52 @@ def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_e
     assert printed(["plan", "web"], capfd).count("nothing was fetched yet; the run asks the source first") == 1
 
 
+def test_every_origin_is_taken_or_refused(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
+    """Of repositories all, in order and each once; a source with one path refuses a second."""
+    from dagster_project.project.declared import declarations
+
+    places = [notes.parent / name for name in ("one", "two", "three")]
+    for place in places:
+        subprocess.run(["git", "init", "-q", str(place)], check=True)
+        (place / "a.py").write_text("x = 1\n")
+        subprocess.run(["git", "-C", str(place), "add", "."], check=True)
+        who = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
+        subprocess.run(["git", "-C", str(place), *who, "commit", "-qm", "first"], check=True)
+    origins = [word for place in [*places, places[0]] for word in ("--from", str(place))]
+    printed(["dataset", "add", "code", "--kind", "git", *origins], capfd)
+    ((_, declared),) = declarations("headrace.Dataset")
+    assert declared["source"]["repositories"] == list(map(str, places))
+    said = refused(["dataset", "add", "more", "--text-column", "body", *origins[:4]], capfd)
+    assert "--from is given 2 times; a source of kind files has one path" in said
+
+
+def test_a_plan_says_rows_where_they_are_known(defs: Path, lake_env: Path, tmp_path: Path, capfd: Said) -> None:
+    """Of documents one a file, of Parquet what the footers say; else how many files there are."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"texts": 3, "tables": 2, "mixed": 0, "lines": 2, "broken": 1}
+    for name in kinds:
+        (tmp_path / name).mkdir()
+    for number in range(3):
+        (tmp_path / "texts" / f"{number}.md").write_text(f"Text {number} about mills.")
+    for number, rows in enumerate((40_000, 7)):
+        pq.write_table(pa.table({"body": ["a record"] * rows}), tmp_path / "tables" / f"{number}.parquet")
+    shutil.copy(tmp_path / "tables" / "1.parquet", tmp_path / "mixed")
+    shutil.copy(tmp_path / "texts" / "1.md", tmp_path / "mixed")
+    for number in range(2):
+        (tmp_path / "lines" / f"{number}.jsonl").write_text('{"body": "a record"}\n' * 9)
+    (tmp_path / "broken" / "a.parquet").write_bytes(b"PAR1 no footer PAR1")
+    wanted = {"texts": (3, 3), "tables": (40_007, 2), "mixed": (8, 2), "lines": (None, 2), "broken": (None, 1)}
+    for name, (rows, files) in wanted.items():
+        column = [] if name == "texts" else ["--set", "source.text_column=body"]
+        printed(["dataset", "add", name, "--from", str(tmp_path / name), *column], capfd)
+        (step,) = [one for one in json_lines(["plan", name], capfd) if one["table"] == f"{name}.documents"]
+        assert [(place["rows"], place["files"]) for place in step["places"]] == [(rows, files)], name
+        said = printed(["plan", name], capfd)
+        assert (f"~{rows:,} rows" if rows else f" {files} files ") in said, said
+
+
 def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
     """Columns by fact, or a file, whose path is made absolute as that of the source is."""
     from dagster_project.project.declared import declarations
@@ -258,7 +305,9 @@ def test_a_dataset_that_cannot_be_is_refused_before_anything_is_written(
     declare("small", CORPUS)
     declare("taken", "type: headrace.Dataset\nattributes: {name: other, source: {kind: files}}\n")
     before = {file: file.read_bytes() for file in defs.rglob("*") if file.is_file()}
-    line = refused(["dataset", "add", "--from", str(notes), "--text-column", "body", *arguments], capfd)
+    usual = {"--from": str(notes), "--text-column": "body"}
+    beside = [word for option in usual.items() if option[0] not in arguments for word in option]
+    line = refused(["dataset", "add", *beside, *arguments], capfd)
     assert said in line
     assert {file: file.read_bytes() for file in defs.rglob("*") if file.is_file()} == before
 
@@ -596,7 +645,7 @@ def test_a_plan_says_what_and_why_before_anything_is_there(
     """An empty lake: the files of the dataset and all that follows, as text, JSON and Markdown; nothing is written."""
     printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
     text = printed(["plan", "notes"], capfd).splitlines()
-    assert text[0].split()[:4] == ["notes.documents", "0", "~3", "rows"] and "files: 3 new or changed" in text[0]
+    assert text[0].split()[:4] == ["notes.documents", "0", "3", "files"] and "files: 3 new or changed" in text[0]
     assert text[-1] == "9 tables: 9 to compute; how long it takes is not known: none of them was ever computed"
     found = {one["table"]: one for one in json_lines(["plan"], capfd)}
     assert found["small.tokens"]["status"] == "compute"

@@ -11,7 +11,9 @@ import click
 import pytest
 
 from dagster_project.cli import headrace, run_command
+from dagster_project.cli.train.blend_syntax import parse_change, parse_source
 from dagster_project.cli.tree import EXAMPLES, MOVED, present_words
+from dagster_project.exceptions import CommandError
 
 Said = pytest.CaptureFixture[str]
 _ROOT = Path(__file__).parents[2]
@@ -120,3 +122,68 @@ def test_nothing_of_ours_names_a_former_command() -> None:
         for hit in former.finditer(file.read_text())
     ]
     assert found == []
+
+
+def _given(option: click.Option, number: int) -> list[str]:
+    """Words that give an option a value, another one for each number."""
+    if option.is_flag:
+        return [(option.opts, option.secondary_opts)[number % 2][0]]
+    kind = option.type
+    value = kind.choices[number % len(kind.choices)] if isinstance(kind, click.Choice) else str(number + 2)
+    if isinstance(kind, click.DateTime):
+        value = f"2026-11-0{number + 1}"
+    if isinstance(kind, click.Path):
+        value = str(_ROOT)
+    return [option.opts[0], value]
+
+
+SINGLE = [
+    (words, option)
+    for words, command in LEAVES.items()
+    for option in command.params
+    if isinstance(option, click.Option)
+    and not option.multiple
+    and not option.count
+    and (not option.is_flag or option.secondary_opts)
+]
+
+
+@pytest.mark.parametrize(("words", "option"), SINGLE, ids=[f"{' '.join(w)} {o.opts[0]}" for w, o in SINGLE])
+def test_no_option_keeps_the_last_of_two_values(words: tuple[str, ...], option: click.Option, capfd: Said) -> None:
+    """An option that takes one value refuses a second one, in every command."""
+    command = LEAVES[words]
+    refuse = click.Context(command, info_name=words[-1])
+    with pytest.raises(click.UsageError, match="is given twice"):
+        command.make_parser(refuse).parse_args([*_given(option, 0), *_given(option, 1)])
+    completing = click.Context(command, info_name=words[-1], resilient_parsing=True)
+    command.make_parser(completing).parse_args([*_given(option, 0), *_given(option, 1)])
+
+
+KEYED = [
+    (words, option)
+    for words, command in LEAVES.items()
+    for option in command.params
+    if isinstance(option, click.Option) and option.multiple and re.fullmatch("[A-Z]+=[A-Z]+", option.metavar or "")
+]
+
+
+@pytest.mark.parametrize(("words", "option"), KEYED, ids=[f"{' '.join(w)} {o.opts[0]}" for w, o in KEYED])
+def test_no_key_keeps_the_last_of_two_values(words: tuple[str, ...], option: click.Option) -> None:
+    """KEY=VALUE may be repeated with other keys alone."""
+    command = LEAVES[words]
+    context = click.Context(command, info_name=words[-1])
+    given, _, _ = command.make_parser(context).parse_args([option.opts[0], "a=1", option.opts[0], "b=1"])
+    assert given[option.name or ""] == ["a=1", "b=1"]
+    with pytest.raises(click.UsageError, match=r"a=\.\.: is given twice"):
+        command.make_parser(context).parse_args([option.opts[0], "a=1", option.opts[0], "a=2"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["t=1,max_epochs=1,max_epochs=2", "t=1,live,live", "n,live,pinned", "t,name=a,name=a", "t,snapshot=1,snapshot=2"],
+)
+def test_no_setting_of_a_blend_keeps_the_last_of_two_values(text: str) -> None:
+    """Of sources and changes."""
+    for parse in (parse_source, parse_change):
+        with pytest.raises(CommandError, match="is given twice"):
+            parse(text)

@@ -78,7 +78,7 @@ def test_a_materialization_says_what_it_did(chain: Project) -> None:
     facts = chain.facts("demo.numbers")
     assert facts["dagster/row_count"] == 4
     assert isinstance(facts["iceberg/snapshot_id"], str) and int(facts["iceberg/snapshot_id"]) > 0
-    assert facts["bytes"] > 0 and facts["seconds"] > 0
+    assert facts["stored_bytes"] > 0 and facts["seconds"] > 0
     assert facts["increments_computed"] == "all" and facts["skipped"] is False
     assert facts["version"] == facts["data_version"] and facts["version"].startswith("v2:4:")
 
@@ -146,7 +146,7 @@ def test_an_unchanged_run_repeats_what_was_shown_and_needs_no_spark(chain: Proje
     for table in tables:
         facts = again.facts(table)
         assert facts["skipped"] is True and facts["increments_computed"] == "none"
-        kept = ("version", "iceberg/snapshot_id", "dagster/row_count", "sample", "plot", "bytes", "step_key")
+        kept = ("version", "iceberg/snapshot_id", "dagster/row_count", "sample", "plot", "stored_bytes", "step_key")
         assert 0 < facts["seconds"] <= before[table]["seconds"]
         assert {k: facts.get(k) for k in kept} == {k: before[table].get(k) for k in kept}
         assert again.stale_status(table) == "FRESH"

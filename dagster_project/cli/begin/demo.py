@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from dagster_project.cli.output import say
 from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
 from dagster_project.exceptions import CommandError, RunFailedError
@@ -52,7 +53,7 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
     started = time.monotonic()
     if not _EXAMPLE.is_file():
         raise CommandError(f"{_EXAMPLE}: not there; run the demo from a checkout of headrace")
-    tell = (lambda text: None) if as_json else click.echo
+    tell = (lambda text: None) if as_json else say
     tell("1/3  tables: ingest, filter, deduplicate, tokenize, pack")
     lines = execute(_SELECTION, None, _tell_failure if as_json else print_line, tell)
     if not as_json:
@@ -75,7 +76,7 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
     seconds = time.monotonic() - started
     if as_json:
         facts = {"steps": [vars(line) for line in lines], "blend": blend_id, "utilisation": utilisation}
-        click.echo(json.dumps({**facts, "training": vars(training), "seconds": round(seconds, 1)}))
+        say(json.dumps({**facts, "training": vars(training), "seconds": round(seconds, 1)}))
         return
     _summarise(utilisation, blend_id, training, seconds)
 
@@ -83,7 +84,7 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
 def _tell_failure(line: StepLine) -> None:
     """Print the error of a step that failed; print nothing for other steps."""
     if line.status == "failed":
-        click.echo(f"{line.label}: {line.detail}", err=True)
+        say(f"{line.label}: {line.detail}", err=True)
 
 
 def _trained(result: Path) -> Training | None:
@@ -158,14 +159,14 @@ def _utilisation() -> dict[str, float]:
 
 
 def _summarise(utilisation: dict[str, float], blend_id: str, training: Training, seconds: float) -> None:
-    click.echo("\npacking utilisation")
+    say("\npacking utilisation")
     for table, share in utilisation.items():
-        click.echo(f"  {table:<32} {share:8.3%}")
-    click.echo(
+        say(f"  {table:<32} {share:8.3%}")
+    say(
         f"\ntraining: {training.parameters:,} parameters, {training.tokens:,} tokens served, loss "
         f"{training.first_loss:.3f} at the first step, {training.last_loss:.3f} at the last, {training.seconds:.1f} s"
     )
-    click.echo(f"\nDone in {seconds:.0f} s. Next:")
-    click.echo("  .venv/bin/headrace ui                                    the graph, every table, its rows and checks")
-    click.echo("  .venv/bin/headrace dataset add notes --from PATH         your own files as a dataset")
-    click.echo(f"  .venv/bin/headrace blend show {blend_id[:12]}               what the model was trained on")
+    say(f"\nDone in {seconds:.0f} s. Next:")
+    say("  .venv/bin/headrace ui                                    the graph, every table, its rows and checks")
+    say("  .venv/bin/headrace dataset add notes --from PATH         your own files as a dataset")
+    say(f"  .venv/bin/headrace blend show {blend_id[:12]}               what the model was trained on")

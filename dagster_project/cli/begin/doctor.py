@@ -44,7 +44,7 @@ def _declarations() -> Finding:
         definitions = load_definitions()
         keys = select(definitions, ())
         with contextlib.suppress(CatalogueError):  # another finding reports a catalogue that cannot be opened
-            catalogue = lake_catalogue()
+            catalogue = lake_catalogue(required=False)
             graph = definitions.resolve_asset_graph()
             refuse_mistakes(graph, keys, Ledger.fresh(catalogue), recorded_visibility(catalogue))
         return Finding("declarations", "ok", f"{len(keys)} tables in {project_folder().defs}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from dagster_project.cli.begin.recipes import RECIPE_FOLDER, RECIPES
+from dagster_project.cli.output import say
 from dagster_project.exceptions import CommandError
 
 _TEMPLATES = Path(__file__).with_name("new_project")
@@ -64,11 +65,11 @@ def init(name: str, target: Path | None, recipe: str, with_source: bool) -> None
     install = (
         [f"pip install 'headrace[{','.join(chosen.extras)}]{origin}'  # for {', '.join(missing)}"] if missing else []
     )
-    click.echo(f"made {root}. Next:")
+    say(f"made {root}. Next:")
     for command in (f"cd {root}", *install, *steps):
-        click.echo(f"  {command}")
+        say(f"  {command}")
     if origin.startswith(" @ file:"):
-        click.echo(f"Its pyproject.toml takes headrace from {origin[3:]}; for other machines name an address there.")
+        say(f"Its pyproject.toml takes headrace from {origin[3:]}; for other machines name an address there.")
 
 
 def _write(templates: Path, root: Path, words: dict[str, str]) -> None:

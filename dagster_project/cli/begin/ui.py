@@ -17,6 +17,7 @@ from types import FrameType
 import click
 
 from dagster_project.addresses import DAGSTER, EXPLORER_PORT, EXPLORER_VARIABLE, announced
+from dagster_project.cli.output import say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import dagster_home, project_folder
 
@@ -36,7 +37,7 @@ def ui(host: str, port: int, explores: bool) -> None:
         announced(DAGSTER, f"http://{host}:{port}"),
         _explorer(explores) as beside,
     ):
-        click.echo(f"Dagster on http://{host}:{port}, its history in {home}")
+        say(f"Dagster on http://{host}:{port}, its history in {home}")
         command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", host, "-p", str(port)]
         # Dagster warns of `dagster dev` itself, in favour of a command that reads no workspace.yaml.
         environment = {**os.environ, **beside, "DAGSTER_HOME": str(home), "PYTHONWARNINGS": "ignore"}

@@ -9,7 +9,8 @@ import click
 from dagster_project.cli.completion import complete_names
 from dagster_project.cli.data.evaluation import evaluate, print_thresholds
 from dagster_project.cli.data.versions import card_options, write_card
-from dagster_project.cli.output import JSON, lists_all, print_json, print_rows
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, say
+from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.declared import CORPUS, declaration, declarations
 from dagster_project.project.loading import lake_catalogue, open_lake
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -43,7 +44,10 @@ def show_corpus(name: str | None, thresholds: bool, card: bool, as_json: bool, *
 
 def _list_corpora(as_json: bool) -> None:
     """Print the declared corpora, with counts of increments, documents and windows."""
-    ledger = Ledger.fresh(lake_catalogue())
+    from dagster_project.inspect.documents.counted import members_that_count
+
+    catalogue = lake_catalogue()
+    ledger = Ledger.fresh(catalogue)
 
     def row_count(table: str) -> int:
         return sum(row.row_count for row in ledger.increments(table).values())
@@ -58,7 +62,7 @@ def _list_corpora(as_json: bool) -> None:
                 "corpus": name,
                 "datasets": ", ".join(datasets),
                 "increments": len(ledger.increments(f"{name}.increments")),
-                "documents": row_count(f"{name}.{packed}"),
+                "documents": members_that_count(catalogue, name, packed).num_rows,
                 "windows": {
                     length: sum(row_count(f"{name}.packed_{part}_{length}") for part in datasets)
                     for length in declared.get("window_tokens", [2048])
@@ -80,12 +84,14 @@ def _print_funnel(name: str, as_json: bool) -> None:
         return print_json(stages)
     rows = []
     for stage in stages:
-        share = stage.tokens / max(stages[0].tokens, 1)
+        share = share_of(stage.tokens, stages[0].tokens)
         counts = {"documents": stage.documents, "bytes": stage.byte_count, "tokens": stage.tokens}
-        rows.append({"step": stage.step, **counts, "of tokens": f"{share:6.1%} {'#' * round(12 * share)}"})
+        rows.append(
+            {"step": stage.step, **counts, "of tokens": f"{share_text(share, '6.1%')} {'#' * round(12 * (share or 0))}"}
+        )
     print_rows(rows, as_json, "")
     if any(stage.estimated_tokens for stage in stages):
-        click.echo("Tokens of documents that were not tokenized are estimated from their bytes.")
+        say("Tokens of documents that were not tokenized are estimated from their bytes.")
 
 
 corpus.add_command(evaluate)
@@ -112,8 +118,8 @@ def refresh(name: str, yes: bool) -> None:
     packed = [table for table in packed_tables(catalogue) if table.startswith(f"{name}.")]
     for table, blends in dependent_blends(catalogue, packed).items():
         if blends:
-            click.echo(f"{table}: {effect_of_repacking(blends)}")
+            say(f"{table}: {effect_of_repacking(blends)}")
     if not yes:
         click.confirm("The next run computes the corpus anew, of all increments there are. Go on?", abort=True)
     chosen = forget(lake, name)
-    click.echo(f"{len(chosen)} tables of {name} are to be computed anew. Next: headrace run {name}")
+    say(f"{len(chosen)} tables of {name} are to be computed anew. Next: headrace run {name}")

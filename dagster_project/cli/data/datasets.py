@@ -11,7 +11,7 @@ import click
 from dagster_project.cli.completion import complete_names
 from dagster_project.cli.data.declare import add_dataset, remove_declaration
 from dagster_project.cli.data.versions import card_options, write_card
-from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables, say
 from dagster_project.exceptions import CheckFailedError, CommandError
 from dagster_project.project.declared import (
     DATASET,
@@ -26,7 +26,7 @@ from dagster_project.project.loading import lake_catalogue, load_definitions, op
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
+from spark_jobs.lake.session.catalogue import tables_in
 from spark_jobs.lake.session.settings import load_settings
 
 _DAY_SECONDS = 86_400
@@ -69,26 +69,26 @@ def delete_command(
     if increment is not None:
         part = plan_increment(catalogue, name, increment)
         for line in (*part.lines(), *duplicate_lines(known_duplicates(catalogue, part.documents), with_duplicates)):
-            click.echo(line)
+            say(line)
         if not only_plan:
             _require_reason(name, yes, reason)
             for line in delete_increment(lake, part, str(reason), with_duplicates):
-                click.echo(line)
-            click.echo(f"{name}, increment {increment}, is deleted; {part.follow_up()}")
+                say(line)
+            say(f"{name}, increment {increment}, is deleted; {part.follow_up()}")
         return
     plan = plan_deletion(catalogue, name)
     for line in plan.lines():
-        click.echo(line)
+        say(line)
     if only_plan:
         return
     refuse_in_corpora(name)
     _require_reason(name, yes, reason)
     for line in delete_dataset(lake, plan, str(reason)):
-        click.echo(line)
+        say(line)
     packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
     again = f", headrace maintain {' '.join(packed)} --only expiry --days 0 for their old files" if packed else ""
     again += f", then headrace run {' '.join(plan.corpora)}" if plan.corpora else ""
-    click.echo(f"{name} is deleted. Next: headrace dataset delete {name} --declaration{again}")
+    say(f"{name} is deleted. Next: headrace dataset delete {name} --declaration{again}")
 
 
 def _require_reason(name: str, yes: bool, reason: str | None) -> None:
@@ -108,7 +108,7 @@ def verify_dataset(name: str, as_json: bool) -> None:
 
     dataset_file(name)
     settings = load_settings()
-    catalogue = open_catalogue(settings)
+    catalogue = lake_catalogue()
     ledger = Ledger.fresh(catalogue)
     spaces = (name, quarantine_of(name))
     tables = [one for space in spaces for one in tables_in(catalogue, space)]
@@ -121,12 +121,12 @@ def verify_dataset(name: str, as_json: bool) -> None:
         lines.append({"table": identifier, "rows": rows, "verdict": verdict})
         bad += [] if is_sound else [identifier]
         if not as_json:
-            click.echo(f"{identifier:<36} {rows:>12,} rows  {verdict}")
+            say(f"{identifier:<36} {rows:>12,} rows  {verdict}")
     faults = landed_faults(spark, catalogue, ledger, name)
     if as_json:
         print_json([*lines, *({"location": where, "verdict": fault} for where, fault in faults)])
     else:
-        click.echo("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
+        say("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
     if bad:
         raise CheckFailedError(
             f"{len(bad)} of {len(lines)} tables are not as recorded, first {bad[0]}; compute them anew: "
@@ -161,7 +161,7 @@ def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None
     folders = [ObjectFolder.of(catalogue, space) for space in (name, quarantine_of(name))]
     try:
         if thaw:
-            click.echo(f"moved {sum(folder.thaw() for folder in folders):,} objects back to the warehouse")
+            say(f"moved {sum(folder.thaw() for folder in folders):,} objects back to the warehouse")
             return
         if cold is None or days is None:
             raise CommandError(
@@ -170,7 +170,7 @@ def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None
         moved = sum(folder.freeze(cold, time.time() - days * _DAY_SECONDS) for folder in folders)
     except OSError as error:
         raise CommandError(f"dataset archive {name}: {error}") from error
-    click.echo(f"moved {moved:,} objects to {cold.rstrip('/')}/{name}")
+    say(f"moved {moved:,} objects to {cold.rstrip('/')}/{name}")
 
 
 @dataset.command("show")
@@ -192,18 +192,21 @@ def show_dataset(name: str | None, count: int, card: bool, as_json: bool, **of_c
 
 
 def _list_datasets(as_json: bool) -> None:
-    """Print the declared datasets, with counts of increments, documents and bytes."""
-    ledger = Ledger.fresh(lake_catalogue())
+    """Print the declared datasets, with increments, the documents that count, and the bytes of their texts."""
+    from dagster_project.inspect.documents.counted import count_documents
+
+    catalogue = lake_catalogue()
+    ledger = Ledger.fresh(catalogue)
     rows = []
     for _, declared in declarations(DATASET):
-        increments = ledger.increments(f"{declared['name']}.documents").values()
+        counts = count_documents(catalogue, declared["name"])
         rows.append(
             {
                 "dataset": declared["name"],
                 "source": declared["source"].get("kind", ""),
-                "increments": len(increments),
-                "documents": sum(row.row_count for row in increments),
-                "bytes": sum(row.byte_count for row in increments),
+                "increments": len(ledger.increments(f"{declared['name']}.documents")),
+                "documents": counts.documents,
+                "bytes": counts.byte_count,
             }
         )
     print_rows(rows, as_json, "No dataset is declared. Declare one: headrace dataset add NAME --from PATH")
@@ -224,10 +227,14 @@ def _show_dataset(name: str, count: int, as_json: bool) -> None:
     if as_json:
         return print_json({"dataset": name, "source": declared["source"], **asdict(view), "first": documents})
     source = " ".join(f"{key}={value}" for key, value in declared["source"].items())
-    click.echo(f"{name}: {declared.get('description') or source}\ndeclared in {short_path(file)}\n")
+    say(f"{name}: {declared.get('description') or source}\ndeclared in {short_path(file)}\n")
     if not view.increments:
-        click.echo(f"It holds nothing yet. Fill it: headrace run {name}")
+        say(f"It holds nothing yet. Fill it: headrace run {name}")
         return
+    went = (
+        f"; {view.landed - view.documents:,} went of {view.landed:,} that came" if view.landed > view.documents else ""
+    )
+    say(f"{view.documents:,} documents, {view.byte_count:,} bytes of text{went}\n")
     print_tables(view.increments, view.refused, [{**row, "doc_id": row["doc_id"][:12]} for row in documents])
     if documents:
-        click.echo(f"\nOne of them: headrace doc show {documents[0]['doc_id'][:12]}")
+        say(f"\nOne of them: headrace doc show {documents[0]['doc_id'][:12]}")

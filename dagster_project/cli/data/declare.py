@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.output import say
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.project.declared import CORPUS, DATASET, dataset_file, declarations, refuse_in_corpora
 from dagster_project.project.diagnosis import read_yaml, short_path
@@ -37,7 +38,13 @@ _KINDS = f"what --from is: {', '.join(_ORIGINS)}, one of an installed package, o
 
 @click.command("add")
 @click.argument("name")
-@click.option("--from", "path", help="where its data is: a file, folder, s3://bucket/folder, repository or address")
+@click.option(
+    "--from",
+    "paths",
+    multiple=True,
+    help="where its data is: a file, folder, s3://bucket/folder, repository or address; repeated for several "
+    "repositories or directories",
+)
 @click.option("--text-column", help="column of the text, for Parquet, JSONL and CSV")
 @click.option("--id-column", help="column of the record's id; by default the hash of the text")
 @click.option("--repository-column", help="column of the repository that a record belongs to")
@@ -68,7 +75,7 @@ _KINDS = f"what --from is: {', '.join(_ORIGINS)}, one of an installed package, o
 @click.option("--corpus", "corpora", multiple=True, help="corpus to add it to, declared if it is new; may be repeated")
 def add_dataset(
     name: str,
-    path: str | None,
+    paths: tuple[str, ...],
     kind: str,
     samples: str,
     corpora: tuple[str, ...],
@@ -79,13 +86,19 @@ def add_dataset(
 
     Writes NAME/defs.yaml below the project's folder `defs`, which you may edit. Nothing is computed yet.
     """
-    if path == "" or (path is None and not given):
+    if "" in paths or not (paths or given):
         raise CommandError("--from is empty; name a file, a directory, s3://bucket/folder, or the address of an API")
     source: dict[str, Any] = {"kind": "files" if kind == "web" else kind}
-    if path is not None:
+    if paths:
         field = _ORIGINS[kind][0] if kind in _ORIGINS else _required_field(kind)
-        located = path if field not in _PATHS else _located(path)
-        source[field] = [located] if field in ("directories", "repositories") else located
+        located = [path if field not in _PATHS else _located(path) for path in dict.fromkeys(paths)]
+        takes_all = field in ("directories", "repositories")
+        if len(located) > 1 and not takes_all:
+            raise CommandError(
+                f"--from is given {len(located)} times; a source of kind {kind} has one {field}: give the one that "
+                "holds all, or declare a dataset for each"
+            )
+        source[field] = located if takes_all else located[0]
     if columns["repositories"]:
         columns["repositories"] = _located(columns["repositories"])
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
@@ -102,12 +115,12 @@ def add_dataset(
         raise CommandError(f"dataset {name}: {short_path(target)} is there already; edit it, or choose another name")
     plans = [(word, *_corpus_with(word, name)) for word in dict.fromkeys(corpora)]
     _write(target, {"type": DATASET, "attributes": attributes}, f"# All that it may say of its source: {page}\n")
-    click.echo(f"wrote {short_path(target)}")
+    say(f"wrote {short_path(target)}")
     for word, file, text in plans:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        click.echo(f"corpus {word}: {short_path(file)} names {name}")
-    click.echo(f"Next: headrace run {' '.join((name, *corpora))}")
+        say(f"corpus {word}: {short_path(file)} names {name}")
+    say(f"Next: headrace run {' '.join((name, *corpora))}")
 
 
 def remove_declaration(name: str, tables: bool, yes: bool) -> None:
@@ -122,13 +135,13 @@ def remove_declaration(name: str, tables: bool, yes: bool) -> None:
     file.unlink()
     if not any(file.parent.iterdir()):
         file.parent.rmdir()
-    click.echo(f"removed {short_path(file)}")
+    say(f"removed {short_path(file)}")
     if tables:
         for identifier in there:
             catalogue.drop_table(identifier)
-        click.echo(f"dropped {len(there)} tables; their files stay in the warehouse")
+        say(f"dropped {len(there)} tables; their files stay in the warehouse")
     elif there:
-        click.echo(f"Its {len(there)} tables stay; to drop them: headrace table delete {' '.join(there)}")
+        say(f"Its {len(there)} tables stay; to drop them: headrace table delete {' '.join(there)}")
 
 
 def _required_field(kind: str) -> str:

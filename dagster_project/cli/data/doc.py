@@ -10,7 +10,7 @@ import click
 
 from dagster_project.addresses import document_page
 from dagster_project.cli.data.windows import excise, trace
-from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.output import JSON, print_json, print_raw, print_sides, print_table, say, terminal_columns
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 
 _SHOWN_LINES, _SHOWN_CHARACTERS = 60, 8_000
+_Named = tuple[str, int | None]  # what a user typed for a document, and the increment
 _MARK_STYLES = {"|": "yellow", "<": "red", ">": "green", "~": "dim"}
+
+
+_INCREMENT = click.option(
+    "--increment", type=click.IntRange(min=0), help="of a path that was edited: the document of this increment"
+)
 
 
 @click.group()
@@ -38,18 +44,19 @@ doc.add_command(excise)
 @doc.command()
 @click.argument("given", metavar="DOC")
 @click.option("--corpus", "name", help="only this corpus; by default every corpus of its dataset")
+@_INCREMENT
 @click.option("--full", is_flag=True, help="show all differences to the witness")
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
-def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
+def why(given: str, name: str | None, increment: int | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC; a removed duplicate beside the kept document, its witness."""
     from dagster_project.inspect.opened_lake import OpenedLake
 
     catalogue = lake_catalogue()
-    story = OpenedLake(catalogue).why(given, name)
+    story = OpenedLake(catalogue).why(given, name, increment)
     document = story.document
     if as_json:
         return print_json(story.facts())
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")
+    say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")
     print_table([{"table": one.table, "": one.outcome, "what it says": one.sentence} for one in story.findings])
     for group in _by_document(story.witnesses):
         _print_witness(catalogue, document, group, full)
@@ -71,57 +78,59 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="with --source: write the bytes to this file"
 )
+@_INCREMENT
 @JSON
-def show(given: str, raw: bool, duplicates: bool, source: bool, windows: bool, as_json: bool, **more: Any) -> None:
+def show(
+    given: str, raw: bool, duplicates: bool, source: bool, windows: bool, increment: int | None, as_json: bool,
+    **more: Any,
+) -> None:  # fmt: skip
     """Show the text of DOC and what became of it, edited lines marked ~; or its duplicates, source or windows.
 
     The text is shown where the declaration of its dataset says `samples: text`.
     """
     if sum((raw, duplicates, source, windows)) > 1:
         raise CommandError("doc show: choose one of --raw, --duplicates, --source and --windows")
+    named = (given, increment)
     if duplicates:
-        _show_duplicates(given, more["name"], more["threshold"], more["limit"], as_json)
+        _show_duplicates(named, more["name"], more["threshold"], more["limit"], as_json)
     elif source or more["output"]:
-        _show_source(given, more["output"], as_json)
+        _show_source(named, more["output"], as_json)
     elif windows:
-        _show_windows(given, as_json)
+        _show_windows(named, as_json)
     else:
-        _show_text(given, raw, as_json)
+        _show_text(named, raw, as_json)
 
 
-def _show_text(given: str, raw: bool, as_json: bool) -> None:
+def _show_text(named: _Named, raw: bool, as_json: bool) -> None:
     """Print the text of a document below its head; of a long one its beginning."""
     from dagster_project.inspect.documents.shown_text import shown_text
-    from dagster_project.inspect.documents.side_by_side import printable
     from dagster_project.inspect.opened_lake import OpenedLake
     from dagster_project.project.declared import texts_are_shown
 
     catalogue = lake_catalogue()
-    story = OpenedLake(catalogue).why(given)
+    story = OpenedLake(catalogue).why(named[0], increment=named[1])
     table = f"{story.document.dataset}.texts"
     hidden = not texts_are_shown(story.document.dataset)
     hint = f"its text is not shown: the declaration of {table} does not say `samples: text`"
     if raw and hidden:
-        raise CommandError(f"document {given}: {hint}")
+        raise CommandError(f"document {named[0]}: {hint}")
     found = shown_text(catalogue, story, with_text=not hidden)
     if as_json:
         return print_json(found.facts())
     if not raw:
-        click.echo("\n".join(map(printable, found.head())) + _page(story.document.doc_id) + "\n")
+        say("\n".join(found.head()) + _page(story.document.doc_id) + "\n")
     if found.text is None:
-        click.echo(hint if hidden else f"it has no text yet: headrace run {table}")
+        say(hint if hidden else f"it has no text yet: headrace run {table}")
         return
     if raw:
-        click.echo(found.text, nl=False)
+        print_raw(found.text)
         return
     lines = found.text[:_SHOWN_CHARACTERS].split("\n")[:_SHOWN_LINES]
     for number, line in enumerate(lines):
-        click.echo(f"{'~' if number in found.marked else ' '} {printable(line)}".rstrip())
+        say(f"{'~' if number in found.marked else ' '} {line}".rstrip())
     left = len(found.text) - len("\n".join(lines))
     if left:
-        click.echo(
-            f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {given} --raw has all"
-        )
+        say(f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {named[0]} --raw has all")
 
 
 def _page(doc_id: str) -> str:
@@ -130,14 +139,14 @@ def _page(doc_id: str) -> str:
     return f"\n{page}" if page else ""
 
 
-def _show_duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
+def _show_duplicates(named: _Named, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
     """Print the duplicates of a document: exact ones first, then pairs by J."""
     from dagster_project.inspect.documents.document_lookup import members_named
     from dagster_project.inspect.documents.document_story import corpora_of
     from dagster_project.inspect.documents.neighbours import find_neighbours, removed_of, representative_of
 
     catalogue = lake_catalogue()
-    document = _find(catalogue, given)
+    document = _find(catalogue, *named)
     having = [
         corpus
         for corpus in corpora_of(catalogue, document, name)
@@ -163,58 +172,58 @@ def _show_duplicates(given: str, name: str | None, threshold: float | None, limi
         said = {**own, "corpus": corpus.name, "applied": applied_at, "found": len(found), "neighbours": rows}
         return print_json(said)
     applied = f", {corpus.goes_from}" if corpus.goes_from else ""
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
-    click.echo(f"corpus {corpus.name}: {_state(removed)}{applied}")
+    say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
+    say(f"corpus {corpus.name}: {_state(removed)}{applied}")
     representative = representative_of(catalogue, corpus, document.doc_id)
     if representative != document.doc_id:
-        click.echo(f"its near-duplicates are those of {representative}, which was compared in its place")
+        say(f"its near-duplicates are those of {representative}, which was compared in its place")
     if not rows:
-        click.echo("\nno neighbour" + (f" of J >= {threshold:g}" if threshold is not None else ""))
+        say("\nno neighbour" + (f" of J >= {threshold:g}" if threshold is not None else ""))
         return
-    click.echo("")
+    say()
     print_table([_shown(one) for one in found[:limit]])
     if len(found) > limit:
-        click.echo(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
+        say(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
 
 
-def _show_source(given: str, output: Path | None, as_json: bool) -> None:
+def _show_source(named: _Named, output: Path | None, as_json: bool) -> None:
     """Print whether the file of a document has the same bytes, and where the document stands in them."""
     from dagster_project.inspect.documents.landed_source import landed_source, write_bytes
 
     catalogue = lake_catalogue()
-    found = landed_source(catalogue, _find(catalogue, given))
+    found = landed_source(catalogue, _find(catalogue, *named))
     if output is not None:
         write_bytes(found, output)
     if as_json:
         return print_json(found.facts())
     print_table([{"": name, "landed": value} for name, value in found.lines()])
     if output is not None:
-        click.echo(f"wrote {output}")
+        say(f"wrote {output}")
 
 
-def _show_windows(given: str, as_json: bool) -> None:
+def _show_windows(named: _Named, as_json: bool) -> None:
     """Print the windows of packed tables that hold parts of a document."""
     from dagster_project.inspect.documents.document_windows import windows_of
 
     catalogue = lake_catalogue()
-    document = _find(catalogue, given)
+    document = _find(catalogue, *named)
     found = windows_of(catalogue, document)
     if as_json:
         return print_json({"document": document.facts(), "windows": [vars(part) for part in found]})
-    click.echo(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
+    say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
     if not found:
-        click.echo(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")
+        say(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")
         return
-    click.echo("")
+    say()
     print_table([vars(part) for part in found])
 
 
-def _find(catalogue: Catalog, given: str) -> FoundDocument:
+def _find(catalogue: Catalog, given: str, increment: int | None = None) -> FoundDocument:
     """Find a document by doc_id, its first digits, or path; one that is not public leaves a row of system.audit."""
     from dagster_project.inspect.documents.document_lookup import find_document
     from dagster_project.restrictions import note_read
 
-    document = find_document(catalogue, given)
+    document = find_document(catalogue, given, increment)
     note_read(catalogue, [document.dataset])
     return document
 
@@ -246,38 +255,28 @@ def _by_document(witnesses: Sequence[Witness]) -> list[list[Witness]]:
 
 def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[Witness], full: bool) -> None:
     """Print the differences of a document and its witness side by side."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from dagster_project.inspect.documents.document_lookup import read_text
-    from dagster_project.inspect.documents.side_by_side import compare, printable
+    from dagster_project.inspect.documents.side_by_side import compare
 
     witness = _find(catalogue, group[0].doc_id)
     first = group[0]
     measure = {"near": "J", "semantic": "cosine"}.get(first.why)
     how = f"{measure} = {first.shared_weight / first.united_weight:.4f}" if measure else f"the same {first.why}"
     names = ", ".join(one.corpus for one in group)
-    click.echo(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
+    say(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
     mine, theirs = read_text(catalogue, document), read_text(catalogue, witness)
     if mine is None or theirs is None:
-        click.echo("one of the two texts is not in the lake any more, so they cannot be compared")
+        say("one of the two texts is not in the lake any more, so they cannot be compared")
         return
-    console = Console(highlight=False)
-    shown = compare(mine, theirs, max(16, (console.width - 4) // 2), most_rows=None if full else 40)
+    shown = compare(mine, theirs, max(16, (terminal_columns() - 4) // 2), most_rows=None if full else 40)
     if not shown.rows and not shown.pieces_not_compared:
-        click.echo("the two texts are equal")
+        say("the two texts are equal")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for title in ("this document, removed", "", "the witness"):
-        table.add_column(title, ratio=1 if title else None, overflow="fold")
-    for row in shown.rows:
-        style = _MARK_STYLES.get(row.mark, "")
-        table.add_row(*(Text(printable(part), style=style) for part in (row.left, row.mark, row.right)))
-    console.print(table)
-    click.echo(f"{shown.changed_count:,} lines or sentences differ{_left_out(shown.rows_left_out)}")
+    rows = [((row.left, row.mark, row.right), _MARK_STYLES.get(row.mark, "")) for row in shown.rows]
+    print_sides(("this document, removed", "", "the witness"), rows)
+    say(f"{shown.changed_count:,} lines or sentences differ{_left_out(shown.rows_left_out)}")
     if shown.pieces_not_compared:
-        click.echo(f"{shown.pieces_not_compared:,} further lines or sentences were not compared; --full compares all")
+        say(f"{shown.pieces_not_compared:,} further lines or sentences were not compared; --full compares all")
 
 
 def _left_out(count: int) -> str:

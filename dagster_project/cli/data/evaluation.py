@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.loading import lake_catalogue
 
 if TYPE_CHECKING:
@@ -68,16 +69,16 @@ def evaluate(
     found = evaluate_corpus(catalogue, corpus, truth, threshold)
     if as_json:
         return print_json(_as_json(name, found))
-    click.echo(f"{truth}: {found.pairs:,} pairs{_set_aside(found)}")
+    say(f"{truth}: {found.pairs:,} pairs{_set_aside(found)}")
     for text, unresolved in (("no member", found.names.unknown), ("several members", found.names.ambiguous)):
         if unresolved:
             more = ", ..." if len(unresolved) > _EXAMPLES else ""
             listed = ", ".join(unresolved[:_EXAMPLES])
-            click.echo(f"identifiers that name {text}: {len(unresolved):,} ({listed}{more})")
-    click.echo("")
+            say(f"identifiers that name {text}: {len(unresolved):,} ({listed}{more})")
+    say()
     print_table([_row(one) for one in found.scores])
     if not corpus.thresholds:
-        click.echo(f"corpus {name} removes exact duplicates alone: only these count as found")
+        say(f"corpus {name} removes exact duplicates alone: only these count as found")
 
 
 def _print_peer(catalogue: Catalog, corpus: CorpusFacts, threshold: float | None, sample: int, as_json: bool) -> None:
@@ -87,12 +88,12 @@ def _print_peer(catalogue: Catalog, corpus: CorpusFacts, threshold: float | None
     found = compare_with_datasketch(catalogue, corpus, threshold, sample)
     if as_json:
         return print_json({"corpus": corpus.name, **dataclasses.asdict(found)})
-    click.echo(
+    say(
         f"{found.sampled:,} of {found.documents:,} documents: {found.truth:,} pairs reach J = "
         f"{corpus.applied if threshold is None else threshold}, all compared in {found.brute_force_seconds:g} s\n"
     )
     print_table([vars(one) for one in found.scores])
-    click.echo(
+    say(
         f"\nof the pairs that headrace missed it keeps both documents of {found.both_kept:,}; its seconds are those of "
         "the steps from signatures to pairs over the whole corpus, fixed costs of jobs among them"
     )
@@ -114,22 +115,20 @@ def print_thresholds(name: str, as_json: bool) -> None:
     if as_json:
         return print_json(rows)
     applied = f"; {corpus.goes_from}" if corpus.goes_from else ""
-    click.echo(f"corpus {name}: {rows[0]['member_count']:,} members{applied}\n")
+    say(f"corpus {name}: {rows[0]['member_count']:,} members{applied}\n")
     shown = [_readable(row) for row in rows]
     if not any(row["repository"] for row in shown):  # most corpora do not compare repositories
         shown = [{name: value for name, value in row.items() if name != "repository"} for row in shown]
     print_table(shown)
     if corpus.compared is not None and not corpus.compared.lowest.is_one:
-        click.echo(
-            f"\na kind is compared from its lowest threshold on, below it counts as there: {corpus.compared.lowest}"
-        )
+        say(f"\na kind is compared from its lowest threshold on, below it counts as there: {corpus.compared.lowest}")
     few = [row for row in rows if row["kept_count"] < LEAST_KEPT * row["member_count"]]
     if few:
         lost = ", ".join(f"{row['threshold']:g}" for row in few)
-        click.echo(
+        say(
             f"\nless than a tenth is kept at J = {lost}: look at some of the pairs (headrace doc show DOC --duplicates)"
         )
-    click.echo("\nwhole documents are compared; passages that two kept documents share stay (docs/passages.md)")
+    say("\nwhole documents are compared; passages that two kept documents share stay (docs/passages.md)")
 
 
 def _set_aside(found: Evaluation) -> str:
@@ -160,19 +159,18 @@ def _row(one: Score) -> dict[str, Any]:
 
 
 def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return share_text(value, ".4f")
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
     """A row with short column names and the share of documents kept."""
-    share = row["kept_count"] / row["member_count"] if row["member_count"] else 1.0
     return {
         "J": f"{row['threshold']:g}",
         "exact": row["exact_removed_count"],
         "near": row["near_removed_count"],
         "repository": row["repository_removed_count"],
         "kept": row["kept_count"],
-        "share": f"{share:.2%}",
+        "share": share_text(share_of(row["kept_count"], row["member_count"]), ".2%"),
         "bytes kept": row["kept_byte_count"],
         "bytes gone": row["removed_byte_count"],
         "components": row["component_count"],

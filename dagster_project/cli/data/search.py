@@ -8,7 +8,7 @@ import click
 
 from dagster_project.addresses import document_page
 from dagster_project.cli.completion import complete_names
-from dagster_project.cli.output import JSON, print_json
+from dagster_project.cli.output import JSON, print_hit, print_json, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.declared import texts_are_shown
 from dagster_project.project.loading import lake_catalogue
@@ -50,7 +50,8 @@ def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: boo
         left -= len(found[name].hits)
         for hit in () if as_json else found[name].hits:
             where = f"{hit.dataset}  {document_page(hit.doc_id) or hit.doc_id[:12]}  {hit.path}"
-            click.echo(f"{where}\n    {hit.before}{click.style(hit.words, bold=True)}{hit.behind}")
+            say(where)
+            print_hit(f"    {hit.before}", hit.words, hit.behind)
         if not left:
             break
     if as_json:
@@ -59,7 +60,7 @@ def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: boo
     names = ", ".join(found) or "no dataset"
     stopped = "" if left else f"; stopped at {limit} documents, --limit shows more"
     seconds = time.monotonic() - started
-    click.echo(f"searched {read:,} of {total:,} documents of {names} in {seconds:.1f} s{stopped}")
+    say(f"searched {read:,} of {total:,} documents of {names} in {seconds:.1f} s{stopped}")
 
 
 def _may_be_searched(name: str, is_asked: bool) -> bool:
@@ -76,5 +77,5 @@ def _may_be_searched(name: str, is_asked: bool) -> bool:
         why = str(error)
     if is_asked:
         raise CommandError(why)
-    click.echo(f"left out: {why}", err=True)
+    say(f"left out: {why}", err=True)
     return False

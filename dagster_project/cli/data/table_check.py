@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.output import print_json, print_table
+from dagster_project.cli.output import print_json, print_table, say
 from dagster_project.exceptions import CheckFailedError, CommandError, RunFailedError
 from dagster_project.project.loading import load_definitions, open_lake, run_id_of
 from spark_jobs.exceptions import AuditError, StepRunError, nearest
@@ -52,7 +52,7 @@ def check_table(name: str, partition: str | None, engine: str | None, as_json: b
             "any_engine=True, or use what both answer alike (docs/sql.md)"
         )
     if not as_json:
-        click.echo("The rows are equal on both engines.")
+        say("The rows are equal on both engines.")
 
 
 def _compared(on_sail: dict[str, Any], on_spark: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.data.table_check import check_table
-from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, print_tables, say
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.conditions import parse_condition
 from dagster_project.inspect.lake.found_table import require_table
@@ -81,7 +81,7 @@ def _list_tables(catalogue: Catalog, namespace: str | None, as_json: bool) -> No
         byte_count = sum(row.byte_count for row in places.values())
         if _is_system(identifier):
             row_count, byte_count = _size(catalogue.load_table(identifier))
-        rows.append({"table": identifier, "increments": len(places), "rows": row_count, "bytes": byte_count})
+        rows.append({"table": identifier, "increments": len(places), "rows": row_count, "stored bytes": byte_count})
     print_rows(rows, as_json, "The lake has no table yet. Fill it: headrace run")
 
 
@@ -102,7 +102,7 @@ def _show_facts(catalogue: Catalog, identifier: str, as_json: bool) -> None:
         {
             "increment": row.place,
             "rows": row.row_count,
-            "bytes": row.byte_count,
+            "stored bytes": row.byte_count,
             "seconds": row.seconds,
             "data_version": str(row.data_version),
             "step_key": row.step_key[:12],
@@ -118,7 +118,7 @@ def _show_facts(catalogue: Catalog, identifier: str, as_json: bool) -> None:
     if as_json:
         facts = {"table": identifier, "columns": columns, "properties": properties, "increments": places}
         return print_json(facts)
-    click.echo(f"{identifier}: {iceberg.properties.get('comment', '')}\nat {iceberg.location()}\n")
+    say(f"{identifier}: {iceberg.properties.get('comment', '')}\nat {iceberg.location()}\n")
     print_tables(columns, [{"property": key, "value": value} for key, value in sorted(properties.items())], places)
 
 
@@ -154,7 +154,7 @@ def delete_table(identifiers: tuple[str, ...]) -> None:
         require_table(catalogue, identifier)
     for identifier in identifiers:
         catalogue.drop_table(identifier)
-        click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
+        say(f"dropped {identifier}. Next: headrace run {identifier}")
 
 
 def _size(iceberg: Table) -> tuple[int, int]:
@@ -176,26 +176,25 @@ def _print_rows(
     width = max(map(len, names))
     for row in rows:
         lines = (f"{name:<{width}}  {' '.join(str(row[name]).split())}" for name in names if row[name] is not None)
-        click.echo("\n".join(lines) + "\n")
+        say("\n".join(lines) + "\n")
     if not rows:
-        click.echo(f"{identifier} has no {'such ' if where else ''}row")
+        say(f"{identifier} has no {'such ' if where else ''}row")
     if hidden:
-        click.echo(f"{', '.join(hidden)}: texts, shown where the declaration of {identifier} says `samples: text`")
+        say(f"{', '.join(hidden)}: texts, shown where the declaration of {identifier} says `samples: text`")
 
 
 def _print_window(catalogue: Catalog, identifier: str, ordinal: int, as_json: bool) -> None:
     """Print the documents of a window with their text."""
     from dagster_project.inspect.documents.document_windows import decoded_window
-    from dagster_project.inspect.documents.side_by_side import printable
 
     parts = decoded_window(catalogue, identifier, ordinal)
     if as_json:
         return print_json([vars(part) for part in parts])
     for part in parts:
         first, last = part.document_start, part.document_start + part.token_count
-        click.echo(f"-- {part.doc_id[:12]} {part.path}, tokens {first:,} to {last:,}")
-        click.echo("\n".join(map(printable, part.text.splitlines())))
-    click.echo(f"-- {sum(part.token_count for part in parts):,} tokens of {len(parts)} documents; padding follows")
+        say(f"-- {part.doc_id[:12]} {part.path}, tokens {first:,} to {last:,}")
+        say("\n".join(part.text.splitlines()))
+    say(f"-- {sum(part.token_count for part in parts):,} tokens of {len(parts)} documents; padding follows")
 
 
 def _print_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as_json: bool) -> None:
@@ -207,4 +206,4 @@ def _print_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as
     shown = [{**row, "doc_id": row["doc_id"][:12]} for row in shown]
     print_rows(rows if as_json else shown, as_json, "")
     if not as_json:
-        click.echo(f"One of them: headrace doc show {rows[0]['doc_id'][:12]}")
+        say(f"One of them: headrace doc show {rows[0]['doc_id'][:12]}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.output import JSON, print_json, print_raw, print_rows, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.session.catalogue import catalogue_errors
@@ -43,13 +43,13 @@ def diff(first: str, second: str, as_json: bool) -> None:
 def _print(found: Diff, kind: str) -> None:
     def line(text: str, name: str = "") -> None:
         some = found.examples.get(name) or []
-        click.echo(f"{text}{'  e.g. ' + ', '.join(one[:12] for one in some) if some else ''}")
+        say(f"{text}{'  e.g. ' + ', '.join(one[:12] for one in some) if some else ''}")
 
     line(f"documents: {found.before:,} -> {found.after:,}")
     line(f"  added    {found.added:>12,}", "added")
     line(f"  removed  {found.removed:>12,}", "removed")
     if kind == "dataset":
-        line(f"  changed  {found.changed:>12,}  (of the added: their path had another document)", "changed")
+        line(f"  changed  {found.changed:>12,}  (added and removed: another text at the same path)", "changed")
         for what, moved in (("newly rejected by", found.newly_failed), ("no longer rejected by", found.newly_passed)):
             for rule, count in moved.items():
                 line(f"{what} {rule}: {count:,}")
@@ -82,10 +82,10 @@ def write_card(namespace: str, output: Path | None, epsilon: float | None, min_g
     privacy = None if epsilon is None else Privacy(epsilon, 20 if min_group is None else min_group)
     text = make(lake_catalogue(), namespace, privacy)
     if output is None:
-        click.echo(text, nl=False)
+        print_raw(text)
     else:
         output.write_text(text)
-        click.echo(f"wrote {output}")
+        say(f"wrote {output}")
 
 
 @click.group()
@@ -111,7 +111,7 @@ def create(name: str, corpora: tuple[str, ...], datasets: tuple[str, ...], note:
     spaces = [*corpora, *(one for corpus in corpora for one in find_corpus(catalogue, corpus).datasets), *datasets]
     with catalogue_errors():
         made = create_release(catalogue, name, list(dict.fromkeys(spaces)), note)
-    click.echo(f"{name}: {len(made.snapshots)} tables, digest {made.digest[:16]}; a table's tag is release_{name}")
+    say(f"{name}: {len(made.snapshots)} tables, digest {made.digest[:16]}; a table's tag is release_{name}")
 
 
 @release.command("show")
@@ -138,9 +138,9 @@ def show(name: str | None, as_json: bool) -> None:
     found = find_release(lake_catalogue(), name)
     if as_json:
         return print_json({**asdict(found), "made_at": found.made_at.isoformat()})
-    click.echo(f"{name}, made {found.made_at:%Y-%m-%d %H:%M} by {found.made_by}, digest {found.digest}")
+    say(f"{name}, made {found.made_at:%Y-%m-%d %H:%M} by {found.made_by}, digest {found.digest}")
     if found.note:
-        click.echo(found.note)
+        say(found.note)
     print_table(
         [
             {"table": table, "snapshot": str(snapshot), "data version": found.versions[table]}
@@ -158,4 +158,4 @@ def delete(name: str) -> None:
 
     with catalogue_errors():
         gone = delete_release(lake_catalogue(), name)
-    click.echo(f"{name}: forgotten, {len(gone.snapshots)} tags removed")
+    say(f"{name}: forgotten, {len(gone.snapshots)} tags removed")

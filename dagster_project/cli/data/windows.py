@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue, open_lake, run_id_of
 
@@ -32,7 +32,7 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
     if as_json:
         return print_json(found.facts())
     if found.doc_id is None:
-        click.echo(f"{table} {ordinal}:{position} is padding")
+        say(f"{table} {ordinal}:{position} is padding")
         return
     shelf = f"{found.repository}: " if found.repository else ""
     at = f"token {found.document_token:,}" if found.what == "token" else found.what.replace("_", " ")
@@ -123,13 +123,13 @@ def _excise_documents(
         raise CommandError(f"excise: {wrong[0] if wrong else 'nothing'} is given; give whole doc_ids of 32 hex digits")
     duplicates = known_duplicates(catalogue, wanted)
     for line in duplicate_lines(duplicates, with_duplicates):
-        click.echo(line, err=as_json)
+        say(line, err=as_json)
     if with_duplicates:
         wanted |= duplicates.keys()
     derived = descendants(catalogue, wanted) - wanted
     if derived:
         said = "go too" if with_derived else "stay; --with-derived removes them too"
-        click.echo(f"{len(derived):,} documents that models wrote from these {said}", err=as_json)
+        say(f"{len(derived):,} documents that models wrote from these {said}", err=as_json)
     wanted |= derived if with_derived else set()
     if not yes:
         click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
@@ -139,7 +139,7 @@ def _excise_documents(
     if not tables:
         record_excisions(catalogue, None, wanted, run_id)
         for line in forget_labels(catalogue, wanted, lake.wait_seconds):
-            click.echo(line, err=as_json)
+            say(line, err=as_json)
     done = excise_documents(lake, tables, wanted)
     missing = wanted - {doc_id for one in done for doc_id in one.excised.doc_ids}
     if as_json:
@@ -153,12 +153,12 @@ def _excise_documents(
     else:
         for one in done:
             for line in excision_lines(one):
-                click.echo(line)
+                say(line)
         changed = [one.excised.identifier for one in done if one.excised.doc_ids]
         if changed:
             _print_next(changed)
         if missing:
-            click.echo(f"{len(missing)} of the documents are in no packed table, first {min(missing)}")
+            say(f"{len(missing)} of the documents are in no packed table, first {min(missing)}")
     failed = [one for one in done if one.failure]
     if failed:
         raise CommandError(
@@ -183,12 +183,12 @@ def _excise_superseded(corpora: Sequence[str], standing: Sequence[str], as_json:
         return print_json([{**vars(one.excised), "staying": one.staying} for one in done])
     for one in done:
         gone = one.excised
-        click.echo(
+        say(
             f"{gone.identifier}: {len(gone.doc_ids):,} documents, {gone.tokens_removed:,} tokens out of "
             f"{len(gone.ordinals):,} windows"
         )
         if one.staying:
-            click.echo(
+            say(
                 f"  {len(one.staying):,} stay, first {one.staying[0]}: a document that is still there was removed as a "
                 "duplicate of it, or what replaced it is out of the table"
             )
@@ -199,7 +199,7 @@ def _excise_superseded(corpora: Sequence[str], standing: Sequence[str], as_json:
 
 def _print_next(changed: Sequence[str]) -> None:
     """Print how the old files of changed tables are deleted."""
-    click.echo(f"Next: headrace maintain {' '.join(changed)} --only expiry --days 0, which deletes the old files")
+    say(f"Next: headrace maintain {' '.join(changed)} --only expiry --days 0, which deletes the old files")
 
 
 def _documents_of(catalogue: Catalog, increment: str) -> set[str]:
@@ -235,4 +235,4 @@ def export(table: str, folder: Path, kind: str, shard_rows: int | None) -> None:
     catalogue = lake_catalogue()
     note_read(catalogue, [table])
     manifest = export_table(catalogue, table, folder, kind, shard_rows)
-    click.echo(f"{table}: {manifest['rows']:,} windows in {len(manifest['shards'])} shards and {folder}/manifest.json")
+    say(f"{table}: {manifest['rows']:,} windows in {len(manifest['shards'])} shards and {folder}/manifest.json")

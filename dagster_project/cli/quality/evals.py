@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dagster_project.cli.completion import complete_names
-from dagster_project.cli.output import JSON, lists_all, print_json, print_rows
+from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.declare.quarantined import SUFFIX
@@ -33,7 +33,7 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     from spark_jobs.filters.contamination.eval_set import encode, read_eval_set
     from spark_jobs.lake.run.registry import record
 
-    catalogue = lake_catalogue()
+    catalogue = lake_catalogue(make=True)
     if held := quarantine_of_file(catalogue, file):
         raise CommandError(
             f"evals add {name}: {file} belongs to {held}, and everybody may read the registry; release it first: "
@@ -41,8 +41,8 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
         )
     found = read_eval_set(name, file, [one.strip() for one in columns.split(",") if one.strip()])
     entry = record(catalogue, "eval_set", name, version, encode(found.items))
-    click.echo(f"{found}; hash {entry.content_hash[:16]}")
-    click.echo(
+    say(f"{found}; hash {entry.content_hash[:16]}")
+    say(
         f"From its next run on every corpus searches for {entry.label} and packs nothing that holds it. What is packed "
         "already: headrace run CORPUS.decontaminated, then headrace evals show CORPUS"
     )
@@ -55,7 +55,7 @@ def delete(name: str) -> None:
     from spark_jobs.filters.contamination.decontaminated import retire as enter
 
     entry = enter(lake_catalogue(), name)
-    click.echo(f"{entry.label}: from its next run on no corpus searches for {name}")
+    say(f"{entry.label}: from its next run on no corpus searches for {name}")
 
 
 @evals.command("show")
@@ -91,7 +91,7 @@ def _list_benchmarks(as_json: bool) -> None:
     ]
     print_rows(rows, as_json, "the registry has no benchmark; headrace evals add NAME --from FILE --columns a,b")
     if rows and not as_json:
-        click.echo(f"Packed tables searched for the newest of each have the property headrace.evals={present.digest}")
+        say(f"Packed tables searched for the newest of each have the property headrace.evals={present.digest}")
 
 
 def _show_findings(corpus: str, to: Path | None, as_json: bool) -> None:
@@ -115,13 +115,13 @@ def _show_findings(corpus: str, to: Path | None, as_json: bool) -> None:
     ]
     print_rows(rows[:_SHOWN], False, f"{corpus} holds no item of {', '.join(found.evals)}")
     if len(rows) > _SHOWN:
-        click.echo(f"and {len(rows) - _SHOWN:,} more documents; --json names all")
+        say(f"and {len(rows) - _SHOWN:,} more documents; --json names all")
     for table, blends in found.blends.items():
-        click.echo(f"{table}: served by {', '.join(blends) if blends else 'no blend'}")
+        say(f"{table}: served by {', '.join(blends) if blends else 'no blend'}")
     if found.packed:
         at_head = any("@" not in table for one in found.packed for table in one.windows)
         anew = f"`headrace run {corpus}` packs without them; to" if at_head else "To"
-        click.echo(
+        say(
             f"{len(found.packed):,} documents lie in windows. {anew} take them out of what blends pinned: headrace "
             f"evals show {corpus} --to FILE; headrace doc excise --from-file FILE"
         )

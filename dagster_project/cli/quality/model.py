@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from dagster_project.cli.completion import complete_names
-from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table, say
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.loading import lake_catalogue
 
 _SHOWN_LABELS = 12
@@ -46,10 +47,10 @@ def add(name: str, file: Path, encoder: bool, version: str | None) -> None:
         raise CommandError(f"--encoder: {file} is no folder; give the one with tokenizer.json and the weights")
     pack = pack_encoder if encoder else pack_folder
     data = pack(file, f"model {name}") if file.is_dir() else file.read_bytes()
-    entry = add_model(lake_catalogue(), name, data, version)
+    entry = add_model(lake_catalogue(make=True), name, data, version)
     facts = ModelFacts.of(entry)
-    click.echo(f"{entry.label}: {facts.format}, {len(facts.labels)} labels, {facts.byte_count / 1e6:.1f} MB")
-    click.echo(_next(entry.label, facts.labels))
+    say(f"{entry.label}: {facts.format}, {len(facts.labels)} labels, {facts.byte_count / 1e6:.1f} MB")
+    say(_next(entry.label, facts.labels))
 
 
 @model.command()
@@ -76,23 +77,21 @@ def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str
 
     table = read_labelled(file)
     model, measured = train_measured(table, seed, dict(map(read_list, lists)))
-    entry = record(lake_catalogue(), "tagger", name, version, model)
-    click.echo(
-        f"{entry.label}: {len(model) / 1000:,.0f} kB of {len(table):,} texts. On the fifth that it was not shown:"
-    )
+    entry = record(lake_catalogue(make=True), "tagger", name, version, model)
+    say(f"{entry.label}: {len(model) / 1000:,.0f} kB of {len(table):,} texts. On the fifth that it was not shown:")
     print_table(
         [
             {
                 "kind": kind,
                 "labelled": one.labelled,
-                "precision": f"{one.right / one.found:.3f}" if one.found else "",
-                "recall": f"{one.right / one.labelled:.3f}" if one.labelled else "",
+                "precision": share_text(share_of(one.right, one.found), ".3f"),
+                "recall": share_text(share_of(one.right, one.labelled), ".3f"),
             }
             for kind, one in measured.items()
         ]
     )
     redact = f"redact: {{{next(iter(measured))}: replace}}"
-    click.echo(f"Next, in a dataset: `scorers: {{personal_data: {{tagger: {entry.label}}}}}` and `{redact}`")
+    say(f"Next, in a dataset: `scorers: {{personal_data: {{tagger: {entry.label}}}}}` and `{redact}`")
 
 
 @model.command("show")
@@ -145,16 +144,16 @@ def _show_model(reference: str, as_json: bool) -> None:
     facts = ModelFacts.of(entry)
     if as_json:
         return print_json({"model": entry.label, "by": entry.by, **facts.model_dump(mode="json")})
-    click.echo(f"{entry.label}: {facts.format}, {facts.byte_count / 1e6:.1f} MB, hash {facts.sha256}, by {entry.by}")
+    say(f"{entry.label}: {facts.format}, {facts.byte_count / 1e6:.1f} MB, hash {facts.sha256}, by {entry.by}")
     more = f" and {len(facts.labels) - _SHOWN_LABELS} more" if len(facts.labels) > _SHOWN_LABELS else ""
-    click.echo(f"{len(facts.labels)} labels: {', '.join(facts.labels[:_SHOWN_LABELS])}{more}")
+    say(f"{len(facts.labels)} labels: {', '.join(facts.labels[:_SHOWN_LABELS])}{more}")
     if facts.evaluation:
         rows = [
             {
                 "label": one.label,
                 "texts held back": one.test_count,
                 **{
-                    name.replace("_", " "): "" if value is None else f"{value:.3f}"
+                    name.replace("_", " "): share_text(value, ".3f")
                     for name, value in one.model_dump(exclude={"label", "test_count"}).items()
                 },
             }
@@ -163,11 +162,11 @@ def _show_model(reference: str, as_json: bool) -> None:
         print_table(rows)
     if facts.accuracy is not None and (held_back := sum(one.test_count for one in facts.evaluation)):
         commonest = max(one.test_count for one in facts.evaluation) / held_back
-        click.echo(
+        say(
             f"agrees with the labels of {facts.accuracy:.1%} of {held_back:,} texts held back; always the commonest "
             f"label would agree with {commonest:.1%}"
         )
-    click.echo(_next(entry.label, facts.labels))
+    say(_next(entry.label, facts.labels))
 
 
 def _next(label: str, labels: tuple[str, ...]) -> str:
@@ -198,11 +197,11 @@ def weigh(dataset: str, label: str, signals: tuple[str, ...]) -> None:
     catalogue = lake_catalogue()
     note_read(catalogue, [dataset])
     found = fit_weights(catalogue, dataset, name, good, signals)
-    click.echo(
+    say(
         f"AUC {found.auc:.3f} on {found.held_back:,} documents held back; fitted on {found.fitted:,}, "
         f"{found.left_out:,} without a label or a value left out"
     )
-    click.echo("Next, in a dataset's declaration:")
+    say("Next, in a dataset's declaration:")
     text = io.StringIO()
     yaml = YAML()
     yaml.width = 120
@@ -210,4 +209,4 @@ def weigh(dataset: str, label: str, signals: tuple[str, ...]) -> None:
     yaml.dump(
         {"quality": {"weights": found.weights, "ranges": {key: list(one) for key, one in found.ranges.items()}}}, text
     )
-    click.echo(text.getvalue().rstrip())
+    say(text.getvalue().rstrip())

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.completion import complete_names
-from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table, say
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.declared import declared_columns
 from dagster_project.project.loading import lake_catalogue
 from dagster_project.project.policies import find_policy, usable_policy
@@ -42,7 +43,7 @@ def add(file: Path) -> None:
     from spark_jobs.filters.policy_resolution import resolve
     from spark_jobs.registry import find_scorer, scorer_names
 
-    catalogue = lake_catalogue()
+    catalogue = lake_catalogue(make=True)
     found = find_policy(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
     if found.name in shipped() and resolve(found.name).content != found.content:
         raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
@@ -52,11 +53,11 @@ def add(file: Path) -> None:
     own = tuple(rule for rule in found.rules if rule.source[0] in (*known, "metadata"))
     check_signals(found.model_copy(update={"rules": own}), known)
     entry = record_policy(catalogue, found)
-    click.echo(f"{found.label}: {len(found.rules)} rules, hash {entry.content_hash[:16]}")
+    say(f"{found.label}: {len(found.rules)} rules, hash {entry.content_hash[:16]}")
     foreign = sorted({rule.source[0] for rule in found.rules} - {*known, "metadata"})
     if foreign:
-        click.echo(f"It reads {', '.join(foreign)}: a dataset that names it checks the rules on these.")
-    click.echo(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
+        say(f"It reads {', '.join(foreign)}: a dataset that names it checks the rules on these.")
+    say(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
 
 
 @policy.command("show")
@@ -82,7 +83,7 @@ def _list_policies(as_json: bool) -> None:
     brought = [(one.label, len(one.rules), one.content_hash, "headrace") for one in map(resolve, shipped())]
     entered = [
         (one.label, len(json.loads(one.content)["rules"]), one.content_hash, one.by)
-        for one in entries(lake_catalogue(), "policy")
+        for one in entries(lake_catalogue(required=False), "policy")
     ]
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for label, count, digest, by in (*brought, *entered):
@@ -92,15 +93,15 @@ def _list_policies(as_json: bool) -> None:
 
 def _show_rules(reference: str, as_json: bool) -> None:
     """Print the rules of a policy."""
-    found = find_policy(lake_catalogue(), reference)
+    found = find_policy(lake_catalogue(required=False), reference)
     if as_json:
-        click.echo(found.content.decode())
+        say(found.content.decode())
         return
-    click.echo(f"{found.label}, hash {found.content_hash}")
+    say(f"{found.label}, hash {found.content_hash}")
     for rule in found.rules:
         (condition,) = rule.conditions
         held = ", ".join((*rule.kinds, *rule.languages)) or "all"
-        click.echo(f"  {rule.rule:<36} {rule.signal} {condition} {_text(rule.value)} ({held}) {rule.why}".rstrip())
+        say(f"  {rule.rule:<36} {rule.signal} {condition} {_text(rule.value)} ({held}) {rule.why}".rstrip())
 
 
 @policy.command("preview")
@@ -159,16 +160,16 @@ def _compare(catalogue: Catalog, dataset: str, policies: Sequence[Policy], as_js
     for kept, dropped, rules in (("first", "second", found.lost), ("second", "first", found.gained)):
         for rule, count in sorted(rules.items(), key=lambda one: -one[1]):
             other = getattr(found, dropped).policy
-            click.echo(f"{names[kept]}: {count:,} fail {rule} of {other}")
+            say(f"{names[kept]}: {count:,} fail {rule} of {other}")
         if some := found.examples[kept]:
-            click.echo(f"{names[kept]}, e.g. {', '.join(one[:12] for one in some)}")
+            say(f"{names[kept]}, e.g. {', '.join(one[:12] for one in some)}")
 
 
 def _print(found: Preview) -> None:
-    share = 100 * found.kept.documents / max(found.before.documents, 1)
+    share = share_text(share_of(found.kept.documents, found.before.documents), ".2%")
     print_table([_sized("before", found.before), _sized("kept", found.kept)], f"{found.dataset} under {found.policy}")
     how = "as its corpora counted" if found.measured else "a guess: no corpus has counted its tokens"
-    click.echo(f"{share:.2f}% of the documents are kept; tokens at {found.bytes_per_token:.2f} bytes each, {how}\n")
+    say(f"{share} of the documents are kept; tokens at {found.bytes_per_token:.2f} bytes each, {how}\n")
     reviewed = any(rule.precision.right or rule.precision.wrong for rule in found.rules)
     rows = [
         {
@@ -183,15 +184,15 @@ def _print(found: Preview) -> None:
     ]
     print_table(rows)
     if reviewed:
-        click.echo("found right: share of the reviewed documents that it drops rightly, with its 95% interval")
-    click.echo("alone: documents that no other rule drops. --rule RULE shows documents on both sides of its threshold")
+        say("found right: share of the reviewed documents that it drops rightly, with its 95% interval")
+    say("alone: documents that no other rule drops. --rule RULE shows documents on both sides of its threshold")
 
 
 def _print_sides(rule: RuleCount) -> None:
     for side, documents in (("fail", rule.failing), ("pass", rule.passing)):
-        click.echo(f"\n{side} {rule.rule} ({', '.join(rule.kinds) or 'all'}), the nearest to its threshold:")
+        say(f"\n{side} {rule.rule} ({', '.join(rule.kinds) or 'all'}), the nearest to its threshold:")
         for doc_id, value in documents:
-            click.echo(f"  {doc_id}  {'' if value is None else f'{value:g}'}".rstrip())
+            say(f"  {doc_id}  {'' if value is None else f'{value:g}'}".rstrip())
 
 
 def _sized(name: str, size: Size) -> dict[str, Any]:

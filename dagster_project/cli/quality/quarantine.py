@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -48,7 +48,7 @@ def show(names: tuple[str, ...], increment: int | None, as_json: bool) -> None:
             "dataset": name,
             "increment": one.increment,
             "documents": one.documents,
-            "bytes": one.byte_count,
+            "stored bytes": one.byte_count,
             "state": _state(one),
             "by": one.who,
             "when": f"{one.at:%Y-%m-%d %H:%M}" if one.at is not None else "",
@@ -101,12 +101,12 @@ def _show_findings(catalogue: Catalog, name: str, found: Waiting, as_json: bool)
     }
     if as_json:
         return print_json(facts)
-    click.echo(f"{name}, increment {increment}: {found.documents:,} documents, {len(rows):,} scanned; {_state(found)}")
+    say(f"{name}, increment {increment}: {found.documents:,} documents, {len(rows):,} scanned; {_state(found)}")
     if documents:
         print_table([{"finding": rule, **counts} for rule, counts in facts["findings"].items()])
-    click.echo(f"licences: {', '.join(f'{licence} {count:,}' for licence, count in facts['licences'].items())}")
+    say(f"licences: {', '.join(f'{licence} {count:,}' for licence, count in facts['licences'].items())}")
     for one in facts["worst"]:
-        click.echo(f"{one['doc_id']}  {', '.join(f'{rule} {count}' for rule, count in one['findings'].items())}")
+        say(f"{one['doc_id']}  {', '.join(f'{rule} {count}' for rule, count in one['findings'].items())}")
 
 
 def _gravity(findings: dict[str, int]) -> int:
@@ -126,9 +126,9 @@ def _decision(act: str, text: str) -> click.Command:
         before = decide(lake_catalogue(), name, increments, act, reason)
         for one in before:
             same = ", as before" if one.state == act else ""
-            click.echo(f"{name}, increment {one.increment}: {'released' if act == RELEASE else 'refused'}{same}")
+            say(f"{name}, increment {one.increment}: {'released' if act == RELEASE else 'refused'}{same}")
         if act == RELEASE:
-            click.echo(f"Next: headrace run {name}, which carries it over")
+            say(f"Next: headrace run {name}, which carries it over")
 
     return command
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.output import JSON, print_json, print_table
+from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.measured import share_of
 from dagster_project.project.loading import dagster_home, lake_catalogue
 from spark_jobs.lake.session.settings import user_name
 
@@ -47,10 +48,8 @@ def sample(
     note_read(catalogue, [verdicts])
     path.write_text(json.dumps(reviews.undecided(verdicts, chosen), indent=1), encoding="utf-8")
     shown = f"/datasets/{dataset}/review?rule={chosen[0].rule}" if chosen else ""
-    click.echo(f"{len(chosen)} documents in {path}; write each decision (right, wrong or unsure) into it, then:")
-    click.echo(
-        f"  headrace review record {dataset} {path}\nor read and decide in the explorer: headrace explore, {shown}"
-    )
+    say(f"{len(chosen)} documents in {path}; write each decision (right, wrong or unsure) into it, then:")
+    say(f"  headrace review record {dataset} {path}\nor read and decide in the explorer: headrace explore, {shown}")
 
 
 @review.command()
@@ -70,9 +69,7 @@ def record(dataset: str, file: Path, person: str | None) -> None:
     catalogue = lake_catalogue()
     count = reviews.record(catalogue, dataset, given, person or user_name())
     _show_in_ui(given["verdicts"], reviews.precisions(catalogue, dataset, given["verdicts"]))
-    click.echo(
-        f"{count} decisions recorded in {dataset}.reviews; headrace policy preview {dataset} . shows them by rule"
-    )
+    say(f"{count} decisions recorded in {dataset}.reviews; headrace policy preview {dataset} . shows them by rule")
 
 
 def _show_in_ui(verdicts: str, found: Sequence[Precision]) -> None:
@@ -104,9 +101,7 @@ def show(dataset: str, as_json: bool) -> None:
             "right": one.right,
             "wrong": one.wrong,
             "unsure": one.unsure,
-            "precision": round(one.right / (one.right + one.wrong), 3) if one.right + one.wrong else None,
-            "low": round(one.low, 3),
-            "high": round(one.high, 3),
+            **{name: None if value is None else round(value, 3) for name, value in _figures(one).items()},
         }
         for one in found
     ]
@@ -114,3 +109,11 @@ def show(dataset: str, as_json: bool) -> None:
         print_json(rows)
     else:
         print_table(rows)
+
+
+def _figures(one: Precision) -> dict[str, float | None]:
+    """The share that people found right, with its interval; None of a rule about which nobody has decided."""
+    share = share_of(one.right, one.right + one.wrong)
+    return {"precision": share, "low": None, "high": None} | (
+        {} if share is None else {"low": one.low, "high": one.high}
+    )

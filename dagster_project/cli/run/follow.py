@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
+from dagster_project.cli.output import say
 from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.step_lines import print_left, print_line
 from dagster_project.exceptions import CommandError
@@ -48,4 +47,4 @@ def follow_dataset(name: str, once: bool) -> None:
 
     objects = ObjectFolder.of(catalogue, binding.namespace)
     count = follow(name, config.source, catalogue, objects, spark, seal, follower_state(name), once)
-    click.echo(f"{count} records kept and sealed. Look: headrace dataset show")
+    say(f"{count} records kept and sealed. Look: headrace dataset show")

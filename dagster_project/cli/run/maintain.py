@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from dagster_project.cli.output import print_styled
+from dagster_project.cli.output import print_styled, say
 from dagster_project.deletion.retention import DECLARED_TASKS, TASKS, task_of
 from dagster_project.exceptions import CommandError, DefinitionError, RunFailedError
 from dagster_project.inspect.lake.found_table import require_table
@@ -48,10 +48,10 @@ def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_r
                 print_styled(f"{name:<11} {done.table:<36} {done.text}", "green")
             elif done.error is not None:
                 failed.setdefault(name, []).append(done)
-                click.echo(f"{name:<11} {done.table:<36} failed: {done.text}", err=True)
+                say(f"{name:<11} {done.table:<36} failed: {done.text}", err=True)
             elif done.is_left:
-                click.echo(f"{name:<11} {done.table:<36} left: {done.text}")
-        click.echo(f"{name:<11} {looked} tables looked at, {changed} {'to change' if dry_run else 'changed'}")
+                say(f"{name:<11} {done.table:<36} left: {done.text}")
+        say(f"{name:<11} {looked} tables looked at, {changed} {'to change' if dry_run else 'changed'}")
     errors = [one.error for some in failed.values() for one in some]
     if errors and isinstance(errors[0], DefinitionError):
         raise errors[0]

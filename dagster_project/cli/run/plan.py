@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_styled
+from dagster_project.cli.output import print_styled, say
 from dagster_project.cli.train.experiment import print_variants
 from dagster_project.exceptions import CommandError
 from dagster_project.project.experiments import experiments_among
@@ -59,7 +59,7 @@ def _tell_engine(steps: Collection[PlannedStep]) -> None:
 
     due = [step.forecast for step in steps if step.status not in ("unchanged", "frozen")]
     if any(due):
-        click.echo(str(choice(load_settings().warehouse, functools.partial(engine_needs, due))))
+        say(str(choice(load_settings().warehouse, functools.partial(engine_needs, due))))
 
 
 def _tell_what_stays_out(namespaces: Collection[str]) -> None:
@@ -68,7 +68,7 @@ def _tell_what_stays_out(namespaces: Collection[str]) -> None:
     from spark_jobs.lake.ledger.ledger import Ledger
 
     for line in left_and_returned(Ledger.fresh(lake_catalogue()), namespaces):
-        click.echo(line)
+        say(line)
 
 
 def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]:
@@ -82,7 +82,7 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
     """
     require_settings()
     catalogue = lake_catalogue()
-    dagster_home()
+    home = dagster_home(make=False)
     import dagster as dg
 
     from blender_service.auth.visibility import recorded_visibility
@@ -96,10 +96,13 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
     refuse_mistakes(definitions.resolve_asset_graph(), keys, ledger, recorded_visibility(catalogue))
     with contextlib.ExitStack() as opened:
         has_partitions = any(definitions.resolve_asset_graph().get(key).partitions_def for key in keys)
-        instance: Any = opened.enter_context(dg.DagsterInstance.get()) if has_partitions else None
+        instance: Any = None
+        if has_partitions:
+            is_there = (home / "dagster.yaml").is_file()
+            instance = opened.enter_context(dg.DagsterInstance.get() if is_there else dg.DagsterInstance.ephemeral())
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
     for text in without_partition(keys, runs):
-        click.echo(text, err=True)
+        say(text, err=True)
     return runs
 
 
@@ -107,21 +110,21 @@ def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = Fals
     """Print a plan: a line for each slice of a table (increment or partition) that may be computed, then a sum."""
     if as_json:
         for step in steps:
-            click.echo(json.dumps(_facts(step)))
+            say(json.dumps(_facts(step)))
         _refuse_failing(steps)
         return
     lines = [line for step in steps for line in _lines(step)]
     if markdown:
-        click.echo("| table | place | why | rows | seconds |\n| --- | --- | --- | ---: | ---: |")
+        say("| table | place | why | rows | seconds |\n| --- | --- | --- | ---: | ---: |")
         for _, table, place, why, rows, seconds in lines:
-            click.echo(f"| {table} | {place} | {why.replace('|', '/')} | {rows} | {seconds} |")
-        click.echo("")
+            say(f"| {table} | {place} | {why.replace('|', '/')} | {rows.removesuffix(' rows')} | {seconds} |")
+        say()
     else:
         for status, table, place, why, rows, seconds in lines:
-            known = f"{rows:>12} rows {seconds:>7} s" if rows else ""
+            known = f"{rows:>17} {seconds and f'{seconds:>7} s'}" if rows or seconds else ""
             print_styled(f"{table:<36} {place:<12} {known:<27} {why}", _STYLES[status])
     _tell_engine(steps)
-    click.echo(_sum(steps))
+    say(_sum(steps))
     _refuse_failing(steps)
 
 
@@ -139,7 +142,7 @@ def _refuse_failing(steps: Sequence[PlannedStep]) -> None:
 
 
 def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """Status, table, slice (increment or partition), reason, rows and seconds of each line of a step."""
+    """Status, table, slice (increment or partition), reason, rows (or files) and seconds of each line of a step."""
     table, one = step.tables[0], step.forecast
     if one is None:
         yield (
@@ -158,7 +161,9 @@ def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
         yield "frozen", table, "", f"stays {one.frozen}", "", ""
     else:
         for place in one.places:
-            rows = "" if place.rows is None else f"~{place.rows:,}"
+            rows = "" if place.rows is None else f"~{place.rows:,} rows"
+            if place.rows is None and place.files is not None:
+                rows = f"{place.files:,} files"
             seconds = "" if place.seconds is None else f"~{place.seconds:,.1f}"
             status = "compute" if place.certain else "possible"
             yield status, table, place.place, place.reason, rows, seconds

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from dagster_project.cli.output import say
+from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.settings import load_settings
 
 
@@ -24,6 +26,9 @@ def relocate(former: str, now: str, dry_run: bool) -> None:
     from spark_jobs.lake.session.catalogue import catalogue_errors, connect
 
     former, now = (one if "://" in one else os.path.abspath(one) for one in (former, now))
+    settings = load_settings()
+    if not settings.is_there:
+        raise CommandError(f"relocate: {settings.database} is not there, so no lake is open; go to its folder")
     with catalogue_errors():
-        for line in relocated(connect(load_settings()), former, now, dry_run):
-            click.echo(line)
+        for line in relocated(connect(settings), former, now, dry_run):
+            say(line)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_plain
+from dagster_project.cli.output import say
 from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.plan import show_plan
 from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
@@ -93,7 +93,7 @@ def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: 
 
     def tell(text: str) -> None:
         foretold.append(text)
-        click.echo(text)
+        say(text)
 
     def show(line: StepLine) -> None:
         if line.status == "unchanged":
@@ -102,13 +102,13 @@ def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: 
         print_line(replace(line, detail="as said above") if known else line)
 
     if as_json:
-        lines = execute(words, partition, lambda line: print_plain(json.dumps(asdict(line))), tags=tags)
+        lines = execute(words, partition, lambda line: say(json.dumps(asdict(line))), tags=tags)
     else:
         run_ids: list[str] = []
         lines = execute(words, partition, show, tell, tags, run_ids)
         _tell_the_end(lines, run_ids)
         for name in experiments_among(words) if all(line.status != "failed" for line in lines) else ():
-            click.echo(declared_report(name).text())
+            say(declared_report(name).text())
     again = ["headrace", "run", *words, *(["--partition", partition] if partition else [])]
     again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
     require_done(lines, shlex.join(again))
@@ -117,19 +117,19 @@ def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: 
 def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
     """Print what follows the lines of a run: notices, tables left, decisions that are due, changes, and counts."""
     for line in (line for line in lines if line.notice and line.status == "computed"):
-        click.echo(f"{line.table}: {line.notice}")
+        say(f"{line.table}: {line.notice}")
     print_left(lines)
     idle = Counter(line.table.partition(".")[0] for line in lines if line.status == "unchanged")
     if idle:
-        click.echo(f"unchanged tables: {', '.join(f'{name} {count}' for name, count in idle.items())}")
+        say(f"unchanged tables: {', '.join(f'{name} {count}' for name, count in idle.items())}")
     catalogue = lake_catalogue()
     if all(line.status != "failed" for line in lines):
         _tell_what_waits(catalogue, {line.table.partition(".")[0] for line in lines})
     for text in changes(catalogue, run_ids):
-        click.echo(text)
+        say(text)
     counts = {status: sum(line.status == status for line in lines) for status in _COUNTED}
     said = [f"{counts[status]} {text}" for status, text in _COUNTED.items() if counts[status] or status in _ALWAYS]
-    click.echo(f"{len(lines)} tables: {', '.join(said)}. Look: headrace ui")
+    say(f"{len(lines)} tables: {', '.join(said)}. Look: headrace ui")
 
 
 def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
@@ -144,10 +144,10 @@ def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
     ledger = Ledger.fresh(catalogue)
     for found in (empty_datasets, unread_code, few_kept, much_removed, left_and_returned):
         for line in found(ledger, namespaces):
-            click.echo(line)
+            say(line)
     for name in (one.removesuffix(SUFFIX) for one in quarantines):
         for one in (one for one in increments_of(ledger, name) if one.state == "waits"):
-            click.echo(
+            say(
                 f"{name}: {one.documents:,} documents of increment {one.increment} wait for a decision: "
                 f"headrace quarantine show {name} --increment {one.increment}"
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import JSON, print_json, print_rows, print_table
+from dagster_project.cli.output import JSON, print_json, print_rows, print_table, say
 from dagster_project.cli.run.status import instance_with_runs
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
@@ -63,7 +63,7 @@ def runs(run: str, training: bool, log: Path | None, limit: int, as_json: bool) 
     shown = rows if as_json else [{**row, "run": row["run"][-8:]} for row in rows]
     print_rows(shown, as_json, "Nothing ran yet. Fill the lake: headrace run")
     if rows and not as_json:
-        click.echo("What the last one changed: headrace run --last")
+        say("What the last one changed: headrace run --last")
 
 
 def print_last(as_json: bool) -> None:
@@ -72,7 +72,7 @@ def print_last(as_json: bool) -> None:
 
     found = _past(1)
     if not found:
-        click.echo("[]" if as_json else "Nothing ran yet. Fill the lake: headrace run")
+        say("[]" if as_json else "Nothing ran yet. Fill the lake: headrace run")
         return
     (last,) = found
     said = changes(lake_catalogue(), [last.run_id])
@@ -80,14 +80,14 @@ def print_last(as_json: bool) -> None:
         return print_json({**asdict(last), "changes": said})
     who = f" by {last.by}" if last.by else ""
     ago = (datetime.now(UTC) - last.began.astimezone(UTC)).total_seconds() / 60
-    click.echo(f"{last.what}{who}, {ago:,.0f} minutes ago, {last.seconds:,.1f} s: {last.status}, run {last.run_id}")
+    say(f"{last.what}{who}, {ago:,.0f} minutes ago, {last.seconds:,.1f} s: {last.status}, run {last.run_id}")
     if last.computed:
         columns = ("table", "place", "row_count", "seconds")
         print_table([{name: row[name] for name in columns} for row in last.computed])
     else:
-        click.echo("no table was computed")
+        say("no table was computed")
     for line in (*said, *(f"{table} failed" for table in last.failed)):
-        click.echo(line)
+        say(line)
 
 
 def _past(limit: int) -> list[PastRun]:
@@ -102,7 +102,7 @@ def _take_losses(run: str, log: Path) -> None:
 
     count, new, left_out = take_losses(lake_catalogue(), run, log)
     without = f"; {left_out:,} lines without a finite loss were left out" if left_out else ""
-    click.echo(f"{run}: {count:,} losses in {log}, {new:,} of them new{without}. Look: headrace explore")
+    say(f"{run}: {count:,} losses in {log}, {new:,} of them new{without}. Look: headrace explore")
 
 
 def _print_training(run: str, as_json: bool) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import JSON, print_json, print_rows, print_styled
+from dagster_project.cli.output import JSON, print_json, print_raw, print_rows, print_styled, say
 from dagster_project.exceptions import CheckFailedError, CommandError
+from dagster_project.inspect.measured import NOT_MEASURED, share_text
 from dagster_project.project.declared import declared_budgets, declared_keeping
 from dagster_project.project.loading import dagster_home, lake_catalogue, load_definitions, project_folder
 from spark_jobs.exceptions import nearest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
+    from dagster_project.inspect.lake.costs import Cost
     from dagster_project.inspect.lake.lake_status import NamespaceStatus
     from dagster_project.inspect.lake.run_health import RunHealth
 
@@ -64,7 +66,7 @@ def status(
     if prometheus:
         from prometheus_client import generate_latest
 
-        click.echo(generate_latest(lake_registry(lambda: found)).decode(), nl=False)
+        print_raw(generate_latest(lake_registry(lambda: found)).decode())
     elif as_json:
         from dagster_project.inspect.lake.lake_status import as_json as plain
 
@@ -99,8 +101,9 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
 @contextmanager
 def instance_with_runs() -> Iterator[dg.DagsterInstance | None]:
     """The Dagster instance; None where it has not run yet."""
-    home = dagster_home()
-    if not (home / "history").is_dir() and "storage" not in (home / "dagster.yaml").read_text():
+    home = dagster_home(make=False)
+    settings = home / "dagster.yaml"
+    if not settings.is_file() or (not (home / "history").is_dir() and "storage" not in settings.read_text()):
         yield None
         return
     import dagster as dg
@@ -119,7 +122,7 @@ def run_state() -> RunHealth:
 
 def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
     if not found:
-        click.echo("The lake has no dataset yet. Fill it: headrace run")
+        say("The lake has no dataset yet. Fill it: headrace run")
         return
     now, budgets = datetime.now(UTC), declared_budgets()
 
@@ -132,22 +135,25 @@ def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
     for one in found:
         said = [f"{one.documents:,} documents in {one.increments} increments, the newest {age(one.newest)} old"]
         said.append(f"last run {age(one.last_run)} ago left {one.unchanged_steps} of {one.tables} tables")
-        said += [] if one.rate is None else [f"{one.rate:,.0f} documents/s"]
+        said += [] if one.rate is None else [f"{one.rate:,.{0 if one.rate >= 1 else 2}f} documents/s"]
         said += [] if one.error_share is None else [f"{one.error_share:.1%} refused for a fault"]
         said += [f"{one.left_out:,} files not taken"] if one.left_out else []
-        said += [f"{rule} rejects {share:.1%}" for rule, share in one.rejected.items()]
-        said += [] if one.duplicates is None else [f"{one.duplicates:.1%} duplicates"]
+        if one.kind == "dataset":
+            said += [f"rejections {NOT_MEASURED}"] if one.rejected is None else []
+            said += [f"{rule} rejects {share:.1%}" for rule, share in (one.rejected or {}).items()]
+        else:
+            said.append(f"duplicates {share_text(one.duplicates)}")
         said += [f"{count:,} not packed by {corpus}" for corpus, count in one.backlog.items() if count]
         if one.waiting is not None:
-            size = f"{one.waiting_bytes:,} bytes, the oldest {age(one.waiting_since)} old"
+            size = f"{one.waiting_bytes:,} stored bytes, the oldest {age(one.waiting_since)} old"
             said.append(f"in quarantine {one.waiting[0]:,} wait ({size}), {one.waiting[1]:,} refused")
-        click.echo(f"{one.name:<20} {'; '.join(said)}")
+        say(f"{one.name:<20} {'; '.join(said)}")
         if one.asked is not None:
-            click.echo(f"{'':<20} {one.asked.line(budgets.get(one.name))}")
+            say(f"{'':<20} {one.asked.line(budgets.get(one.name))}")
     alerts = [alert for one in found for alert in one.alerts]
     for alert in alerts:
         print_styled(f"{alert.namespace}: {alert.text} (threshold {alert.name} {alert.limit:g})", "yellow")
-    click.echo(f"{len(alerts)} thresholds exceeded, {runs}")
+    say(f"{len(alerts)} thresholds exceeded, {runs}")
 
 
 @dataclass(frozen=True)
@@ -189,11 +195,13 @@ GAUGES = (
     _one("unchanged_steps", "tables that the last run left", lambda s, _: s.unchanged_steps),
     _one("error_share", "faulty, of the newest arrivals", lambda s, _: s.error_share),
     _one("duplicate_share", "removed of the newest members", lambda s, _: s.duplicates),
-    _each("rule", "rejected_share", "documents of the newest increment that a rule rejects", lambda s: s.rejected),
+    _each(
+        "rule", "rejected_share", "documents of the newest increment that a rule rejects", lambda s: s.rejected or {}
+    ),
     _each("corpus", "backlog_documents", "documents that arrived and are not packed", lambda s: s.backlog),
     _one("backlog_age_seconds", "age of the oldest of them", lambda s, now: _age(s.backlog_since, now)),
     _one("quarantine_documents", "documents in quarantine without a decision", lambda s, _: s.waiting and s.waiting[0]),
-    _one("quarantine_bytes", "size of these", lambda s, _: s.waiting and s.waiting_bytes),
+    _one("quarantine_bytes", "size of their data files", lambda s, _: s.waiting and s.waiting_bytes),
     _one("quarantine_age_seconds", "age of the oldest of them", lambda s, now: _age(s.waiting_since, now)),
     _one(
         "overdue_increments",
@@ -255,7 +263,7 @@ def _serve(port: int, host: str) -> None:
         server, thread = start_http_server(port, host, lake_registry(read))
     except OSError as error:
         raise CommandError(f"port {port} on {host}: {error.strerror}; choose another with --metrics-port") from error
-    click.echo(f"metrics of the lake on http://{host}:{port}/metrics")
+    say(f"metrics of the lake on http://{host}:{port}/metrics")
     try:
         thread.join()
     finally:
@@ -276,14 +284,21 @@ def _print_costs(by: str, since: datetime | None, as_json: bool) -> None:
             by: one.name,
             "increments": one.places,
             "hours": one.seconds / 3600,
-            "core hours": one.core_seconds / 3600,
-            "GB now": one.byte_count / 1e9,
-            "computing": one.seconds / 3600 * an_hour + one.core_seconds / 3600 * a_core_hour,
+            "core hours": None if one.core_seconds is None else one.core_seconds / 3600,
+            "stored GB": one.byte_count / 1e9,
+            "computing": _computing(one, an_hour, a_core_hour),
             "storage a month": one.byte_count / 1e9 * a_month,
         }
         for one in costs(lake_catalogue(), by, teams, since.replace(tzinfo=UTC) if since else None)
     ]
     print_rows(rows, as_json, "Nothing was computed yet. Fill the lake: headrace run")
+
+
+def _computing(one: Cost, an_hour: float, a_core_hour: float) -> float | None:
+    """What computing cost; None where cores have a price and their time was not measured."""
+    if one.core_seconds is None:
+        return None if a_core_hour else one.seconds / 3600 * an_hour
+    return one.seconds / 3600 * an_hour + one.core_seconds / 3600 * a_core_hour
 
 
 def _price(what: str) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagster_project.cli.completion import complete_names
-from dagster_project.cli.output import print_json, print_styled
+from dagster_project.cli.output import print_json, print_styled, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue, load_definitions
 from spark_jobs.exceptions import nearest
@@ -51,7 +51,7 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
         )
     chosen = {name: source for name, source in sources.items() if name in names or not names}
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    click.echo(f"worker for {', '.join(sorted(chosen))}; Ctrl-C stops it")
+    say(f"worker for {', '.join(sorted(chosen))}; Ctrl-C stops it")
 
     async def work() -> None:
         from spark_jobs.sources.executed.programs import program_executor
@@ -60,7 +60,7 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, stopping.set)
-        await work_for(lake_catalogue(), chosen, stopping, executor=program_executor)
+        await work_for(lake_catalogue(make=True), chosen, stopping, executor=program_executor)
 
     asyncio.run(work())
 
@@ -115,4 +115,4 @@ def _check(as_json: bool) -> None:
     if faults := [finding for finding in findings if finding.harm]:
         raise CommandError(f"code of datasets is not executed here: {len(faults)} of {len(findings)} are not held")
     if not as_json:
-        click.echo("all hold; code of datasets is executed here")
+        say("all hold; code of datasets is executed here")

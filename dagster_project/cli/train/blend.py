@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import JSON, lists_all, print_json, print_table, progress_shown
+from dagster_project.cli.output import JSON, lists_all, print_json, print_table, progress_shown, say
 from dagster_project.cli.train.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
 from dagster_project.exceptions import CommandError
 
@@ -153,7 +153,7 @@ def _make(spec: BlendSpec | UpdateSpec, dry_run: bool, rows: int | None, tokens:
     if as_json:
         return print_json(described)
     _print_blend(described)
-    click.echo(
+    say(
         f"next: headrace serve, then read blend {spec.name or config.blend_id[:12]} (README, reading from a training "
         "job)"
     )
@@ -198,12 +198,12 @@ def _list_blends(as_json: bool) -> None:
     if as_json:
         return print_json(blends)
     if not blends:
-        click.echo("no blend yet: headrace blend create NAME --source TABLE=WEIGHT ...")
+        say("no blend yet: headrace blend create NAME --source TABLE=WEIGHT ...")
     for described in blends:
         tables = ", ".join(f"{source['table']}={source['weight']}" for source in described["sources"])
         follows = f"  from {described['parent'][:12]} at {described['from_offset']}" if described["parent"] else ""
         known = ",".join(described["names"]) or "-"
-        click.echo(f"{described['id'][:12]}  {known:20}  {_length(described['rows'])}  {tables}{follows}")
+        say(f"{described['id'][:12]}  {known:20}  {_length(described['rows'])}  {tables}{follows}")
 
 
 @blend.command()
@@ -220,7 +220,7 @@ def prewarm(reference: str, servers: tuple[str, ...], offset: int, rows: int, co
 
     with progress_shown(True):
         for server in servers or ("127.0.0.1:7170",):
-            click.echo(prewarm_server(server, reference, offset, rows, columns))
+            say(prewarm_server(server, reference, offset, rows, columns))
 
 
 @blend.command()
@@ -235,9 +235,9 @@ def delete(reference: str) -> None:
     blend_id = blender.resolve(reference)
     called = ", ".join(blender.names_of(blend_id))
     freed = blender.delete(blend_id)
-    click.echo(f"deleted blend {blend_id[:12]}{f' ({called})' if called else ''}")
+    say(f"deleted blend {blend_id[:12]}{f' ({called})' if called else ''}")
     for tag in freed:
-        click.echo(f"  freed: {tag}")
+        say(f"  freed: {tag}")
 
 
 def _open_blender() -> Blender:
@@ -266,25 +266,23 @@ def _length(rows: int | None) -> str:
 def _print_blend(described: dict[str, Any]) -> None:
     """Print a blend for people."""
     window = described["window"]
-    click.echo(f"blend {described['id']}")
+    say(f"blend {described['id']}")
     if described["names"]:
-        click.echo(f"  names      {', '.join(described['names'])}")
-    click.echo(
-        f"  length     {_length(described['rows'])} of {window['window_tokens']} tokens, seed {described['seed']}"
-    )
-    click.echo(f"  tokenizer  {window['tokenizer_sha256']}, {window['vocabulary_size']} tokens")
+        say(f"  names      {', '.join(described['names'])}")
+    say(f"  length     {_length(described['rows'])} of {window['window_tokens']} tokens, seed {described['seed']}")
+    say(f"  tokenizer  {window['tokenizer_sha256']}, {window['vocabulary_size']} tokens")
     if described["evals"]:
-        click.echo(f"  evals      searched for {described['evals']}")
+        say(f"  evals      searched for {described['evals']}")
     for update in described["updates"][:-1] if described["parent"] else ():
-        click.echo(f"  follows    {update['blend_id']} from {update['from_offset']}")
+        say(f"  follows    {update['blend_id']} from {update['from_offset']}")
     if described["parent"]:
-        click.echo(f"  itself     from {described['from_offset']} on:")
+        say(f"  itself     from {described['from_offset']} on:")
     for source in described["sources"]:
         if source["live"]:
-            click.echo(f"  source     {source['name']}: weight {source['weight']}, {source['table']} as it grows")
+            say(f"  source     {source['name']}: weight {source['weight']}, {source['table']} as it grows")
             continue
         epochs = "no end" if source["max_epochs"] == 0 else f"{source['max_epochs']} epochs"
-        click.echo(
+        say(
             f"  source     {source['name']}: weight {source['weight']}, {source['rows']} rows of {source['table']} at "
             f"snapshot {source['snapshot_id']}, {epochs}, then {source['on_exhausted']}"
         )
@@ -305,7 +303,7 @@ def _print_rows(reference: str, offset: int, rows: int, characters: int, as_json
         return print_json([row.facts() for row in found])
     for row in found:
         origin = f"{row.table} ordinal {row.ordinal}, epoch {row.epoch}"
-        click.echo(f"row {row.offset}: {row.source}, {origin}, {row.token_count} tokens before padding")
+        say(f"row {row.offset}: {row.source}, {origin}, {row.token_count} tokens before padding")
         lines = [
             {
                 "at": segment.window_start,
@@ -337,7 +335,7 @@ def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int |
     if tokens is not None:
         rows = -(-tokens // config.window.window_tokens)
     if rows is not None and head.end is not None and rows > head.end:
-        click.echo(f"the blend ends at {head.end} rows, {rows} were asked for: shown is all of it", err=True)
+        say(f"the blend ends at {head.end} rows, {rows} were asked for: shown is all of it", err=True)
         rows = head.end
     description = describe(config, head, rows)
     if as_json:
@@ -347,7 +345,7 @@ def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int |
         planned = {"rows": description.offset, "tokens": description.tokens, "end": head.end, "sources": sources}
         return print_json({"id": config.blend_id, **planned, "segments": len(description.segments)})
     read = f"{description.offset:,} rows, {description.tokens:,} tokens"
-    click.echo(f"blend {config.blend_id[:12]}, {_length(head.end)}: the first {read}")
+    say(f"blend {config.blend_id[:12]}, {_length(head.end)}: the first {read}")
     print_table(
         [
             {
@@ -364,4 +362,4 @@ def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int |
     )
     if len(description.segments) > 1:
         starts = ", ".join(f"{segment.start:,}" for segment in description.segments[1:9])
-        click.echo(f"the mix changes at row {starts}{' ..' if len(description.segments) > 9 else ''}")
+        say(f"the mix changes at row {starts}{' ..' if len(description.segments) > 9 else ''}")

@@ -9,6 +9,7 @@ code=0.5   code,snapshot=main   news,pinned   -old       changes: weight, grow, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import CommandError
@@ -88,6 +89,7 @@ def parse_texts(text: str) -> TextSpec:
     settings: dict[str, Any] = {}
     for setting in rest:
         key, _, value = setting.partition("=")
+        _require_new(text, key, settings)
         if setting == "whole":
             settings[key] = True
         elif key in ("window_tokens", "group_documents") and value.isdecimal():
@@ -109,6 +111,7 @@ def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:
     settings: dict[str, Any] = {}
     for setting in rest:
         key, _, value = setting.partition("=")
+        _require_new(text, "live" if key == "pinned" else key, settings)
         if key in ("live", "pinned") and not value:
             settings["live"] = key == "live"
         elif key == "max_epochs" and value.isdecimal():
@@ -120,3 +123,13 @@ def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:
         else:
             raise CommandError(f"{text!r}: {setting!r} is not understood; write {form}")
     return name, weight, settings
+
+
+def _require_new(text: str, key: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a setting that is there already.
+
+    Raises:
+        CommandError: names it.
+    """
+    if key in settings:
+        raise CommandError(f"{text!r}: {key} is given twice; give one of them")

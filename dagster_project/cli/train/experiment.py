@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dagster_project.cli.output import print_table
+from dagster_project.cli.output import print_table, say
 from dagster_project.project.experiments import declared_report, open_experiment
 from dagster_project.project.loading import lake_catalogue
 
@@ -24,7 +24,7 @@ def show(name: str | None) -> None:
     if name is None:
         _list_runs()
     else:
-        click.echo(declared_report(name).text())
+        say(declared_report(name).text())
 
 
 def _list_runs() -> None:
@@ -33,7 +33,7 @@ def _list_runs() -> None:
 
     rows = known_rows(lake_catalogue())
     if not rows:
-        click.echo("No experiment was run yet. Declare one: docs/experiments.md")
+        say("No experiment was run yet. Declare one: docs/experiments.md")
         return
     print_table(
         [
@@ -61,7 +61,7 @@ def print_variants(name: str) -> None:
     opened = open_experiment(name)
     opened.check()
     for variant, line in opened.facts().items():
-        click.echo(f"{variant}: {line}")
+        say(f"{variant}: {line}")
     missing, total = opened.missing(), list(opened.runs())
     tokens = sum(run.tokens for run in missing)
-    click.echo(f"{name}: {len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all")
+    say(f"{name}: {len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all")

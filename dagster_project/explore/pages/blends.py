@@ -20,6 +20,7 @@ from dagster_project.inspect.lake.training_runs import has_read, named_reads
 if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
     from blender_service.order.resolved_blend import Head
+    from dagster_project.explore.explorer import Explorer
 
 _PARTS: Final = 48  # of a blend's rows that its charts show
 _ROWS, MOST_ROWS = 8, 64
@@ -97,17 +98,12 @@ def batch(request: Request) -> Response:
     if not 1 <= count <= MOST_ROWS:
         raise CommandError(f"rows={count} cannot be shown; give 1 to {MOST_ROWS}")
     head = blender.head(blend_id)
-    tables = {pin.table for pin in head.pins().values()}
-    hidden = explorer.reads_packed(principal, *tables)
-    found = [row.facts() for row in inspect_rows(explorer.catalogue, blender, blend_id, offset, count)]
+    found = rows_shown(explorer, principal, blend_id, offset, count)
     names = sorted(head.pins())
     for row in found:
-        row["hidden"] = hidden[row["table"]]
         row["_colour"] = names.index(row["source"]) % COLOURS
         for one in row["segments"]:
-            text = None if row["hidden"] else one["text"]
-            one["text"] = text
-            one["first"] = inline(" ".join((text or "").split())[:_FIRST_CHARACTERS])
+            one["first"] = inline(" ".join((one["text"] or "").split())[:_FIRST_CHARACTERS])
     here = f"/blends/{blend_id}/rows"
     later = offset + len(found)
     runs = [one.run for one in named_reads(explorer.catalogue) if has_read(one, blend_id, offset)]
@@ -118,6 +114,18 @@ def batch(request: Request) -> Response:
         "previous": address(f"{here}/{max(0, offset - count)}", query) if offset else None,
     }  # fmt: skip
     return answer(request, "blend_rows.html", shown)
+
+
+def rows_shown(explorer: Explorer, principal: str, blend_id: str, offset: int, count: int) -> list[dict[str, Any]]:
+    """Rows of a blend with their documents, as a principal may see them: texts are None where `hidden` says why."""
+    blender = explorer.blender(principal)
+    hidden = explorer.reads_packed(principal, *{pin.table for pin in blender.head(blend_id).pins().values()})
+    found = [row.facts() for row in inspect_rows(explorer.catalogue, blender, blend_id, offset, count)]
+    for row in found:
+        row["hidden"] = hidden[row["table"]]
+        for one in row["segments"]:
+            one["text"] = None if row["hidden"] else one["text"]
+    return found
 
 
 def jump(request: Request) -> Response:

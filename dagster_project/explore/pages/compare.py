@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def compare(request: Request) -> Response:
         values["_offered"] = _states(explorer, principal)
         if first and second:
             explorer.reads(principal, *(text.partition("@")[0] for text in (first, second)))
-            values |= _states_compared(explorer, principal, first, second)
+            values |= states_compared(explorer, principal, first, second)
     return answer(request, "compare.html", values)
 
 
@@ -83,9 +84,10 @@ def _comparison(catalogue: Catalog, dataset: str, first: Policy, second: Policy,
     return policy_preview.compare(read_documents(catalogue, dataset, [first, second]), first, second)
 
 
-def _states_compared(explorer: Explorer, principal: str, first: str, second: str) -> dict[str, Any]:
+def states_compared(explorer: Explorer, principal: str, first: str, second: str) -> dict[str, Any]:
+    """What came, went and changed between two states that may be read; not `counted` while that is computed."""
     states = [find_state(explorer.catalogue, text) for text in (first, second)]
-    keys = [(one.name, one.text, tuple(sorted(one.snapshots.items()))) for one in states]
+    keys = [(one.name, one.text, tuple(sorted(one.snapshots.items())), one.moment) for one in states]
     answered = explorer.computed(_difference, *keys)
     if answered is None:
         return {"kind": "states", "counted": False}
@@ -108,8 +110,8 @@ def _states_compared(explorer: Explorer, principal: str, first: str, second: str
     }  # fmt: skip
 
 
-def _difference(catalogue: Catalog, *states: tuple[str, str, Snapshots]) -> tuple[str, Diff]:
-    first, second = (LakeState(name, text, dict(snapshots)) for name, text, snapshots in states)
+def _difference(catalogue: Catalog, *states: tuple[str, str, Snapshots, datetime | None]) -> tuple[str, Diff]:
+    first, second = (LakeState(name, text, dict(snapshots), moment) for name, text, snapshots, moment in states)
     return state_diff(catalogue, first, second)
 
 

@@ -22,24 +22,24 @@ class Card:
     Attributes:
         name: its namespace.
         kind: dataset or corpus.
-        documents: number of them.
-        byte_count: of their files in the lake.
-        stages: documents after each step, as (step, documents).
+        documents: those that count, as for commands; None while they are being counted.
+        byte_count: of the texts of a dataset's; None of a corpus, and while they are being counted.
+        stages: rows of the table of each step, as (step, documents).
         changed: when its newest table was written.
         waiting: documents that wait in its quarantine.
     """
 
     name: str
     kind: str
-    documents: int
-    byte_count: int
+    documents: int | None
+    byte_count: int | None
     stages: tuple[tuple[str, int], ...]
     changed: datetime | None
     waiting: int = 0
 
 
 def lake(request: Request) -> Response:
-    """Cards, from the summaries of snapshots alone: no file of rows is opened.
+    """Cards, from the summaries of snapshots, and counts of documents that are kept until their tables change.
 
     While the lake is still being opened, as in the first second of the server, the page is there without them.
     """
@@ -52,37 +52,40 @@ def lake(request: Request) -> Response:
 
 
 def _dataset(explorer: Explorer, name: str) -> Card:
-    documents, size, changed = _records(explorer, f"{name}.documents")
-    texts, _, later = _records(explorer, f"{name}.texts")
-    judged, _, latest = _records(explorer, f"{name}.verdicts")
-    waiting, _, _ = _records(explorer, f"{name}_quarantine.documents")
+    landed, changed = _records(explorer, f"{name}.documents")
+    texts, later = _records(explorer, f"{name}.texts")
+    judged, latest = _records(explorer, f"{name}.verdicts")
+    waiting, _ = _records(explorer, f"{name}_quarantine.documents")
     kept = explorer.kept(name) if judged else None
-    stages = [("landed", documents), ("with text", texts)]
+    counts = explorer.counts(name)
+    stages = [("landed", landed), ("with text", texts)]
     stages += [("judged", judged) if kept is None else ("kept by its policy", kept)] if judged else []
+    documents, size = (counts.documents, counts.byte_count) if counts is not None else (None, None)
     return Card(name, "dataset", documents, size, tuple(stages), _newest(changed, later, latest), waiting)
 
 
 def _corpus(explorer: Explorer, name: str, tables: list[str]) -> Card:
-    members, size, changed = _records(explorer, f"{name}.members")
-    steps = [("members", "members"), ("survivors", "after deduplication"), ("shaped", "shaped")]
+    _, changed = _records(explorer, f"{name}.members")
+    steps = [("members", "taken in"), ("survivors", "after deduplication"), ("shaped", "shaped")]
     steps += [("decontaminated", "without benchmarks"), ("tokens", "tokenized")]
     found = [(said, _records(explorer, f"{name}.{step}")) for step, said in steps if step in tables]
     windows = sum(_records(explorer, f"{name}.{one}")[0] for one in tables if one.startswith("packed_"))
-    stages = tuple((said, records) for said, (records, _, _) in found)
-    times = [changed, *(when for _, (_, _, when) in found)]
-    return Card(name, "corpus", members, size, (*stages, ("windows", windows)), _newest(*times))
+    stages = tuple((said, records) for said, (records, _) in found)
+    times = [changed, *(when for _, (_, when) in found)]
+    return Card(name, "corpus", explorer.member_count(name), None, (*stages, ("windows", windows)), _newest(*times))
 
 
-def _records(explorer: Explorer, identifier: str) -> tuple[int, int, datetime | None]:
-    """Rows and bytes of a table, and when it was written."""
+def _records(explorer: Explorer, identifier: str) -> tuple[int, datetime | None]:
+    """Rows of a table, and when it was written."""
     from spark_jobs.lake.session.catalogue import load_table  # PyIceberg, for which the first page does not wait
 
     table = load_table(explorer.catalogue, identifier)
     snapshot = table.current_snapshot() if table is not None else None
     if snapshot is None or snapshot.summary is None:
-        return 0, 0, None
-    records, size = (int(snapshot.summary[field] or 0) for field in ("total-records", "total-files-size"))
-    return records, size, datetime.fromtimestamp(snapshot.timestamp_ms / 1000).astimezone()
+        return 0, None
+    return int(snapshot.summary["total-records"] or 0), datetime.fromtimestamp(
+        snapshot.timestamp_ms / 1000
+    ).astimezone()
 
 
 def _newest(*times: datetime | None) -> datetime | None:

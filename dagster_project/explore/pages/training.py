@@ -8,25 +8,24 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.offset_charts import Series, plot
 from dagster_project.explore.pages.blends import MOST_ROWS
 from dagster_project.inspect.lake.training_runs import (
     TrainingRun,
+    find_run,
     open_register,
     running_medians,
     spikes,
     training_runs,
 )
-from spark_jobs.exceptions import nearest
 
 
 def training(request: Request) -> Response:
     """The runs whose blends the reader may see."""
     explorer, principal = explorer_of(request), principal_of(request)
-    runs = [*map(_line, _seen(explorer, principal))]
+    runs = [*map(_line, seen_runs(explorer, principal))]
     return answer(request, "training.html", {"runs": runs})
 
 
@@ -34,10 +33,7 @@ def run(request: Request) -> Response:
     """One run: its reads, its losses beside the offset where it reported them, and the largest rises."""
     explorer, principal = explorer_of(request), principal_of(request)
     name = request.path_params["run"]
-    there = {one.name: one for one in reversed(_seen(explorer, principal))}
-    if name not in there:
-        raise CommandError(f"training run {name} is not known{nearest(name, there)}; give the client a run name")
-    found = there[name]
+    found = find_run(seen_runs(explorer, principal), name)
     row = found.evaluation or {}
     reported = {one["offset"]: one["loss"] for one in row.get("losses", ())}
     if found.evaluation is None:
@@ -69,7 +65,7 @@ def run(request: Request) -> Response:
     return answer(request, "run.html", shown)
 
 
-def _seen(explorer: Explorer, principal: str) -> list[TrainingRun]:
+def seen_runs(explorer: Explorer, principal: str) -> list[TrainingRun]:
     """Runs of which the reader may see the blends or, of an experiment, the tables."""
     runs = training_runs(explorer.catalogue)
     if explorer.reads_all(principal):

@@ -1,8 +1,9 @@
 """A card of a dataset or corpus: Markdown with the metadata header that dataset hubs read; no text of a document.
 
-Counts are of the tables as they are now, settings those that they were computed with (the ledger). A card with noise
-has no exact count of documents: those that a document changes by at most one are disturbed, and all others left out
-(bytes, tokens, windows, rows of tables, and what deduplication removes, which one document may change by many).
+Counts are of the documents that count now (`inspect.documents.counted`), and bytes of their texts; settings are those
+that they were computed with (the ledger). A card with noise has no exact count of documents: those that a document
+changes by at most one are disturbed, and all others left out (bytes, tokens, windows, rows of tables, and what
+deduplication removes, which one document may change by many).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +22,14 @@ from ruamel.yaml import YAML
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.funnel import funnel
-from dagster_project.inspect.corpora.snapshot_diff import LakeState, find_state
+from dagster_project.inspect.corpora.snapshot_diff import LakeState, count_tokens, find_state
+from dagster_project.inspect.documents.counted import documents_that_count, members_that_count, without
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, namespaces_with
 from spark_jobs.exceptions import nearest
 from spark_jobs.filters.personal_data.noisy_counts import Draw, Noise, laplace
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import load_table
 
 _SHOWN = 30
 _COLUMNS = ("kind", "language", "licence")
@@ -96,13 +99,9 @@ def _privacy(privacy: Privacy, noise: Noise, touched: int) -> str:
 
 
 def _documents(catalogue: Catalog, dataset: str) -> pa.Table:
-    columns = (*_COLUMNS, "byte_count")
-    rows = read_columns(catalogue, f"{dataset}.documents", columns)
-    if rows is None:
+    if load_table(catalogue, f"{dataset}.documents") is None:
         raise CommandError(f"{dataset}: its documents have not been computed; run `headrace run {dataset}` first")
-    return rows.select(columns).cast(
-        pa.schema([(name, pa.large_string()) for name in _COLUMNS] + [("byte_count", pa.int64())])
-    )
+    return documents_that_count(catalogue, dataset, (*_COLUMNS, "byte_count"))
 
 
 Rows = list[tuple[Any, ...]]
@@ -163,12 +162,12 @@ def _dataset(
     known = {key: value for key, value in source.items() if value not in (None, [], {}, "")}
     yield f"## Source\n\n`{json.dumps(known, ensure_ascii=False)}`; increments: {len(increments)}."
     total = rows.num_rows if noise is None else sum(row[1] for row in groups["kind"])
-    exact = f", {pc.sum(rows['byte_count']).as_py() or 0:,} bytes" if noise is None else ", about"
+    exact = f", {pc.sum(rows['byte_count']).as_py() or 0:,} bytes of text" if noise is None else ", about"
     yield f"## Documents\n\n{total:,} documents{exact}."
     for column, own in groups.items():
         head = (column, "documents", "bytes")[: 3 if noise is None else 2]
         yield _table(head, [(row[0] or "none", *row[1:]) for row in own if noise is None or row[1]])
-    yield from _rules(catalogue, ledger, name, noise, total)
+    yield from _rules(catalogue, ledger, name, noise, total, rows["doc_id"])
 
 
 def _rule_names(ledger: Ledger, dataset: str) -> list[str]:
@@ -178,12 +177,15 @@ def _rule_names(ledger: Ledger, dataset: str) -> list[str]:
     return list(dict.fromkeys([*rules, "personal_data", "manifest"])) if configs else []
 
 
-def _rules(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None, total: int) -> Iterator[str]:
-    """Thresholds of the verdicts, and how many documents each rule rejects."""
+def _rules(
+    catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None, total: int, doc_ids: pa.ChunkedArray
+) -> Iterator[str]:
+    """Thresholds of the verdicts, and how many of the documents each rule rejects."""
     judged = ledger.increments(f"{name}.verdicts")
-    rows = read_columns(catalogue, f"{name}.verdicts", ("kept", "failed.element.rule"))
+    rows = read_columns(catalogue, f"{name}.verdicts", ("doc_id", "kept", "failed.element.rule"))
     if rows is None or not judged:
         return
+    rows = rows.filter(pc.is_in(rows["doc_id"].cast(doc_ids.type), value_set=doc_ids.combine_chunks()))
     kept = pc.sum(rows["kept"]).as_py() or 0
     found = pc.value_counts(pc.struct_field(pc.list_flatten(rows["failed"].combine_chunks()), "rule")).to_pylist()
     rules = {one["values"]: one["counts"] for one in found}
@@ -210,7 +212,7 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) 
         return found
 
     if noise is None:
-        yield from _deduplication(catalogue, facts, rows)
+        yield from _deduplication(catalogue, facts)
     made = read_columns(catalogue, f"{name}.tokenizer", ("sha256", "vocabulary_size"))
     if made is not None and made.num_rows:
         tokenizer = made.to_pylist()[0]
@@ -219,22 +221,26 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) 
             f"`{json.dumps(config('tokenizer'))}`."
         )
     if noise is None:
-        counts = read_columns(catalogue, f"{name}.tokens", ("token_count",))
-        tokens = pc.sum(counts["token_count"]).as_py() if counts is not None else 0
+        tokens = count_tokens(catalogue, find_state(catalogue, name))
         packed = [(table, rows(table)) for table in sorted(facts.tables) if table.startswith("packed_")]
-        yield f"## Windows\n\n{tokens or 0:,} tokens.\n\n" + _table(("table", "windows"), packed)
+        yield f"## Windows\n\n{tokens:,} tokens.\n\n" + _table(("table", "windows"), packed)
 
 
-def _deduplication(catalogue: Catalog, facts: CorpusFacts, rows: Callable[[str], int]) -> Iterator[str]:
-    """What deduplication removed, and what is left after each step."""
-    lines = [("members", rows("members")), ("exact duplicates removed", rows("exact_duplicates"))]
+def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
+    """What deduplication removed of the members that count, and what is left after each step of all that came."""
+    members, exact, survivors = (
+        members_that_count(catalogue, facts.name, table) for table in ("members", "exact_duplicates", "survivors")
+    )
+    exact_count = without(exact, survivors["doc_id"]).num_rows
+    lines = [("members", members.num_rows), ("exact duplicates removed", exact_count)]
     if facts.applied is not None:
-        near = rows("members") - rows("exact_duplicates") - rows("survivors")
+        near = members.num_rows - exact_count - survivors.num_rows
         lines.append((f"near-duplicates removed (weighted Jaccard similarity from {facts.applied} on)", near))
-    yield "## Deduplication\n\n" + _table(("what", "documents"), [*lines, ("survivors", rows("survivors"))])
+    yield "## Deduplication\n\n" + _table(("what", "documents"), [*lines, ("survivors", survivors.num_rows)])
     stages = [(one.step, one.documents, one.byte_count, one.tokens) for one in funnel(catalogue, facts)]
-    yield "## Funnel\n\nWhat is left after each step; tokens are estimated before they are counted.\n\n" + _table(
-        ("step", "documents", "bytes", "tokens"), stages
+    yield (
+        "## Funnel\n\nWhat is left after each step of what landed; tokens are estimated before they are counted.\n\n"
+        + _table(("step", "documents", "bytes", "tokens"), stages)
     )
 
 

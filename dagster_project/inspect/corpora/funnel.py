@@ -6,20 +6,19 @@ token of the documents of the same dataset that were; where none was, at four.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo, In, IsNull, Or
+from pyiceberg.expressions import EqualTo
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.rule_inputs import BYTES_PER_TOKEN
+from dagster_project.inspect.documents.counted import excised_members
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
-from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
-from spark_jobs.lake.plan.excisions import EXCISIONS
+from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Stage:
     """What is left after a step.
 
     Attributes:
-        step: name of the table that says so.
+        step: `landed`, all documents that ever came; after it the name of the table that says what is left.
         documents: how many.
         byte_count: of these documents as they came.
         tokens: of them.
@@ -48,7 +47,7 @@ def funnel(catalogue: Catalog, corpus: CorpusFacts) -> list[Stage]:
         CommandError: a dataset has no documents.
     """
     documents = _documents(catalogue, corpus)
-    found = [_stage("documents", documents)]
+    found = [_stage("landed", documents)]
     for step, ids, stay in _steps(catalogue, corpus):
         own = pc.is_in(documents["doc_id"], value_set=ids)
         documents = documents.filter(own if stay else pc.invert(own))
@@ -100,21 +99,9 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     for step in ("survivors", *optional, "tokens"):
         if step in corpus.tables:
             yield step, _ids(catalogue, corpus.own(step)), True
-    excised = _excised(catalogue, corpus)
+    excised = excised_members(catalogue, corpus.name, corpus.tables).cast(pa.string())
     if len(excised):
         yield "excised", excised, False
-
-
-def _excised(catalogue: Catalog, corpus: CorpusFacts) -> pa.Array:
-    """Documents that were taken out of every packed table of their dataset."""
-    packed = {table: table.rpartition("_")[0] for table in corpus.tables if table.startswith("packed_")}
-    lengths = Counter(packed.values())
-    named = {corpus.own(table): dataset for table, dataset in packed.items()}
-    rows = read_rows(catalogue, EXCISIONS, ("doc_id", "table"), Or(IsNull("table"), In("table", set(named) or {""})))
-    out = Counter((row["doc_id"], named[row["table"]]) for row in rows if row["table"] is not None)
-    found = {row["doc_id"] for row in rows if row["table"] is None}
-    found |= {doc_id for (doc_id, dataset), count in out.items() if count >= lengths[dataset]}
-    return pa.array(sorted(found), pa.string())
 
 
 def _ids(catalogue: Catalog, table: str, kept: bool = False) -> pa.ChunkedArray:

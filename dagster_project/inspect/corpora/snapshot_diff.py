@@ -1,8 +1,9 @@
 """Compare two states of a dataset or corpus: documents added and removed, verdicts and removals that changed.
 
 A state is written NAME (now), NAME@SNAPSHOT (any snapshot of one of its tables; the others as of that moment),
-NAME@2026-11-20T12:00 (a time, UTC unless it says otherwise) or NAME@RELEASE. Verdicts with the same snapshot in both
-are not read. Of other tables the column `doc_id` and a few narrow ones are; the memory they take grows with the
+NAME@2026-11-20T12:00 (a time, UTC unless it says otherwise) or NAME@RELEASE. Documents are those that count then
+(`inspect.documents.counted`), so one that was edited or deleted at its source went. Verdicts with the same snapshot in
+both are not read. Of other tables the column `doc_id` and a few narrow ones are; the memory they take grows with the
 documents, 40 to 100 bytes each, never with their texts.
 """
 
@@ -19,8 +20,10 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import DataScan
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Snapshot
 
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.documents.counted import At, documents_that_count, members_that_count, without
 from spark_jobs.exceptions import InputError, nearest
 from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -38,23 +41,30 @@ class LakeState:
         name: dataset or corpus.
         text: as it was written.
         snapshots: snapshot by name of the table; tables that had none yet are left out.
+        moment: when that was; None for now.
     """
 
     name: str
     text: str
     snapshots: Mapping[str, int]
+    moment: datetime | None = None
+
+    @property
+    def at(self) -> At:
+        """The same for `counted`."""
+        return At(self.snapshots, moment=self.moment)
 
 
 @dataclass(frozen=True)
 class Diff:
-    """Two states compared; counts are of documents, and `examples` has some ids of each kind.
+    """Two states compared; counts are of documents that count, and `examples` has some ids of each kind.
 
     Attributes:
         before: documents of the first state.
         after: documents of the second.
-        added: in the second alone; of a dataset, those at a path that the first has too are `changed` beside.
-        removed: in the first alone.
-        changed: of the added, those whose path had another document before.
+        added: in the second alone.
+        removed: in the first alone: edited, or deleted at the source.
+        changed: of the added, those whose path had another document before; of a dataset.
         newly_failed: by rule, documents of both that fail it in the second alone.
         newly_passed: by rule, documents of both that failed it in the first alone.
         newly_removed: members of both that survive in the first alone: duplicates since.
@@ -93,14 +103,16 @@ def find_state(catalogue: Catalog, text: str) -> LakeState:
     meant, moment = _moment(tables, state)
     if moment is None:
         try:
-            kept = find_release(catalogue, state).snapshots
+            release = find_release(catalogue, state)
         except InputError as error:
             raise CommandError(
                 f"{text}: {state} is no snapshot of {name} (expired ones are gone), no time such as 2026-11-20T12:00, "
                 f"and {error}"
             ) from error
-        found = {table.partition(".")[2]: one for table, one in kept.items() if table.startswith(f"{name}.")}
-        return LakeState(name, text, found)
+        found = {
+            table.partition(".")[2]: one for table, one in release.snapshots.items() if table.startswith(f"{name}.")
+        }
+        return LakeState(name, text, found, release.made_at)
     found, ledger = dict(meant), Ledger.fresh(catalogue)
     for table, one in tables.items():
         if table in meant:
@@ -114,20 +126,22 @@ def find_state(catalogue: Catalog, text: str) -> LakeState:
             found[table] = snapshot_id
     if not found:
         raise CommandError(f"{text}: {name} had no table yet, or its snapshots of that time have expired")
-    return LakeState(name, text, found)
+    return LakeState(name, text, found, datetime.fromtimestamp(moment / 1000, UTC))
 
 
 def _moment(tables: Mapping[str, IcebergTable], state: str) -> tuple[dict[str, int], int | None]:
-    """The table and snapshot that an id means, and the time in milliseconds; no time for another word than id or date.
+    """The tables and snapshots that an id means, and the time in milliseconds; no time for what is no id and no date.
 
-    Steps write to a branch first, so a snapshot is the table's state from a later time on than it was written.
+    Steps write to a branch first, so a snapshot is the table's state from a later time on than it was written. Tables
+    that one step wrote together are published one after the other, and go together here.
     """
     if state.isdecimal():
         for table, one in tables.items():
             snapshot = one.snapshot_by_id(int(state))
             if snapshot is not None:
                 published = [entry.timestamp_ms for entry in one.history() if entry.snapshot_id == int(state)]
-                return {table: int(state)}, min(published, default=snapshot.timestamp_ms)
+                moment = min(published, default=snapshot.timestamp_ms)
+                return {**_written_with(tables, snapshot), table: int(state)}, moment
     try:
         moment = datetime.fromisoformat(state)
     except ValueError:
@@ -135,9 +149,26 @@ def _moment(tables: Mapping[str, IcebergTable], state: str) -> tuple[dict[str, i
     return {}, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def _written_with(tables: Mapping[str, IcebergTable], snapshot: Snapshot) -> dict[str, int]:
+    """The snapshots of other tables that were written by the same step and increment."""
+    key = _step_key(snapshot)
+    if not key:
+        return {}
+    return {
+        name: one.snapshot_id for name, table in tables.items() for one in table.snapshots() if _step_key(one) == key
+    }
+
+
+def _step_key(snapshot: Snapshot) -> str | None:
+    return snapshot.summary.additional_properties.get("headrace.step-key") if snapshot.summary is not None else None
+
+
+_COMPARED = ("documents", "arrivals", "verdicts", "members", "revisions", "survivors", "tokens")
+
+
 def _is_compared(table: str) -> bool:
     """Whether a comparison reads a table; what others were at a time need not be known."""
-    return table in ("documents", "verdicts", "members", "survivors", "tokens") or table.startswith("packed_")
+    return table in _COMPARED or table.startswith("packed_")
 
 
 def _came_later(ledger: Ledger, identifier: str, moment: int) -> bool:
@@ -182,7 +213,7 @@ def state_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> tuple
 
 def dataset_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff:
     """Compare the documents and verdicts of two states of a dataset, or of two datasets."""
-    documents = [_read(catalogue, state, "documents", ("doc_id", "repository", "path")) for state in (first, second)]
+    documents = [documents_that_count(catalogue, state.name, at=state.at) for state in (first, second)]
     added, removed = _only_in(documents[1], documents[0]), _only_in(documents[0], documents[1])
     # Two nulls are equal here, as they are not in a join: files of no repository have paths too.
     separator = pa.scalar("\0", documents[0]["path"].type)
@@ -191,7 +222,7 @@ def dataset_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Dif
         for rows in (documents[0], added)
     )
     changed = added.filter(pc.is_in(has, value_set=had.combine_chunks()))["doc_id"]
-    failed, passed = _moved_verdicts(catalogue, first, second)
+    failed, passed = _moved_verdicts(catalogue, first, second, _both(*documents)["doc_id"])
     return Diff(
         before=documents[0].num_rows,
         after=documents[1].num_rows,
@@ -206,9 +237,10 @@ def dataset_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Dif
 
 def corpus_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff:
     """Compare the members, survivors, tokens and windows of two states of a corpus, or of two corpora."""
-    keys = ("doc_id", "dataset")
-    members = [_read(catalogue, state, "members", keys) for state in (first, second)]
-    survivors = [_read(catalogue, state, "survivors", keys) for state in (first, second)]
+    members, survivors = (
+        [members_that_count(catalogue, state.name, table, state.at) for state in (first, second)]
+        for table in ("members", "survivors")
+    )
     added, removed = _only_in(members[1], members[0]), _only_in(members[0], members[1])
     lost = _only_in(_both(survivors[0], members[1]), survivors[1])
     won = _only_in(_both(survivors[1], members[0]), survivors[0])
@@ -219,7 +251,7 @@ def corpus_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff
         removed=removed.num_rows,
         newly_removed=lost.num_rows,
         newly_kept=won.num_rows,
-        totals=_totals(catalogue, first, second),
+        totals=_totals(catalogue, (first, second), [rows["doc_id"].combine_chunks() for rows in members]),
         examples={
             "added": _some(added),
             "removed": _some(removed),
@@ -237,18 +269,9 @@ def _scan(catalogue: Catalog, state: LakeState, table: str, columns: tuple[str, 
     return scan_of(iceberg, columns=columns, snapshot_id=snapshot_id)
 
 
-def _read(catalogue: Catalog, state: LakeState, table: str, columns: tuple[str, ...]) -> pa.Table:
-    """Some columns of a table at its snapshot, with plain strings."""
-    scan = _scan(catalogue, state, table, columns)
-    if scan is None:
-        return pa.table({column: pa.array([], pa.large_string()) for column in columns})
-    rows = scan.to_arrow().select(columns)
-    return rows.cast(pa.schema([(column, pa.large_string()) for column in columns]))
-
-
 def _only_in(these: pa.Table, those: pa.Table) -> pa.Table:
     """Rows of one table whose document is not in another."""
-    return these.filter(pc.invert(pc.is_in(these["doc_id"], value_set=those["doc_id"].combine_chunks())))
+    return without(these, those["doc_id"])
 
 
 def _both(these: pa.Table, those: pa.Table) -> pa.Table:
@@ -259,13 +282,16 @@ def _some(rows: pa.Table) -> list[str]:
     return sorted(rows["doc_id"].slice(0, _EXAMPLES).to_pylist())
 
 
-def _moved_verdicts(catalogue: Catalog, first: LakeState, second: LakeState) -> tuple[dict[str, int], dict[str, int]]:
-    """By rule, how many documents of both states fail it in the second alone, and in the first alone."""
+def _moved_verdicts(
+    catalogue: Catalog, first: LakeState, second: LakeState, doc_ids: pa.ChunkedArray
+) -> tuple[dict[str, int], dict[str, int]]:
+    """By rule, how many of some documents fail it in the second state alone, and in the first alone."""
     if first.name == second.name and first.snapshots.get("verdicts") == second.snapshots.get("verdicts"):
         return {}, {}
     judged = [_failed_rules(catalogue, state) for state in (first, second)]
     joined = judged[0].join(judged[1], "doc_id", join_type="inner", right_suffix="_after")
     moved = joined.filter(pc.not_equal(joined["rules"], joined["rules_after"]))
+    moved = moved.filter(pc.is_in(moved["doc_id"], value_set=doc_ids.combine_chunks()))
     groups = moved.group_by(["rules", "rules_after"]).aggregate([([], "count_all")])
     failed: Counter[str] = Counter()
     passed: Counter[str] = Counter()
@@ -290,19 +316,31 @@ def _failed_rules(catalogue: Catalog, state: LakeState) -> pa.Table:
     return pa.concat_tables(parts) if parts else pa.table({"doc_id": pa.array([], text), "rules": pa.array([], text)})
 
 
-def _totals(catalogue: Catalog, first: LakeState, second: LakeState) -> dict[str, tuple[int, int]]:
-    """Tokens, and windows of each packed table, in both states."""
-    found = {"tokens": (_token_count(catalogue, first), _token_count(catalogue, second))}
+def _totals(
+    catalogue: Catalog, states: tuple[LakeState, LakeState], members: list[pa.Array]
+) -> dict[str, tuple[int, int]]:
+    """Tokens of the members, and windows of each packed table, in both states."""
+    first, second = states
+    found = {"tokens": (_tokens_of(catalogue, first, members[0]), _tokens_of(catalogue, second, members[1]))}
     for table in sorted({*first.snapshots, *second.snapshots}):
         if table.startswith("packed_"):
             found[table] = (_row_count(catalogue, first, table), _row_count(catalogue, second, table))
     return found
 
 
-def _token_count(catalogue: Catalog, state: LakeState) -> int:
-    scan = _scan(catalogue, state, "tokens", ("token_count",))
-    batches = scan.to_arrow_batch_reader() if scan is not None else ()
-    return sum(pc.sum(batch.column("token_count")).as_py() or 0 for batch in batches)
+def count_tokens(catalogue: Catalog, state: LakeState) -> int:
+    """Tokens of the members of a corpus that count."""
+    members = members_that_count(catalogue, state.name, at=state.at)
+    return _tokens_of(catalogue, state, members["doc_id"].combine_chunks())
+
+
+def _tokens_of(catalogue: Catalog, state: LakeState, members: pa.Array) -> int:
+    scan = _scan(catalogue, state, "tokens", ("doc_id", "token_count"))
+    count = 0
+    for batch in scan.to_arrow_batch_reader() if scan is not None else ():
+        own = pc.is_in(batch.column("doc_id").cast(members.type), value_set=members)
+        count += pc.sum(batch.column("token_count").filter(own)).as_py() or 0
+    return count
 
 
 def _row_count(catalogue: Catalog, state: LakeState, table: str) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import NotNull
 
-from dagster_project.inspect.documents.side_by_side import printable
-from spark_jobs.lake.files.lookups import first_rows, read_batches, read_wide_values
+from dagster_project.inspect.documents.counted import count_documents, documents_that_count
+from dagster_project.printable import printable
+from spark_jobs.lake.files.lookups import read_batches, read_wide_values
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import load_table
 
 _FIRST_CHARACTERS = 60
 _SHOWN_INCREMENTS = 10
@@ -23,10 +23,17 @@ class DatasetView:
     """Increments and refusals of a dataset, as rows of tables.
 
     Attributes:
-        increments: the newest ten, in order: documents, bytes, when they were recorded.
+        documents: those that count.
+        byte_count: of their texts.
+        landed: all that ever landed.
+        increments: the newest ten, in order: documents that landed, those of them that count, the bytes of the texts of
+            these, when it was recorded.
         refused: by reason: how many files and records, and one of them.
     """
 
+    documents: int
+    byte_count: int
+    landed: int
     increments: list[dict[str, Any]]
     refused: list[dict[str, Any]]
 
@@ -35,33 +42,34 @@ def dataset_view(catalogue: Catalog, name: str) -> DatasetView:
     """The increments and refusals of a dataset; both are empty where it was not run."""
     ledger = Ledger.fresh(catalogue)
     rows, landed = ledger.increments(f"{name}.documents"), ledger.first_recorded(f"{name}.documents")
+    counts = count_documents(catalogue, name)
     increments = [
         {
             "increment": number,
-            "documents": row.row_count,
-            "bytes": row.byte_count,
+            "came": row.row_count,
+            "documents": counts.increments.get(number, (0, 0))[0],
+            "bytes": counts.increments.get(number, (0, 0))[1],
             "landed": f"{landed[row.place]:%Y-%m-%d %H:%M}" if row.place in landed else "",
         }
         for number, row in sorted(rows.items())[-_SHOWN_INCREMENTS:]
     ]
-    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     examples: dict[str, str] = defaultdict(str)
     for batch in read_batches(catalogue, f"{name}.arrivals", ("location", "reason"), NotNull("reason")):
         for row in batch.to_pylist():
-            counts[row["reason"]] += 1
+            reasons[row["reason"]] += 1
             examples[row["reason"]] = examples[row["reason"]] or row["location"]
     refused = [
-        {"refused for": reason, "count": count, "e.g.": examples[reason]} for reason, count in counts.most_common()
+        {"refused for": reason, "count": count, "e.g.": examples[reason]} for reason, count in reasons.most_common()
     ]
-    return DatasetView(increments, refused)
+    return DatasetView(counts.documents, counts.byte_count, counts.landed, increments, refused)
 
 
 def first_documents(catalogue: Catalog, name: str, count: int, with_text: bool) -> list[dict[str, Any]]:
-    """Some documents of a dataset, whichever come first: doc_id, path, kind, bytes, first words of the text."""
-    table = load_table(catalogue, f"{name}.documents")
-    if table is None:
-        return []
-    rows: list[dict[str, Any]] = first_rows(table, ("doc_id", "path", "kind", "byte_count"), count).to_pylist()
+    """Some documents of a dataset that count, the first in its tables: doc_id, path, kind, bytes, first words."""
+    columns = ("doc_id", "path", "kind", "byte_count")
+    first = documents_that_count(catalogue, name, columns).slice(0, count).select(columns)
+    rows: list[dict[str, Any]] = first.rename_columns([*columns[:-1], "bytes"]).to_pylist()
     ids = {row["doc_id"] for row in rows}
     texts = read_wide_values(catalogue, f"{name}.texts", "content", ids) if with_text else {}
     for row in rows if with_text else ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,9 +11,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, StartsWith
 
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.documents.counted import documents_that_count
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows, read_wide_value
+from spark_jobs.progress import tell
 from spark_jobs.sources.config.api_config import PAGE_MARK
 from spark_jobs.sources.languages import EXTRACTED_BY, PAGE
 
@@ -92,18 +94,25 @@ def is_prefix(given: str) -> bool:
     return _DIGITS.fullmatch(given.lower()) is not None
 
 
-def find_document(catalogue: Catalog, given: str) -> FoundDocument:
-    """The one document that a user names.
+def find_document(catalogue: Catalog, given: str, increment: int | None = None) -> FoundDocument:
+    """The one document that a user names; of a path that was edited the latest, which is told.
 
     Args:
         catalogue: of the lake.
         given: its doc_id, the first 6 or more digits of that, or its path.
+        increment: in which it landed; None for the latest.
 
     Raises:
         CommandError: no document is named so, or several are; the message lists them.
     """
     datasets = namespaces_with(catalogue, "documents")
     found = documents_named(catalogue, given, datasets)
+    if found and increment is not None:
+        there = sorted({one.increment for one in found})
+        found = [one for one in found if one.increment == increment]
+        if not found:
+            known = ", ".join(map(str, there))
+            raise CommandError(f"document {given} did not land in increment {increment}, but in {known}")
     if not found:
         _say_where_it_waits(catalogue, given)
         _say_that_it_was_deleted(catalogue, given)
@@ -112,11 +121,26 @@ def find_document(catalogue: Catalog, given: str) -> FoundDocument:
             f"document {given} is in no table of documents ({', '.join(datasets) or 'no dataset was run'}); give a "
             "doc_id, its first 6 or more hex digits, or a path as in NAME.documents"
         )
-    if len(found) > 1:
+    latest = latest_of(catalogue, found)
+    if latest is None:
         listed = ", ".join(f"{one.doc_id} ({one.dataset}, increment {one.increment})" for one in found[:_SHOWN])
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise CommandError(f"document {given} may be any of {len(found)}: {listed}{more}; give one doc_id")
-    return found[0]
+    if len(found) > 1:
+        others = ", ".join(f"{one.increment} ({one.doc_id[:12]})" for one in found[:_SHOWN] if one != latest)
+        tell(f"{given}: the latest of {len(found)}, of increment {latest.increment}; others by --increment: {others}")
+    return latest
+
+
+def latest_of(catalogue: Catalog, found: Sequence[FoundDocument]) -> FoundDocument | None:
+    """Of documents at one path the one that counts, else that of the newest increment; None where paths differ."""
+    if len({(one.dataset, one.repository, one.path) for one in found}) != 1:
+        return None
+    if len(found) == 1:
+        return found[0]
+    first = found[0]
+    counts = set(documents_that_count(catalogue, first.dataset, path=first.path)["doc_id"].to_pylist())
+    return min(found, key=lambda one: (one.doc_id not in counts, -one.increment, one.doc_id))
 
 
 def _say_where_it_waits(catalogue: Catalog, given: str) -> None:

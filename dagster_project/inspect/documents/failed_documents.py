@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,4 +56,4 @@ def failed_documents(catalogue: Catalog, table: str, rule: str, count: int) -> l
 
 def _distance(failed: dict[str, Any]) -> float:
     value, threshold = failed["value"], failed["threshold"]
-    return 0.0 if value is None or threshold is None else abs(value - threshold) / max(abs(threshold), 1e-9)
+    return math.inf if value is None or threshold is None else abs(value - threshold) / max(abs(threshold), 1e-9)

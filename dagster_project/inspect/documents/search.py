@@ -17,7 +17,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.documents.side_by_side import printable
 from spark_jobs.lake.files.lookups import placed_batches, read_rows
 from spark_jobs.lake.session.catalogue import load_table
 
@@ -154,5 +153,5 @@ def around(text: str, pattern: re.Pattern[str] | None) -> tuple[str, str, str]:
     hit = pattern.search(text) if pattern is not None else None
     start, end = hit.span() if hit is not None else (0, 0)
     parts = text[max(0, start - _AROUND) : start], text[start:end][: 2 * _AROUND], text[end : end + _AROUND]
-    before, words, behind = (printable(re.sub(r"\s+", " ", part)) for part in parts)
+    before, words, behind = (re.sub(r"\s+", " ", part) for part in parts)
     return before, words, behind

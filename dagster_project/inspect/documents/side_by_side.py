@@ -117,16 +117,6 @@ def changed_spans(left: str, right: str) -> tuple[list[tuple[int, int]], list[tu
     return found
 
 
-def printable(piece: str) -> str:
-    """A piece that is safe in a terminal: what does not print is written as an escape, a tab as four blanks."""
-    piece = piece.replace("\t", "    ")
-    if piece.isprintable():
-        return piece
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in piece
-    )
-
-
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
     """How many pieces two sequences both begin with."""
     count = 0

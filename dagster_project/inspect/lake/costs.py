@@ -29,14 +29,14 @@ class Cost:
         name: step, namespace or team.
         places: increments and partitions that were computed.
         seconds: of computing them.
-        core_seconds: of its tasks.
+        core_seconds: of its tasks; None where they were not measured of all of them.
         byte_count: of the data files that the tables have now.
     """
 
     name: str
     places: int = 0
     seconds: float = 0.0
-    core_seconds: float = 0.0
+    core_seconds: float | None = 0.0
     byte_count: int = 0
 
 
@@ -66,7 +66,8 @@ def costs(catalogue: Catalog, by: str, teams: Mapping[str, str], since: datetime
             counted.add(key)
             one.places += 1
             one.seconds += row["seconds"]
-            one.core_seconds += row.get("core_seconds") or 0.0
+            spent = row.get("core_seconds")
+            one.core_seconds = None if spent is None or one.core_seconds is None else one.core_seconds + spent
     sizes: dict[str, int] = defaultdict(int)
     for table, name in names.items():
         sizes[name] += sum(place.byte_count for place in ledger.places(table).values())

@@ -22,7 +22,7 @@ from spark_jobs.exceptions import SetupError, SparkJobsError, WrongLakeError
 from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, choice, require_settings
 from spark_jobs.lake.engine.embedded import require_sail
 from spark_jobs.lake.ledger.ledger_table import LEDGER
-from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_writable
+from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_folder, require_writable
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.lake.session.identity import metadata_locations, require_lake
 from spark_jobs.lake.session.jars import archive_path, jar_paths, missing_jars
@@ -174,6 +174,9 @@ def _master() -> str:
 
 def _catalogue(settings: LakeSettings) -> tuple[str, str]:
     require_writable(settings)
+    if not settings.is_there:
+        require_folder(settings)
+        return "ok", f"{settings.database} is not there yet; the first run makes it"
     started = time.monotonic()
     names = open_catalogue(settings, look_at_store=False).list_namespaces()
     address = settings.properties.get("uri", "").rsplit("@", 1)[-1].split("?")[0]
@@ -187,16 +190,18 @@ def _store(settings: LakeSettings) -> tuple[str, str]:
 
     require_store(settings)
     try:
-        require_lake(connect(settings))
+        if settings.is_there:
+            require_lake(connect(settings))
     except WrongLakeError:
         return "warning", f"{settings.warehouse} answers; nothing is written there, for it is another lake's"
     except SparkJobsError:  # of the catalogue, which has a line of its own
         pass
-    place = f"{settings.warehouse}/.doctor-{uuid.uuid4().hex}"
+    folder = settings.warehouse
+    if "://" not in folder:  # one that is not there yet will be made on the disk of the nearest above it that is
+        folder = str(next(one for one in (Path(folder), *Path(folder).absolute().parents) if one.is_dir()))
+    place = f"{folder}/.doctor-{uuid.uuid4().hex}"
     files = load_file_io({**settings.properties, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}, place)
     assert isinstance(files, PyArrowFileIO)
-    if "://" not in settings.warehouse:
-        Path(settings.warehouse).mkdir(parents=True, exist_ok=True)
     started, now = time.monotonic(), time.time()
     output = files.new_output(place)
     with output.create() as stream:
@@ -222,6 +227,8 @@ def _lake(settings: LakeSettings) -> tuple[str, str]:
 
     from spark_jobs.lake.files.storage import open_input
 
+    if not settings.is_there:
+        return "ok", f"{settings.warehouse} has no table yet"
     catalogue = connect(settings)
     require_lake(catalogue)
     tables = metadata_locations(catalogue)

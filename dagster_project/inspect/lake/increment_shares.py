@@ -1,6 +1,7 @@
 """What an alert compares in the newest increment with all earlier ones: shares of duplicates and rejections, means.
 
-Increments with fewer than `least` documents are not compared: their shares are None or left out.
+Increments with fewer than `least` documents are not measured: their shares are None, which is not zero, and an alert
+compares nothing with them. Means of too few values are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 
+from dagster_project.inspect.measured import share_of
 from spark_jobs.lake.files.lookups import read_batches
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.session.catalogue import load_table
@@ -40,6 +42,7 @@ def removed_shares(
 def refused(catalogue: Catalog, name: str, numbers: list[int]) -> dict[str, Any]:
     """Share of the newest increment's arrivals that were refused for a fault, and how many files are not taken.
 
+    The share is None where nothing was read, as in an increment in which a file went and no other arrived.
     Files that did not change are not counted. Where records were refused, all documents of the dataset count too: a
     file of 400 records of which one is refused each time it is read is not half refused.
     """
@@ -62,15 +65,18 @@ def refused(catalogue: Catalog, name: str, numbers: list[int]) -> dict[str, Any]
     snapshot = documents.current_snapshot() if documents is not None else None
     if snapshot is not None and snapshot.summary is not None:
         landed += int(snapshot.summary.additional_properties.get("total-records", 0))
-    return {"error_share": faults / (landed + faults) if faults else 0.0, "left_out": left_out}
+    return {"error_share": share_of(faults, landed + faults), "left_out": left_out}
 
 
-def rejections(catalogue: Catalog, name: str, least: int) -> tuple[dict[str, float], dict[str, float], float | None]:
+def rejections(
+    catalogue: Catalog, name: str, least: int
+) -> tuple[dict[str, float] | None, dict[str, float] | None, float | None]:
     """Count the verdicts of a dataset by increment and rule.
 
     Returns:
-        The share of the newest increment's documents that each rule rejects; the same share of all earlier increments;
-        and the share of the newest increment's documents that are kept.
+        The share of the newest increment's documents that each rule rejects, rules that reject none left out; the same
+        of all earlier increments; and the share of the newest increment's documents that are kept. Each is None where
+        there are fewer than `least` documents.
     """
     documents, kept = Counter[int](), Counter[int]()
     failed: dict[int, Counter[str]] = defaultdict(Counter)
@@ -85,13 +91,13 @@ def rejections(catalogue: Catalog, name: str, least: int) -> tuple[dict[str, flo
         for row in pairs.group_by(["increment", "rule"]).aggregate([([], "count_all")]).to_pylist():
             failed[row["increment"]][row["rule"]] += row["count_all"]
     if not documents:
-        return {}, {}, None
+        return None, None, None
     last = max(documents)
 
-    def shares(numbers: list[int]) -> dict[str, float]:
+    def shares(numbers: list[int]) -> dict[str, float] | None:
         total = sum(documents[number] for number in numbers)
         if total < least:
-            return {}
+            return None
         counts: Counter[str] = sum((failed[number] for number in numbers), Counter())
         return {rule: count / total for rule, count in sorted(counts.items())}
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from pyiceberg.catalog import Catalog
 
+from dagster_project.inspect.documents.counted import count_documents, members_that_count
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.increment_shares import refused, rejections, removed_shares, signal_means
@@ -24,6 +25,7 @@ from dagster_project.inspect.lake.removed_documents import (
     RemovedDocuments,
     look_at_removed,
 )
+from dagster_project.inspect.measured import share_of
 from dagster_project.keeping import Retention, overdue
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
@@ -62,21 +64,22 @@ class NamespaceStatus:
     Attributes:
         name: its namespace.
         kind: dataset or corpus.
-        documents: rows of `documents`; of a corpus members.
+        documents: those that count; of a corpus members (`inspect.documents.counted`).
         increments: of its driving table.
         last_run: when it last computed something.
         newest: when its newest increment arrived.
-        rate: documents per second of step time, in the newest increment.
+        rate: documents per second of step time, in the newest increment; None where it has none.
         unchanged_steps: tables that the last run did not compute, of all.
         tables: how many it has.
         error_share: files and records of the newest increment that were refused for a fault, of all that it read; None
-            for a corpus.
+            for a corpus, and where nothing was read.
         left_out: files of the newest increment that the source does not take: other kinds, other formats.
-        rejected: share of the newest increment's documents that each rule rejects.
+        rejected: share of the newest increment's documents that each rule rejects; this and the shares below are None
+            where they were not measured: of fewer than `least_rows` documents, or of the other kind of namespace.
         rejected_before: the same of all earlier increments.
-        kept: share of the newest increment's documents that no rule rejects; None for a corpus.
-        duplicates: share of the newest increment's members that are removed; None for a dataset.
-        duplicates_before: the same of all earlier increments; None where there is none.
+        kept: share of the newest increment's documents that no rule rejects.
+        duplicates: share of the newest increment's members that are removed.
+        duplicates_before: the same of all earlier increments.
         removed: the newest increment's documents that were removed for similar ones; None for a dataset.
         signals: mean of each signal in the newest increment, and in all earlier ones.
         backlog: documents that arrived and are not packed, by corpus.
@@ -103,8 +106,8 @@ class NamespaceStatus:
     tables: int
     error_share: float | None = None
     left_out: int = 0
-    rejected: Mapping[str, float] = field(default_factory=dict)
-    rejected_before: Mapping[str, float] = field(default_factory=dict)
+    rejected: Mapping[str, float] | None = None
+    rejected_before: Mapping[str, float] | None = None
     kept: float | None = None
     duplicates: float | None = None
     duplicates_before: float | None = None
@@ -194,21 +197,25 @@ def _namespace(
     steps = {row["step"]: row["seconds"] for row in rows if row["place"] == newest}
     seconds, count = sum(steps.values()), places[numbers[-1]].row_count if numbers and numbers[-1] in places else 0
     backlog = backlogs.get(name, _Backlog())
+    is_corpus = kind == "corpus"
+    documents = (
+        members_that_count(catalogue, name).num_rows if is_corpus else count_documents(catalogue, name).documents
+    )
     common: dict[str, Any] = {
         "name": name,
         "kind": kind,
-        "documents": sum(row.row_count for row in places.values()),
+        "documents": documents,
         "increments": len(numbers),
         "last_run": rows[-1]["recorded_at"] if rows else None,
         "newest": ledger.first_recorded(driving_table).get(newest),
-        "rate": count / seconds if seconds else None,
+        "rate": share_of(count, seconds) if count else None,
         "unchanged_steps": len(tables - computed),
         "tables": len(tables),
         "backlog": backlog.documents,
         "backlog_since": backlog.since,
         "slow_steps": _slow_steps(rows),
     }
-    if kind == "corpus":
+    if is_corpus:
         shares = removed_shares(places, ledger.increments(f"{name}.survivors"), thresholds.least_rows)
         removed = look_at_removed(ledger, name)
         return NamespaceStatus(**common, duplicates=shares[0], duplicates_before=shares[1], removed=removed)
@@ -245,7 +252,8 @@ def _backlogs(ledger: Ledger, history: _History, corpora: Collection[str]) -> di
             finished = {number for own in in_all for number in taken.get(own, {}).get(dataset, ())}
             waiting = {n: row for n, row in ledger.increments(f"{dataset}.documents").items() if n not in finished}
             one = found[dataset]
-            one.documents[corpus] = sum(row.row_count for row in waiting.values())
+            counts = count_documents(ledger.catalogue, dataset).increments if waiting else {}
+            one.documents[corpus] = sum(counts.get(number, (0, 0))[0] for number in waiting)
             if one.documents[corpus]:
                 first = ledger.first_recorded(f"{dataset}.documents")
                 known = [time for time in [one.since, *map(first.get, map(str, waiting))] if time is not None]
@@ -287,12 +295,13 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
             limit,
         )
     limit = thresholds.moved
-    for rule in sorted(one.rejected.keys() | one.rejected_before.keys()) if one.rejected_before else ():
-        new, old = one.rejected.get(rule, 0.0), one.rejected_before.get(rule, 0.0)
-        if abs(new - old) > limit:
-            yield Alert(one.name, "rejections", f"{rule} rejects {new:.1%}, before {old:.1%}", new - old, limit)
+    if one.rejected is not None and one.rejected_before is not None:
+        for rule in sorted({*one.rejected, *one.rejected_before}):
+            new, old = one.rejected.get(rule, 0.0), one.rejected_before.get(rule, 0.0)
+            if abs(new - old) > limit:
+                yield Alert(one.name, "rejections", f"{rule} rejects {new:.1%}, before {old:.1%}", new - old, limit)
     if one.kept is not None and one.kept < thresholds.least_kept:
-        rules = ", ".join(f"{rule} rejects {share:.1%}" for rule, share in sorted(one.rejected.items()))
+        rules = ", ".join(f"{rule} rejects {share:.1%}" for rule, share in sorted((one.rejected or {}).items()))
         yield Alert(one.name, "few_kept", f"{one.kept:.1%} is kept: {rules}", one.kept, thresholds.least_kept)
     for signal, (new, old) in one.signals.items():
         moved = abs(new - old) / abs(old) if old else math.inf if new else 0.0

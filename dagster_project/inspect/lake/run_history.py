@@ -1,7 +1,8 @@
 """What ran and what it changed, from the ledger and, where Dagster has run, its storage; the project is not loaded.
 
 Each row of the ledger names its run: a Dagster run, or a command that changed rows.
-What a run changed is the difference of the ledger's row counts before and after it, so it is as quick for a large lake.
+What a run changed is the difference of the ledger's row counts before and after it; of documents, of those that count
+(`inspect.documents.counted`).
 
     notes: +3 ~1 -1 files; 47 -> 87 documents
     main: 40 -> 71 documents kept; 8 -> 13 windows of 2048 tokens; 2 left the windows (1 gone, 1 replaced)
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In, LessThan
 
+from dagster_project.inspect.documents.counted import At, count_documents, members_that_went
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.excisions import EXCISIONS, SUPERSEDE_PREFIX
@@ -123,22 +125,48 @@ def _ledger(catalogue: Catalog) -> list[dict[str, Any]]:
     return [{**row, "run_id": row["run_id"].removeprefix(SUPERSEDE_PREFIX)} for row in rows]
 
 
-def _standing(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """Row count of each table, summed over the newest ledger row of each place; `rows` are in order of time."""
+@dataclass
+class _Standing:
+    """Tables by the ledger at one moment: rows of each, and the newest of its increments (-1 without any)."""
+
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    newest: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: -1))
+
+
+def _standing(rows: Iterable[dict[str, Any]]) -> _Standing:
+    """Sum the newest ledger row of each place; `rows` are in order of time."""
     places: dict[tuple[str, str], int] = {}
+    found = _Standing()
     for row in rows:
         places[row["table"], row["place"]] = row["row_count"] if row["step_key"] else 0
-    totals: dict[str, int] = defaultdict(int)
+        if row["place"].isdigit():
+            found.newest[row["table"]] = max(found.newest[row["table"]], int(row["place"]))
     for (table, _), count in places.items():
-        totals[table] += count
-    return totals
+        found.counts[table] += count
+    return found
+
+
+def _states(before: _Standing, after: _Standing, table: str, own: list[dict[str, Any]]) -> Iterator[tuple[int, At]]:
+    """Rows of a table before and after a run, with what to count by then."""
+    yield before.counts.get(table, 0), At(increment=before.newest[table], moment=own[0]["recorded_at"])
+    yield after.counts[table], At(increment=after.newest[table])
+
+
+def _went(catalogue: Catalog, space: str, table: str, at: At) -> int:
+    """How many rows of `documents`, or of a table of members, did not count any more by some time."""
+    if at.increment is None or at.increment < 0:
+        return 0
+    if table == "documents":
+        counts = count_documents(catalogue, space, at)
+        return counts.landed - counts.documents
+    return members_that_went(catalogue, space, table, at)
 
 
 def _changed(
     catalogue: Catalog,
     space: str,
-    before: dict[str, int],
-    after: dict[str, int],
+    before: _Standing,
+    after: _Standing,
     own: list[dict[str, Any]],
     out: dict[str, set[str]],
 ) -> str:
@@ -149,12 +177,13 @@ def _changed(
         files = _files(catalogue, space, landed)
         said.append(" ".join(f"{sign}{files[what]:,}" for what, sign in _SIGNS.items()) + " files")
     for name, noun in _COUNTED.items():
-        if (table := f"{space}.{name}") in after:
-            said.append(f"{before.get(table, 0):,} -> {after[table]:,} {noun}")
+        if (table := f"{space}.{name}") in after.counts:
+            old, new = (count - _went(catalogue, space, name, at) for count, at in _states(before, after, table, own))
+            said.append(f"{old:,} -> {new:,} {noun}")
     windows: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for table, count in after.items():
+    for table, count in after.counts.items():
         if table.startswith(f"{space}.") and (packed := _PACKED.fullmatch(table.partition(".")[2])):
-            windows[packed[1]][0] += before.get(table, 0)
+            windows[packed[1]][0] += before.counts.get(table, 0)
             windows[packed[1]][1] += count
     said += [f"{old:,} -> {new:,} windows of {length} tokens" for length, (old, new) in sorted(windows.items())]
     revised = {int(row["place"]) for row in own if row["table"] == f"{space}.revisions" and row["place"].isdigit()}

@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import nearest
 
 if TYPE_CHECKING:
     from blender_service.server.run_register import RunRead, RunRegister
@@ -114,6 +115,42 @@ def training_runs(catalogue: Catalog) -> list[TrainingRun]:
     register = open_register(catalogue)
     named = [TrainingRun(name, tuple(register.reads(name))) for name in register.names()]
     return [*named, *(TrainingRun(row["key"], evaluation=row) for row in reversed(known_rows(catalogue)))]
+
+
+def find_run(runs: Sequence[TrainingRun], name: str) -> TrainingRun:
+    """The newest run of a name.
+
+    Raises:
+        CommandError: none of these has it.
+    """
+    there = {one.name: one for one in reversed(runs)}
+    if name not in there:
+        raise CommandError(f"training run {name} is not known{nearest(name, there)}; give the client a run name")
+    return there[name]
+
+
+def batch_of(run: TrainingRun, step: int) -> tuple[str, int, int]:
+    """Where the batch of a step of a run is: its blend, the offset of its first row, how many rows it has.
+
+    Step 0 began where the run began to read; of a run of an experiment, steps are those whose losses it kept.
+
+    Raises:
+        CommandError: the run has no such step, or did not say how many rows a step has.
+    """
+    if run.evaluation is not None:
+        offsets = sorted(one["offset"] for one in run.evaluation["losses"])
+        if not 0 <= step < len(offsets):
+            raise CommandError(f"training run {run.name} has the steps 0 to {len(offsets) - 1}, not {step}")
+        after = offsets[step + 1] if step + 1 < len(offsets) else 2 * offsets[step] - (offsets[step - 1] if step else 0)
+        return run.evaluation["blend"], offsets[step], max(after - offsets[step], 1)
+    first, last = run.reads[0], run.reads[-1]
+    if not first.step_rows:
+        raise CommandError(f"training run {run.name} did not say how many rows a step has; look at its blend")
+    offset = first.first + step * first.step_rows
+    if step < 0 or offset >= max(read.end for read in run.reads):
+        steps = -(-(max(read.end for read in run.reads) - first.first) // first.step_rows)
+        raise CommandError(f"training run {run.name} has the steps 0 to {steps - 1}, not {step}")
+    return last.blend_id, offset, first.step_rows
 
 
 def running_medians(losses: Sequence[float]) -> Any:

@@ -148,6 +148,7 @@ class Step:
             before a run computes anything.
         any_engine: whether its author says that the function's rows do not depend on the engine (docs/engines.md).
         without_excised: whether excised documents are left out of what it reads, as they are where rows are numbered.
+        listed_rows: for a step with `discover`: how many rows what it listed will make; None where that is not known.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Step:
     refuse: Callable[[Any], object] | None = None
     any_engine: bool = False
     without_excised: bool = False
+    listed_rows: Callable[[Any, pa.Table], int | None] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -220,6 +222,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     refuse: Callable[[Any], object] | None = None,
     any_engine: bool = False,
     without_excised: bool = False,
+    listed_rows: Callable[[Any, pa.Table], int | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -233,7 +236,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
         own = (step_name, version, scope, tables, model, function)
-        return Step(*own, discover, fetch, numbered, plot, gate, refuse, any_engine, without_excised)
+        return Step(*own, discover, fetch, numbered, plot, gate, refuse, any_engine, without_excised, listed_rows)
 
     return declare
 

@@ -52,6 +52,7 @@ class ForecastPlace:
         certain: see there.
         exists: see there.
         rows: estimate; None where nothing is known.
+        files: of a source, how many are new or changed; None for other tables, and where the source does not say.
         seconds: estimate, of wall-clock time; None where nothing is known.
     """
 
@@ -60,6 +61,7 @@ class ForecastPlace:
     certain: bool
     exists: bool
     rows: int | None = None
+    files: int | None = None
     seconds: float | None = None
 
 

@@ -26,16 +26,21 @@ def estimated(ledger: Ledger, binding: Binding, one: Due, upcoming: Upcoming) ->
         history = {row.place: row for row in sorted(history.values(), key=lambda row: row.sequence_number)[-_LIKE:]}
     if before is not None:
         return replace(said, rows=before.row_count, seconds=before.seconds)
-    read = _read_rows(ledger, binding, place, upcoming) if one.listing is None else new_files(one.listing)
+    if one.listing is None:
+        read = _read_rows(ledger, binding, place, upcoming)
+    else:
+        count = binding.step.listed_rows
+        read = count(binding.config, one.listing) if count is not None else None
+        said = replace(said, files=new_files(one.listing))
+    typical = statistics.median(row.seconds for row in history.values()) if history else None
     if not history or read is None:
-        return replace(said, rows=read)
+        return replace(said, rows=read, seconds=typical)
     reads = {place: _read_rows(ledger, binding, place, upcoming) or row.row_count for place, row in history.items()}
     total = sum(reads.values())
     rows = round(sum(row.row_count for row in history.values()) * read / total) if total else read
     # Small increments cost their fixed part alone, so seconds shrink only to the least that was seen.
     largest = max(history.values(), key=lambda row: reads[row.place])
     least = min(row.seconds for row in history.values())
-    typical = statistics.median(row.seconds for row in history.values())
     scaled = largest.seconds * read / reads[largest.place] if reads[largest.place] else typical
     return replace(said, rows=rows, seconds=round(max(scaled, least), 3))
 

@@ -28,13 +28,14 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate, TableRequirement, TableUpdate
-from sqlalchemy import Engine, MetaData, event
+from sqlalchemy import Engine, MetaData, create_engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
 
 from spark_jobs.exceptions import CatalogueError, InputError, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.quarantined import QUARANTINE_PROPERTY, is_quarantine
 from spark_jobs.lake.declare.tables import Table, type_text
-from spark_jobs.lake.session.identity import ensure_namespace, guard, require_lake, require_own
+from spark_jobs.lake.session.identity import STANDS_IN, ensure_namespace, guard, require_lake, require_own
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 
 _Result = TypeVar("_Result")
@@ -91,6 +92,38 @@ def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalo
             require_lake(catalogue)
     guard(catalogue)
     return catalogue
+
+
+def open_to_read(settings: LakeSettings) -> Catalog:
+    """Open a lake that is there; of one that is not, a catalogue without tables in memory, and nothing on disk.
+
+    Raises:
+        CatalogueError: it cannot be reached, or settings name a folder that is not there.
+        WrongLakeError: it names the files of another lake.
+    """
+    if settings.is_there:
+        return open_catalogue(settings)
+    require_folder(settings)
+    catalogue = load_catalog(CATALOGUE, **{**settings.properties, "uri": "sqlite://", STANDS_IN: "true"})
+    assert isinstance(catalogue, SqlCatalog)
+    # One connection for all threads: each further one would have a database of its own, without the catalogue's tables.
+    catalogue.engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    catalogue.create_tables()
+    guard(catalogue)
+    return catalogue
+
+
+def require_folder(settings: LakeSettings) -> None:
+    """Refuse settings that name a file of SQLite in a folder that is not there: more likely a slip than a new lake.
+
+    Raises:
+        CatalogueError: names the file.
+    """
+    database = settings.database
+    if not settings.embedded and database is not None and not database.parent.is_dir():
+        raise CatalogueError(
+            f"catalogue lake at {database}: its folder is not there; make it, or correct PYICEBERG_CATALOG__LAKE__URI"
+        )
 
 
 def connect(settings: LakeSettings, look_at_store: bool = True) -> Catalog:

@@ -41,9 +41,11 @@ from pyiceberg.table import Table as IcebergTable
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from spark_jobs.exceptions import WrongLakeError
+from spark_jobs.exceptions import CatalogueError, WrongLakeError
 
 SPACE, PROPERTY, OBJECT = "system", "headrace.lake", "headrace-lake.json"
+STANDS_IN = "headrace.stands-in"
+"""Property of a catalogue in memory that stands for a lake which is not there, so that commands may read nothing."""
 _S3 = ("s3a://", "s3n://")
 _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 _POSTGRES = (
@@ -264,8 +266,11 @@ def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -
         tables: those that are written; names of tables that are not there are skipped.
 
     Raises:
+        CatalogueError: there is no lake.
         WrongLakeError: one line.
     """
+    if STANDS_IN in catalogue.properties:
+        raise CatalogueError("no lake is here yet, so nothing is written; its first run makes it: headrace run")
     warehouse = warehouse_of(catalogue)
     if warehouse is None:
         return

@@ -1,7 +1,8 @@
 """Where the lake is: PyIceberg's settings, and Spark's derived from them, so that both always open the same lake.
 
 The catalogue is named `lake`. Its settings are PyIceberg's (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__LAKE__URI` and
-friends); without any, SQLite and Parquet files in `./warehouse`. What Spark needs is computed from the same properties:
+friends); without any, SQLite and Parquet files in `warehouse`, here or in the folder of the project. What Spark needs
+is computed from the same properties:
 
     uri sqlite:////srv/lake/catalog.db        -> jdbc:sqlite:file:///srv/lake/catalog.db?journal_mode=WAL&busy_timeout=30000
     uri postgresql+psycopg2://u:p@host/db     -> jdbc:postgresql://host/db, jdbc.user, jdbc.password
@@ -12,7 +13,7 @@ friends); without any, SQLite and Parquet files in `./warehouse`. What Spark nee
 from __future__ import annotations
 
 import getpass
-import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from pyiceberg.utils.config import Config
 from spark_jobs.exceptions import CatalogueError
 
 CATALOGUE = "lake"
+WAREHOUSE, DATABASE = "warehouse", "catalog.db"
+"""Folder of an embedded lake in that of its project, and the file of its catalogue."""
 # How long SQLite waits for a lock. The drivers' defaults, 3 s in Java and 5 s in Python, fail on a lock held for 12 s.
 _BUSY_SECONDS = 30
 # SQL states of connections that a Postgres server ends when it stops; on these Iceberg opens another connection.
@@ -71,6 +74,11 @@ class LakeSettings:
         uri = self.properties.get("uri", "")
         path = make_url(uri).database if uri.startswith("sqlite:") else None
         return Path(path) if path else None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the lake was made already; one whose catalogue is on a server always counts as there."""
+        return self.database is None or self.database.is_file()
 
     def jar_purposes(self) -> frozenset[str]:
         """Which groups of jars Spark needs: core, and postgres or s3 where the settings say so."""
@@ -149,8 +157,7 @@ def load_settings() -> LakeSettings:
         str(key): str(value) for key, value in found.items() if value != ""
     }  # CI sets a missing secret to the empty text
     if not configured:
-        root = Path(os.path.abspath("warehouse"))
-        return LakeSettings(_embedded(root), embedded=True)
+        return LakeSettings(_embedded(_default_root()), embedded=True)
     for key in ("uri", "warehouse"):
         if key not in configured:
             raise CatalogueError(
@@ -167,11 +174,28 @@ def load_settings() -> LakeSettings:
     return LakeSettings(configured, embedded=False)
 
 
+def _default_root() -> Path:
+    """The folder `warehouse` here, or of the project that the working directory lies in, where here is no lake."""
+    here = Path.cwd()
+    if not (here / WAREHOUSE / DATABASE).is_file():
+        here = next((folder for folder in (here, *here.parents) if holds_project(folder)), here)
+    return here / WAREHOUSE
+
+
+def holds_project(folder: Path) -> bool:
+    """Whether a folder is that of a project: its pyproject.toml has `[tool.dg.project]`."""
+    file = folder / "pyproject.toml"
+    try:
+        return file.is_file() and "project" in tomllib.loads(file.read_text()).get("tool", {}).get("dg", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):  # whoever loads the project says what is wrong
+        return False
+
+
 def _embedded(root: Path) -> dict[str, str]:
     """SQLite and local files under `root`."""
     from sqlalchemy import URL
 
-    uri = URL.create("sqlite", database=str(root / "catalog.db"), query={"timeout": str(_BUSY_SECONDS)})
+    uri = URL.create("sqlite", database=str(root / DATABASE), query={"timeout": str(_BUSY_SECONDS)})
     return {
         "type": "sql",
         "uri": str(uri),

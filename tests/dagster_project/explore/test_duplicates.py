@@ -229,7 +229,7 @@ def test_the_page_of_a_corpus(client: TestClient) -> None:
     shown = client.get("/corpora/main.json").json()
     steps = {one["step"]: one["documents"] for one in shown["stages"]}
     assert steps == {
-        "documents": COUNT, "verdicts": COUNT, "members": COUNT, "exact_duplicates": len(DISTINCT),
+        "landed": COUNT, "verdicts": COUNT, "members": COUNT, "exact_duplicates": len(DISTINCT),
         "survivors": COUNT - len(GONE),
     }  # fmt: skip
     groups = {min(group): len(group) for group in GROUPS.values() if len(group) > 1}

@@ -136,3 +136,22 @@ def test_runs_of_others_do_not_exist(lake: tuple[Catalog, str], tmp_path: Path) 
         answer = few.get(f"/training/{name}")
         assert answer.status_code == 404
         assert "did you mean" not in answer.text
+
+
+def test_the_batch_of_a_step_is_what_the_run_read(lake: tuple[Catalog, str], tmp_path: Path) -> None:
+    """By the assistant's tool: of a named run and of an experiment's; a step that the run does not have is refused."""
+    pytest.importorskip("mcp")
+    from dagster_project.explore.assistant import Assistant
+    from dagster_project.explore.explorer import Explorer
+
+    catalogue, blend = lake
+    tools = Assistant(Explorer(catalogue, tmp_path / "explore", lambda dataset: True), "ann")
+    for run, step, offset, rows in (("big-run", 0, 0, 8), ("big-run", 14, 112, 8), (KEY, 20, 80, 4), (KEY, 39, 156, 4)):
+        told = json.loads(tools.batch(run, step).split("\n")[1])
+        assert (told["blend"], told["offset"], told["rows"], told["shown"]) == (blend, offset, rows, rows)
+        assert [row["offset"] for row in told["batch"]] == list(range(offset, offset + rows))
+    for run, step, last in (("big-run", 15, 14), (KEY, 40, 39), ("big-run", -1, 14)):
+        with pytest.raises(CommandError, match=f"has the steps 0 to {last}, not {step}"):
+            tools.batch(run, step)
+    with pytest.raises(CommandError, match="training run big-rum is not known; did you mean 'big-run'"):
+        tools.batch("big-rum", 0)

@@ -13,13 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.cli.run.status import GAUGES, METRIC_PREFIX
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.costs import costs
-from dagster_project.inspect.lake.lake_status import NamespaceStatus, lake_status
+from dagster_project.inspect.lake.lake_status import NamespaceStatus, _alerts, lake_status
 from dagster_project.inspect.lake.run_health import RUNS_METRIC
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
@@ -50,6 +52,9 @@ def put(
     schema = table.schema().as_arrow()
     filler: dict[str, Any] = {"string": "", "int": 0, "long": 0, "double": 0.0, "boolean": False}
     empty = {one.name: filler.get(str(one.field_type), []) if one.required else None for one in table.schema().fields}
+    if "path" in empty:  # documents of one path would be one, edited
+        empty["path"] = None
+        rows = [{"path": row.get("doc_id", ""), **row} for row in rows]
     values = [{**empty, "increment": increment, **row} for row in rows]
     table.append(pa.Table.from_pylist(values, schema=schema))
     snapshot = table.current_snapshot()
@@ -97,7 +102,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
         arrived = [{"status": "rejected", "reason": "binary"}] * rejected + [{"status": "landed"}] * (100 - rejected)
         arrived += [{"status": "rejected", "reason": "unknown_format"}] * 300  # which the source does not take
         put(catalogue, "notes", ARRIVALS, increment, [*arrived, {"status": "unchanged"}], **facts)
-        put(catalogue, "notes", DOCUMENTS, increment, [{"doc_id": str(n)} for n in range(100)], **facts)
+        put(catalogue, "notes", DOCUMENTS, increment, [{"doc_id": f"{increment} {n}"} for n in range(100)], **facts)
         judged = [{"failed": long if n < failing else [], "kept": n >= failing} for n in range(100)]
         put(catalogue, "notes", VERDICTS, increment, judged, **facts)
         put(catalogue, "notes", SIGNALS, increment, [{"word_count": words}] * 100, **facts)
@@ -230,3 +235,57 @@ def test_a_threshold_that_is_not_there_is_told(
     monkeypatch.setenv("HEADRACE_PROJECT", str(tmp_path))
     assert run_command(["status"]) == 2
     assert "monitoring.error_shar: " in (said := capfd.readouterr().err) and "did you mean 'error_share'?" in said
+
+
+FACTS: dict[str, Any] = {"kind": "dataset", "documents": 9, "increments": 2, "last_run": None, "newest": None}
+FACTS |= {"rate": None, "unchanged_steps": 0, "tables": 1}
+SHARES = st.none() | st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from([0.0, 0.02, 0.3, 1.0]))
+
+
+@given(new=SHARES, old=SHARES)
+def test_what_is_not_measured_is_compared_with_nothing(
+    new: dict[str, float] | None, old: dict[str, float] | None
+) -> None:
+    """Alerts about rejections: of both measured, the rules whose shares are more than the limit apart, else none."""
+    status = NamespaceStatus(name="notes", **FACTS, rejected=new, rejected_before=old)
+    apart = [] if new is None or old is None else [r for r in "ab" if abs(new.get(r, 0.0) - old.get(r, 0.0)) > 0.05]
+    assert [alert.text[0] for alert in _alerts(status, Thresholds(), NOW)] == apart
+
+
+def test_no_share_of_a_small_increment_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said
+) -> None:
+    """Of one document nothing is measured, whatever was rejected before: the check passes and no zero is shown."""
+    from spark_jobs.lake.session.settings import settings_at
+
+    for name, value in settings_at(tmp_path).properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    catalogue = open_catalogue(load_settings())
+    long = [{"rule": "too_long", "value": 2.0, "threshold": 1.0}]
+    for increment, count in enumerate((200, 1)):
+        documents = [{"doc_id": f"{increment} {n}"} for n in range(count)]
+        put(catalogue, "notes", ARRIVALS, increment, [{"status": "landed" if not increment else "gone"}] * count)
+        put(catalogue, "notes", DOCUMENTS, increment, documents)
+        judged = [{"failed": long if n < 80 and not increment else [], "kept": n >= 80} for n in range(count)]
+        put(catalogue, "notes", VERDICTS, increment, judged)
+        put(catalogue, "notes", SIGNALS, increment, [{"word_count": 100 - 90 * increment}] * count)
+        put(catalogue, "main", MEMBERS, increment, documents)
+        put(catalogue, "main", SURVIVORS, increment, [] if increment else documents)
+    (notes, main) = lake_status(catalogue, Thresholds(), now=NOW)
+    unmeasured = (notes.rejected, notes.kept, notes.error_share, main.duplicates)
+    assert unmeasured == (None, None, None, None) and notes.rejected_before == {"too_long": 0.4}
+    assert not notes.alerts and not main.alerts
+    assert run_command(["status", "--check"]) == 0
+    said = capfd.readouterr().out
+    assert "rejections not measured" in said and "duplicates not measured" in said and "0.0%" not in said
+    assert run_command(["status", "--json"]) == 0
+    shown = json.loads(capfd.readouterr().out)["namespaces"][0]
+    assert [shown[name] for name in ("rejected", "kept", "error_share")] == [None, None, None]
+
+
+def test_costs_that_were_not_measured_are_none(planted: Catalog, pointed: None, capfd: Said) -> None:
+    """The planted rows of the ledger say no seconds of cores."""
+    assert {one.core_seconds for one in costs(planted, "namespace", {})} == {None}
+    assert run_command(["status", "--cost"]) == 0
+    assert "not measured" in capfd.readouterr().out

@@ -95,7 +95,7 @@ def test_the_funnel_ends_with_what_was_excised(lake: Catalog) -> None:
     tables = {"members", "exact_duplicates", "survivors", "packed_notes_64", "packed_notes_128"}
     corpus = CorpusFacts("main", frozenset(tables), ("clients", "notes"), None, None)
     found = {stage.step: stage.documents for stage in funnel(lake, corpus)}
-    counts = {"documents": 80, "verdicts": 43, "members": 43, "exact_duplicates": 42, "survivors": 42}
+    counts = {"landed": 80, "verdicts": 43, "members": 43, "exact_duplicates": 42, "survivors": 42}
     assert found == counts
     record_excisions(lake, None, {"notes7"}, "by hand", LATER)
     record_excisions(lake, "main.packed_notes_64", {"notes2", "notes3"}, "supersede-1", LATER)

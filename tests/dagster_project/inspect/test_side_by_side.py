@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_project.inspect.documents.side_by_side import Row, compare, cut_pieces, printable
+from dagster_project.inspect.documents.side_by_side import Row, compare, cut_pieces
+from dagster_project.printable import printable
 
 texts = st.lists(st.sampled_from("abcdef"), max_size=25).map("\n".join)
 

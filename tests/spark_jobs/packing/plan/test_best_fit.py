@@ -46,7 +46,7 @@ def unit_lengths(draw: st.DrawFn) -> tuple[int, list[int]]:
 
 
 @settings(max_examples=tries(3000, 300))
-@example((3000, [2990, 2400, 2300, 1500, 1400, 100]))
+@example((3000, [2400, 2300, 1500, 100]))  # three rooms above the first 512, two of them in one word
 @given(unit_lengths())
 def test_fill_levels_are_those_of_best_fit_decreasing(case: tuple[int, list[int]]) -> None:
     """The multiset of fill levels equals the naive reference's; windows are dense; units abut without overlap."""

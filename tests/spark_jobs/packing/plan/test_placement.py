@@ -183,6 +183,16 @@ def test_repositories_come_whole(documents: list[Document], batch_rows: int) -> 
         seen |= here
 
 
+@given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from([None, "p", "q"]), st.just(1)), max_size=12))
+def test_a_group_begins_where_repository_or_bucket_changes(documents: list[Document]) -> None:
+    """A document without a repository is a group by itself, also beside others without one."""
+    before: list[Document | None] = [None, *documents]
+    expected = [
+        one[1] is None or last is None or one[:2] != last[:2] for last, one in zip(before, documents, strict=False)
+    ]
+    assert group_starts(arranged(documents)).tolist() == expected
+
+
 def test_a_survivor_without_tokens_is_refused_by_name() -> None:
     """A document that is in `ordered` alone would be lost in silence."""
     rows = arranged([(0, "p", 3), (0, "p", 4)]).to_pydict()

@@ -92,6 +92,13 @@ def test_a_run_exactly_as_full_as_wanted_is_kept(theta: int) -> None:
         assert len(unit_lengths(pieces.length, runs.unit_starts(theta))) == units
 
 
+def test_short_runs_have_a_sixteenth_of_the_window_at_most() -> None:
+    """L = 304: 19 tokens, so nine pieces of two."""
+    pieces = cut_documents(np.ones(80, dtype=np.int64), 304)
+    units = unit_lengths(pieces.length, join_runs(pieces, np.arange(80) == 0, 304).unit_starts(95))
+    assert units.tolist() == [18] * 8 + [16]
+
+
 def test_the_example_of_the_module() -> None:
     """L = 32: 25 is kept at theta .75, the run of 12 is split, and a document alone is as it was."""
     pieces = cut_documents(np.array([10, 12, 3, 2, 9, 1, 30]) - 1, 32)

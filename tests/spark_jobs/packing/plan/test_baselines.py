@@ -99,6 +99,7 @@ def test_counts_are_those_of_a_loop(documents: list[Document], sequence: Sequenc
     documents = in_order(documents)
     rows = arranged(documents)
     batches = [rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows)]
+    batches.insert(1, rows.slice(0, 0))
     found = [row for batch in count_windows(batches, UnitRules(16), sequence) for row in batch.to_pylist()]
     expected = []
     for shard in sorted({shard for shard, *_ in documents}):

@@ -132,6 +132,15 @@ def test_pairs_do_not_depend_on_how_many_one_call_checks(
     assert len(once) > 100 and max(len(first) for first, _ in calls) <= 2 * max(checks, 120)
 
 
+@pytest.mark.parametrize("pivots", [None, 60])
+def test_a_list_may_have_any_number_of_pairs(pivots: int | None) -> None:
+    """1,770 of sixty equal documents, more than room is made for at first."""
+    lists = lists_of([{7: (1, 1)}] * 60, THRESHOLDS, np.full(60, 7, np.int32))
+    (pairs,) = list_pairs(*lists, THRESHOLDS, pivots)
+    found = list(zip(*(side.tolist() for side in pairs), strict=True))
+    assert sorted(found) == list(itertools.combinations(range(60), 2))
+
+
 def test_pivots_are_paired_with_all_that_come_after_them_and_can_be_alike() -> None:
     """Of a list of documents of equal weight that share everything, the first two lead, the earlier ones first."""
     count = 6

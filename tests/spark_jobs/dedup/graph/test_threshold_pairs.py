@@ -166,3 +166,6 @@ def test_a_kind_is_in_the_groups_from_its_lowest_threshold_on(spark: SparkSessio
     assert found == {"code": (0b1111, 0), "prose": (0b1110, 1), "markup": (0b1110, 1), "data": (0b1000, 3)}
     (row,) = spark.range(1).select(*own_groups(KindThresholds())).collect()
     assert tuple(row) == (0b111, 0)
+    higher = KindThresholds.model_validate({"code": [0.8, 0.9], "default": [0.5]})
+    found = {row[0]: tuple(row)[1:] for row in kinds.select("kind", *own_groups(higher)).collect()}
+    assert found == {"code": (0b110, 1), **dict.fromkeys(("prose", "markup", "data"), (0b111, 0))}

@@ -9,7 +9,8 @@ harder to tell:
 
 Compaction adds snapshots to the chain that only rewrite files. In a table with dense ordinals, writing an increment
 again removes all later ones, so the rows of those are valid only if they were written after it. The same is true of
-increments that were marked to be computed anew (`Ledger.forget`): they are there until an earlier increment is written.
+increments that were marked to be computed anew (`Ledger.forget`): they are there until a write removes them, which is
+that of the last increment before them that is not marked.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
     found: dict[str, Materialization] = {}
-    for row in rows:
+    recorded: dict[str, int] = {}
+    for number, row in enumerate(rows):
         if row.is_withdrawal or row.table_uuid != uuid or not _holds(row, ids, cut, taken_back):
             continue
         before = found.get(row.place)
         if before is None or before.sequence_number <= row.sequence_number:
-            found[row.place] = row
-    return _ascending(found) if GENERATION_PROPERTY in table.properties else _not_taken_away(found)
+            found[row.place], recorded[row.place] = row, number
+    return _ascending(found) if GENERATION_PROPERTY in table.properties else _not_taken_away(found, recorded)
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
@@ -125,16 +127,19 @@ def _ascending(rows: Mapping[str, Materialization]) -> dict[str, Materialization
     return found
 
 
-def _not_taken_away(rows: Mapping[str, Materialization]) -> dict[str, Materialization]:
-    """All rows but those marked to be computed anew that a write of an earlier increment has removed."""
+def _not_taken_away(rows: Mapping[str, Materialization], recorded: Mapping[str, int]) -> dict[str, Materialization]:
+    """All rows but those marked to be computed anew whose increments a later write has removed.
+
+    A write removes all marked increments after it if no other one comes after it. So the last increment before a mark
+    that is not marked itself decides: `recorded` after the mark, it has removed the place.
+    """
     found: dict[str, Materialization] = {}
-    newest = -1
+    last = -1
     for place in sorted(rows, key=lambda place: int(place) if place.isdigit() else -1):
-        row = rows[place]
-        if not row.is_forgotten:
-            newest = max(newest, row.sequence_number)
-        if not row.is_forgotten or row.sequence_number > newest:
-            found[place] = row
+        if not rows[place].is_forgotten:
+            last = recorded[place]
+        if not rows[place].is_forgotten or recorded[place] > last:
+            found[place] = rows[place]
     return found
 
 

@@ -52,7 +52,7 @@ class Chosen:
     @property
     def utilisation(self) -> float:
         """Share of all positions that hold a token; 1.0 for no windows."""
-        position_count = self.window_count * (self.plans[0].window_tokens if self.plans else 0)
+        position_count = sum(plan.window_count * plan.window_tokens for plan in self.plans)
         return self.token_count / position_count if position_count else 1.0
 
     def facts(self) -> dict[str, str]:

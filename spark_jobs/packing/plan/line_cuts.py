@@ -56,7 +56,7 @@ def soft_line_cuts(ends_line: BoolArray, window_tokens: int, leading: int) -> In
     before = 0
     for number in range(1, pieces):
         latest = before + window_tokens
-        earliest = max(length - (pieces - number) * window_tokens, before + 1)
+        earliest = length - (pieces - number) * window_tokens  # > before, since length > (pieces - 1) * window_tokens
         nth = int(np.searchsorted(line_cuts, latest, side="right")) - 1
         before = int(line_cuts[nth]) if nth >= 0 and line_cuts[nth] >= earliest else latest
         cuts[number - 1] = before

@@ -66,13 +66,46 @@ def test_what_is_no_weight_is_refused(text: str) -> None:
 
 @given(st.lists(positive, min_size=1, max_size=20), st.integers(20, 5000))
 def test_quantized_weights_fill_the_cycle(weights: list[Fraction], cycle_rows: int) -> None:
-    """The nearest weights sum to the cycle, none is 0, and none is off by a row unless it was raised to 1."""
+    """They sum to the cycle, none is 0, and none are nearer: no row that one gives to another lessens the squares.
+
+    None is off by a row unless one was raised to 1.
+    """
     whole = quantize(weights, cycle_rows)
     assert sum(whole) == cycle_rows
     assert min(whole) >= 1
     exact = [weight * cycle_rows / sum(weights) for weight in weights]
+    over = [w - e for w, e in zip(whole, exact, strict=True)]
+    assert max((o for w, o in zip(whole, over, strict=True) if w > 1), default=0) - min(over) <= 1
     if min(exact) >= 1:
-        assert all(abs(w - e) < 1 for w, e in zip(whole, exact, strict=True))
+        assert all(abs(o) < 1 for o in over)
+
+
+def test_of_equal_sources_the_first_takes_what_is_left_over_and_gives_what_lacks() -> None:
+    """Ties go to the lower number, as in the cycle; a source that has one row gives none."""
+    assert quantize([Fraction(1)] * 3, 4) == (2, 1, 1)
+    assert quantize([Fraction(1)] * 3, 8) == (3, 3, 2)
+    tiny = Fraction(1, 10**9)
+    assert quantize([tiny, tiny, Fraction(1), Fraction(1)], 6) == (1, 1, 2, 2)
+    assert quantize([tiny, tiny, tiny, Fraction(1), Fraction(1)], 6) == (1, 1, 1, 1, 2)
+    assert quantize([tiny, Fraction(1)], 2) == (1, 1)
+    assert quantize([Fraction(1), Fraction(2)]) == (349525, 699051)
+
+
+def test_the_longest_text_of_a_weight_is_read() -> None:
+    """64 characters; one more is refused below."""
+    assert parse_weight("9" * 64) == int("9" * 64)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_slots_are_counted_and_found(weights: list[int]) -> None:
+    """The slots of each source before any slot, and the slot of each of its rows, as a walk over the cycle has them."""
+    cycle = build_cycle(reduce_weights([Fraction(weight) for weight in weights]))
+    before = [0] * len(weights)
+    for slot, source in enumerate(cycle.source.tolist()):
+        assert cycle.counts_before(slot).tolist() == before
+        assert cycle.slot_of(source, before[source]) == slot
+        before[source] += 1
+    assert cycle.counts_before(cycle.rows).tolist() == before == list(cycle.weights)
 
 
 def test_the_longest_cycle_is_built() -> None:

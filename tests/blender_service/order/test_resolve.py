@@ -153,6 +153,14 @@ def test_a_blend_of_endless_sources_has_no_end() -> None:
     assert np.bincount(far.source).tolist() == [20, 10]
 
 
+def test_a_blend_without_segments_has_no_row() -> None:
+    """As one whose sources are all removed; nothing is asked of it, and nothing found."""
+    order = BlendOrder(17, [], 8, 3)
+    assert (order.end, order.names) == (0, ())
+    assert [column.size for column in order.resolve(np.zeros(0, dtype=np.int64))] == [0, 0, 0]
+    assert list(offsets_of(order, "a", 0)) == []
+
+
 def test_small_tables_reach_every_order_about_as_often() -> None:
     """All 24 orders of 4 rows over 24,000 epochs: chi-square (23 degrees of freedom) below its 99.99% point of 58."""
     epochs = 24_000

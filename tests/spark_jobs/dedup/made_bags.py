@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -38,6 +39,29 @@ def jaccard(left: Bag, right: Bag) -> Fraction:
     tokens = x.keys() | y.keys()
     united = sum(max(x.get(t, 0), y.get(t, 0)) for t in tokens)
     return Fraction(sum(min(x.get(t, 0), y.get(t, 0)) for t in tokens), united) if united else Fraction(0)
+
+
+def at_the_bound(threshold: Fraction) -> tuple[list[Bag], set[tuple[int, int]]]:
+    """Neighbours (2i, 2i + 1) whose J equals the threshold, and others whose united weight is greater by one.
+
+    All weight that they do not share is on the left, or on the right (there their sizes are at the bound as well), or
+    half on either side.
+
+    Returns:
+        The bags, and the neighbours that reach the threshold.
+    """
+    bags: list[Bag] = []
+    reaching = set()
+    for scale, more in itertools.product((3, 10, 40), (0, 1)):
+        shared = threshold.numerator * scale
+        apart = threshold.denominator * scale - shared + more
+        for left in sorted({0, apart // 2, apart}):
+            if not more:
+                reaching.add((len(bags), len(bags) + 1))
+            for first, count in ((1 << 40, left), (1 << 50, apart - left)):
+                tokens = [*range(1, shared + 1), *range(first, first + count)]
+                bags.append(dict.fromkeys(tokens, (1, 1)))
+    return bags, reaching
 
 
 def random_bag(rng: np.random.Generator, size: int) -> Bag:

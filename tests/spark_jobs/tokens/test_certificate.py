@@ -18,9 +18,10 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
 from spark_jobs.tokens.certificate import Certificate, certify
-from spark_jobs.tokens.certificate_probes import code_point_blocks, newly_composing
+from spark_jobs.tokens.certificate_probes import CodePointBlock, character_probes, code_point_blocks, newly_composing
 from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces
 from spark_jobs.tokens.fast.piece_encoder import PieceEncoder
+from spark_jobs.tokens.fast.pre_tokenization import token_bytes
 from spark_jobs.tokens.hf_tokenizer import load_reference
 from tests.spark_jobs.packing.encoders import (
     HARD_TEXT,
@@ -254,6 +255,171 @@ def test_tokenizers_that_probes_do_not_know_are_refused() -> None:
     assert "(byte_fallback)" in refusal_of(changed(file, model={**model, "byte_fallback": True}))
     assert "lacks a byte" in refusal_of(changed(file, model=lacking))
     assert "'<think>'" in refusal_of(greedy.to_str())
+
+
+def model_with(**parts: object) -> str:
+    """The trained tokenizer with other parts of its model."""
+    return changed(trained_tokenizer(), model={**json.loads(trained_tokenizer())["model"], **parts})
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ({"dropout": 0.0, "continuing_subword_prefix": "", "end_of_word_suffix": "", "byte_fallback": None}, ""),
+        ({"type": "WordPiece"}, "type"),
+        ({"dropout": 0.1}, "dropout"),
+        ({"unk_token": "?"}, "unk_token"),
+        (
+            {"continuing_subword_prefix": "##", "end_of_word_suffix": "_"},
+            "continuing_subword_prefix, end_of_word_suffix",
+        ),
+    ],
+)
+def test_each_setting_of_a_model_that_is_not_plain_is_named(parts: dict[str, object], named: str) -> None:
+    """Settings that are off are plain, however they are written."""
+    if named:
+        assert refusal_of(model_with(**parts)) == f"its model is no plain byte-level BPE ({named})"
+    else:
+        assert (
+            certificate_module._require_known(model_with(**parts)) == json.loads(trained_tokenizer())["pre_tokenizer"]
+        )
+
+
+@pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip"])
+def test_added_tokens_that_take_in_their_neighbours_are_refused(flag: str) -> None:
+    """Unless they are special, since documents have no special tokens; others are added as they are."""
+    plain = {"id": 5000, "content": "<think>", "special": False, "single_word": False, "lstrip": False, "rstrip": False}
+    for special, value, refused in ((False, False, False), (True, True, False), (False, True, True)):
+        file = changed(trained_tokenizer(), added_tokens=[{**plain, "special": special, flag: value}])
+        if refused:
+            assert refusal_of(file) == "its added token '<think>' takes in what is around it"
+        else:
+            assert certificate_module._require_known(file)
+
+
+def block_of(first: int, beside: str) -> CodePointBlock:
+    """Eight code points between two characters."""
+    return CodePointBlock(first, first + 7, f"{beside}{''.join(map(chr, range(first, first + 8)))}{beside}")
+
+
+@pytest.fixture
+def two_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U+21A8 to U+21AF and U+3041 to U+3048, each in a block of its class, and few other probes."""
+    monkeypatch.setattr(
+        certificate_module, "code_point_blocks", lambda: [block_of(0x21A8, "??"), block_of(0x3041, "a")]
+    )
+    monkeypatch.setattr(certificate_module, "structure_probes", lambda: ["", "a", "?", "a1", " a", "?a?"])
+    monkeypatch.setattr(certificate_module, "can_cut_at_lines", lambda file: False)
+    monkeypatch.setattr(certificate_module, "_vocabulary_probes", lambda file, excluded: ["one", "two"] * 5)
+
+
+@pytest.mark.usefixtures("two_blocks")
+def test_as_many_code_points_as_may_are_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that an encoder takes for something else, if one may be; with none allowed there is no fast path."""
+    for most, refusal, excluded in ((1, None, ((0x21AF, 0x21AF),)), (0, "the two differ in 1 code points", ())):
+        monkeypatch.setattr(certificate_module, "_MOST_EXCLUDED", most)
+        found = certify(trained_tokenizer(), SplitsAt)
+        assert (found.refusal, found.excluded) == (refusal, excluded)
+
+
+@pytest.mark.usefixtures("two_blocks")
+@pytest.mark.parametrize("batch", [1, 3, 4096])
+def test_every_probe_is_counted_whatever_the_batches(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six texts of classes, two blocks, and the texts of the vocabulary, each encoded once by the reference."""
+    monkeypatch.setattr(certificate_module, "_BATCH", batch)
+    found = certify(trained_tokenizer(), Reference)
+    assert (found.refusal, found.probe_count) == (None, 6 + 2 + 10)
+
+
+@pytest.mark.usefixtures("two_blocks")
+def test_a_block_that_is_split_is_probed_character_by_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First in the context that shows most, those that it does not show in all others; nothing differs from itself."""
+    split = [block_of(0x21A8, "a"), block_of(0x3041, "a")]
+    monkeypatch.setattr(certificate_module, "code_point_blocks", lambda: split)
+    found = certify(trained_tokenizer(), Reference)
+    assert (found.refusal, found.probe_count) == (None, 6 + 2 + 8 * (1 + len(character_probes("X"))) + 10)
+    assert certify(trained_tokenizer(), SplitsAt).excluded == ((0x21AF, 0x21AF),)
+
+
+class Unwilling(Reference):
+    """An encoder that encodes nothing by itself."""
+
+    def encode(self, data: bytes) -> Int32Array:
+        """No ids: such a document goes to the reference."""
+        return None  # type: ignore[return-value]
+
+
+@pytest.mark.usefixtures("two_blocks")
+def test_an_encoder_that_leaves_a_text_to_the_reference_differs_nowhere() -> None:
+    """Nor does one that does not support the tokenizer; of several any one that differs counts."""
+    for loaders in ((Unwilling,), (lambda file: None,), (Unwilling, Reference)):
+        assert certify(trained_tokenizer(), *loaders).excluded == ()
+    assert certify(trained_tokenizer(), Unwilling, Reference, SplitsAt).excluded == ((0x21AF, 0x21AF),)
+
+
+def test_what_was_probed_is_cached_by_kind_versions_and_code(
+    nothing_kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged file, another kind, version or code is probed anew; a folder that cannot be written caches nothing."""
+    probed: list[certificate_module._Kind] = []
+    kinds = [certificate_module._Kind({"type": one}, cut) for one in "ab" for cut in (False, True)]
+
+    def probe(kind: certificate_module._Kind) -> certificate_module._Probed:
+        probed.append(kind)
+        return certificate_module._Probed(None if kind.is_cut else "why", (7, 9), len(probed))
+
+    first = [certificate_module._cached(kind, probe) for kind in kinds]
+    assert probed == kinds and [one.probe_count for one in first] == [1, 2, 3, 4]
+    assert [certificate_module._cached(kind, probe) for kind in kinds] == first and probed == kinds
+    for name in ("reference_version", "encoder_version", "_code_digest"):
+        with monkeypatch.context() as other:
+            other.setattr(certificate_module, name, lambda: "another")
+            certificate_module._cached(kinds[0], probe)
+        assert probed.pop() == kinds[0] and probed == kinds
+    assert all(path.suffix == ".json" for path in nothing_kept.iterdir())
+    for text in ("", "{", "[]", '{"refusal": null}', '{"refusal": null, "excluded": 5, "probe_count": 1}'):
+        for path in nothing_kept.iterdir():
+            path.write_text(text)
+        assert certificate_module._cached(kinds[1], probe).excluded == (7, 9)
+        assert probed.pop() == kinds[1]
+    monkeypatch.setattr(certificate_module, "_FOLDER", nothing_kept / "file.json" / "below")
+    (nothing_kept / "file.json").write_text("")
+    assert certificate_module._cached(kinds[1], probe).excluded == (7, 9)
+
+
+def test_probes_of_a_vocabulary_leave_out_what_is_excluded() -> None:
+    """Each token that is text, 1,024 rows of 32 of them, and the names of added tokens whole and cut in contexts."""
+    declared = json.loads(trained_tokenizer())
+    declared["added_tokens"] = [{"content": "<|end|>"}, {"content": "<x>"}]
+    texts = [
+        one.decode() for name in declared["model"]["vocab"] if (one := token_bytes(name)) is not None and valid(one)
+    ]
+    probes = certificate_module._vocabulary_probes(json.dumps(declared), set())
+    assert probes[: len(texts)] == texts and len(probes) == len(texts) + 1024 + 2 * 2 * 9
+    rows = probes[len(texts) : len(texts) + 1024]
+    assert min(map(len, rows)) >= 32 and set("".join(rows)) <= set("".join(texts)) and len(set(rows)) == 1024
+    named = probes[-36:]
+    assert {"<|end|>", "<|end|", "a<x>", "?<x's", "\n<|end|>\n", "<x><x>", " <x> ", "1<x1"} <= set(named)
+    without = certificate_module._vocabulary_probes(json.dumps(declared), {ord("e")})
+    assert not [one for one in without[:-36] if "e" in one]
+
+
+def valid(data: bytes) -> bool:
+    """Whether bytes are text."""
+    try:
+        return bool(data.decode()) or True
+    except UnicodeDecodeError:
+        return False
+
+
+@given(st.lists(st.integers(0, 0x10FFFF), max_size=6, unique=True).map(sorted), st.none() | st.text())
+def test_a_certificate_is_what_its_row_says(numbers: list[int], refusal: str | None) -> None:
+    """There and back; its table has the first and the last code point of each range, and nothing else."""
+    ranges = certificate_module._ranges(numbers)
+    found = Certificate("sha", "reference 1", "encoder 2", refusal, ranges, 12)
+    assert Certificate.from_row(found.row()) == found
+    assert np.flatnonzero(found.excluded_table()).tolist() == numbers
+    assert found.excluded_table().size == 0x110000
 
 
 @pytest.mark.parametrize(

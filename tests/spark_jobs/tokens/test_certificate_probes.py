@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from functools import cache
 
@@ -10,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
-from spark_jobs.tokens.certificate_probes import REPRESENTATIVES, boundaries, line_ends, structure_probes, whole_words
+from spark_jobs.tokens.certificate_probes import (
+    REPRESENTATIVES,
+    boundaries,
+    character_probes,
+    code_point_blocks,
+    first_probe,
+    line_ends,
+    structure_probes,
+    whole_words,
+)
 from spark_jobs.tokens.fast.pre_tokenization import (
     BYTE_NAMES,
     SPLIT_PATTERNS,
@@ -104,3 +114,36 @@ def test_cuts_lie_between_visible_characters() -> None:
     pairs = line_ends()
     assert len(pairs) > 5000
     assert all(left[-1] == "\n" and not left[-2].isspace() and not right[0].isspace() for left, right in pairs)
+
+
+def test_probes_of_structure_are_all_ways_that_classes_follow_one_another() -> None:
+    """Up to four representatives, and each ASCII character in each context; none twice."""
+    probes = structure_probes()
+    assert len(set(probes)) == len(probes)
+    ways = {"".join(way) for length in range(5) for way in itertools.product(REPRESENTATIVES, repeat=length)}
+    others = set(probes) - ways
+    assert len(probes) == len(ways) + len(others)
+    assert {one for number in range(128) for one in character_probes(chr(number))} <= set(probes)
+    assert {"aza", "5's 0", "?\x7f's 0"} <= others
+    assert not [one for one in others if any(ord(character) >= 128 for character in one)]
+
+
+def test_a_character_is_put_into_every_context() -> None:
+    """The first one is among them."""
+    probes = character_probes("\u00e9")
+    assert len(probes) == len(set(probes)) == 23
+    assert first_probe("\u00e9") == "?\u00e9's 0" in probes
+    assert {"\u00e9", "a\u00e9a", "??\u00e9??", "\u00e9\u00e9", "a'\u00e9ea"} <= set(probes)
+
+
+@pytest.mark.parametrize(
+    ("number", "beside"), [(0xE9, "a"), (0x660, "1"), (0x2028, "??"), (0x21AF, "??"), (0x378, "??")]
+)
+def test_a_block_stands_between_characters_of_its_class(number: int, beside: str) -> None:
+    """Letters, numbers, others; at most 64 of one class, of which each border joins two bytes where nothing splits."""
+    (block,) = (one for one in code_point_blocks() if one.first <= number <= one.last)
+    inside = "".join(map(chr, range(block.first, block.last + 1)))
+    assert block.text == beside + inside + beside
+    assert 1 <= len(inside) <= 64
+    assert block.unsplit_length == len(block.text.encode()) - len(inside) - 1
+    assert max(one.last - one.first + 1 for one in code_point_blocks()) == 64

@@ -119,5 +119,8 @@ def test_driver_edges_decide_no_row_and_unknown_settings_are_refused() -> None:
     from spark_jobs.lake.ledger.step_key import config_json
 
     assert config_json(ComponentsConfig(driver_edges=1)) == config_json(ComponentsConfig())
-    with pytest.raises(ValidationError):
-        ComponentsConfig.model_validate({"threshold": 0.7})
+    for edges in (0, 50_000_000):
+        assert ComponentsConfig(driver_edges=edges).driver_edges == edges
+    for refused in ({"threshold": 0.7}, {"driver_edges": -1}, {"driver_edges": 50_000_001}):
+        with pytest.raises(ValidationError):
+            ComponentsConfig.model_validate(refused)

@@ -70,6 +70,11 @@ def test_the_driver_takes_over_when_few_edges_are_left(spark: SparkSession, capl
     rounds = [record for record in caplog.records if "connected components: round" in record.message]
     assert len(rounds) == 1
     assert "moved" in rounds[0].message
+    left = int(rounds[0].message.split(": ")[2].split()[0])
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        assert find(spark, edges, left) == by_flooding(edges)
+    assert sum("connected components: round" in record.message for record in caplog.records) == 1
 
 
 def test_numbers_are_ordered_as_numbers(spark: SparkSession) -> None:

@@ -118,6 +118,14 @@ def test_a_cycle_is_an_error(spark: SparkSession, limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [ALL_ON_SPARK, ALL_ON_DRIVER])
+def test_a_cycle_over_two_groups_is_none(spark: SparkSession, limit: int) -> None:
+    """Each group lacks another edge of a ring of six. The first round leaves every edge, in one group or the other."""
+    rows = [({5: 0b10, 2: 0b01}.get(at, 0b11), at, (at + 1) % 6) for at in range(6)]
+    found = removed_vertices(spark.createDataFrame(rows, "groups int, worse bigint, better bigint"), limit)
+    assert {row["vertex"]: row["groups"] for row in found.collect()} == {4: 1, 2: 1, 0: 1, 1: 2, 5: 2, 3: 2}
+
+
+@pytest.mark.parametrize("limit", [ALL_ON_SPARK, ALL_ON_DRIVER])
 def test_no_edge_removes_nobody(spark: SparkSession, limit: int) -> None:
     """Nothing in, nothing out."""
     assert find(spark, [], limit) == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pydantic import BaseModel, ValidationError
 
@@ -15,6 +16,7 @@ from spark_jobs.dedup.graph.threshold_pairs import (
     exact,
     group_numbers,
     groups_reached,
+    of_kinds,
     own_groups,
     threshold_of,
     with_group,
@@ -104,6 +106,39 @@ def test_thresholds_that_make_no_sense_are_refused(thresholds: tuple[float, ...]
         Config(thresholds=thresholds)
 
 
+@pytest.mark.parametrize(
+    "thresholds", [(1.0,), (0.000001,), (0.123456, 0.123457), tuple(number / 100 for number in range(1, 32))]
+)
+def test_thresholds_at_the_bounds_are_taken(thresholds: tuple[float, ...]) -> None:
+    """J = 1 are equal bags; six decimals, and 31 thresholds, are as many as there may be."""
+    assert Config(thresholds=thresholds).thresholds == thresholds
+    assert KindThresholds.model_validate(list(thresholds)).together == thresholds
+
+
+def test_a_threshold_by_kind_is_a_fraction_above_0_and_up_to_1() -> None:
+    """The threshold of a kind, and of what has no kind where all kinds have the same."""
+    by_kind = KindThreshold.model_validate({"code": 1.0, "data": 0.5, "default": 0.8})
+    assert [by_kind.of(kind) for kind in ("code", "prose", "markup", "data")] == [1.0, 0.8, 0.8, 0.5]
+    assert (by_kind.distinct, by_kind.is_one) == ((0.5, 0.8, 1.0), False)
+    with pytest.raises(KeyError):
+        by_kind.of("repository")
+    assert KindThreshold.model_validate(0.5).of("repository") == 0.5
+    assert KindThreshold.model_validate(by_kind) is by_kind
+    assert KindThreshold.model_validate({"code": 0.5}) == KindThreshold(code=0.5, prose=0.8, markup=0.8, data=0.8)
+    for value in (0.0, 1.000001, -0.5):
+        with pytest.raises(ValidationError):
+            KindThreshold.model_validate(value)
+
+
+def test_values_are_looked_up_by_the_kind_of_each_document() -> None:
+    """In any order of kinds, in several chunks, once for each kind; no documents are no fault."""
+    kinds = pa.chunked_array([["b", "a"], [], ["a", "c", "b"]], pa.string())
+    asked: list[str] = []
+    found = of_kinds(kinds, lambda kind: asked.append(kind) or ord(kind))
+    assert (found.tolist(), sorted(asked)) == ([98, 97, 97, 99, 98], ["a", "b", "c"])
+    assert of_kinds(kinds.slice(0, 0), ord).tolist() == []
+
+
 def test_thresholds_of_all_kinds_or_by_kind() -> None:
     """One list says what a list for each kind says, also as a config is written; unnamed kinds have the default."""
     plain = KindThresholds.model_validate([0.7, 0.8])
@@ -131,3 +166,6 @@ def test_a_kind_is_in_the_groups_from_its_lowest_threshold_on(spark: SparkSessio
     assert found == {"code": (0b1111, 0), "prose": (0b1110, 1), "markup": (0b1110, 1), "data": (0b1000, 3)}
     (row,) = spark.range(1).select(*own_groups(KindThresholds())).collect()
     assert tuple(row) == (0b111, 0)
+    higher = KindThresholds.model_validate({"code": [0.8, 0.9], "default": [0.5]})
+    found = {row[0]: tuple(row)[1:] for row in kinds.select("kind", *own_groups(higher)).collect()}
+    assert found == {"code": (0b110, 1), **dict.fromkeys(("prose", "markup", "data"), (0b111, 0))}

@@ -9,6 +9,7 @@ import pytest
 
 from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.near.sample_join import sample_index, similar_to_sample
+from tests.spark_jobs.dedup.made_bags import at_the_bound
 from tests.spark_jobs.dedup.near.test_prefix_join import THRESHOLDS, as_bags, documents_of, similarity
 
 
@@ -32,6 +33,26 @@ def test_every_document_finds_all_sampled_ones_that_it_is_like(seed: int) -> Non
         return bool(common) and j >= THRESHOLDS[(common & -common).bit_length() - 1]
 
     assert pairs == {pair: j for pair, j in truth.items() if reaches(*pair, j)}
+
+
+@pytest.mark.parametrize("threshold", [Fraction(1, 2), Fraction(7, 10), Fraction(4, 5), Fraction(9, 10), Fraction(1)])
+def test_a_pair_at_its_threshold_is_found_and_one_unit_of_weight_less_is_not(threshold: Fraction) -> None:
+    """Each left neighbour alone in the sample, and all of them together."""
+    rows, reaching = at_the_bound(threshold)
+    once, least = np.ones(1, np.int32), (threshold,)
+    alone = set()
+    for left in range(0, len(rows), 2):
+        index = sample_index(as_bags([rows[left]]), once, least)
+        if similar_to_sample(as_bags([rows[left + 1]]), once, index, least).rows.size:
+            alone.add((left, left + 1))
+    assert alone == reaching
+    lefts, rights = rows[::2], rows[1::2]
+    each = np.ones(len(lefts), np.int32)
+    found = similar_to_sample(as_bags(rights), each, sample_index(as_bags(lefts), each, least), least)
+    expected = {
+        (r, s) for r, one in enumerate(rights) for s, other in enumerate(lefts) if similarity(one, other) >= threshold
+    }
+    assert set(zip(found.rows.tolist(), found.sampled.tolist(), strict=True)) == expected
 
 
 def test_words_that_occur_evenly_are_summed_for_all_at_once() -> None:

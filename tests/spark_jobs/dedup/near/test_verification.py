@@ -1,16 +1,24 @@
-"""Verification in memory, against Python's fractions."""
+"""Verification in memory and on an engine, against Python's fractions."""
 
 from __future__ import annotations
 
 import random
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact
-from spark_jobs.dedup.near.verification import agreeing_ends, similar
+from spark_jobs.dedup.near import verification
+from spark_jobs.dedup.near.verification import SIGNATURE_LOSS, Index, agreeing_ends, similar, verified_pairs
+from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
+from spark_jobs.dedup.sketches.similarity import least_agreement
+from tests.spark_jobs.dedup.made_bags import at_the_bound
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Bag = dict[int, int]
 
@@ -22,25 +30,53 @@ def made(seed: int, count: int) -> tuple[pa.Table, pa.Table, list[Bag]]:
     bags: list[Bag] = [{token: weight for token, weight in base.items() if draw.random() < 0.9} for _ in range(count)]
     ids = [f"{draw.getrandbits(128):032x}" for _ in range(count)]
     places = [draw.randrange(count // 2) for _ in range(count)]
-    known = pa.table(
-        {
-            "dataset": ["d"] * count,
-            "doc_id": ids,
-            "increment": pa.array([draw.randrange(2) for _ in range(count)], pa.int32()),
-            "place": pa.array(places, pa.int64()),
-            "kind": [draw.choice(["prose", "code"]) for _ in range(count)],
-            "total_weight": pa.array([sum(bag.values()) for bag in bags], pa.int64()),
-            "signature": pa.array([bytes(256)] * count, pa.binary()),
-            "signature_version": ["1"] * count,
-        }
+    known, stored = tables(
+        bags,
+        doc_id=ids,
+        increment=pa.array([draw.randrange(2) for _ in range(count)], pa.int32()),
+        place=pa.array(places, pa.int64()),
+        kind=[draw.choice(["prose", "code"]) for _ in range(count)],
     )
-    columns = {
-        "doc_id": ids,
+    return known, stored.take(pa.array(draw.sample(range(count), count))), bags
+
+
+def tables(bags: list[Bag], **columns: list[str] | pa.Array) -> tuple[pa.Table, pa.Table]:
+    """Rows of `signatures` and of `bags`; without other columns all are prose at places of their own."""
+    count = len(bags)
+    known = {
+        "dataset": ["d"] * count,
+        "doc_id": [f"{number:05}" for number in range(count)],
+        "increment": pa.array([0] * count, pa.int32()),
+        "place": pa.array(range(count), pa.int64()),
+        "kind": ["prose"] * count,
+        "total_weight": pa.array([sum(bag.values()) for bag in bags], pa.int64()),
+        "signature": pa.array([bytes(SIGNATURE_VALUES)] * count, pa.binary()),
+        "signature_version": ["1"] * count,
+        **columns,
+    }
+    stored = {
+        "doc_id": known["doc_id"],
         "token_hashes": [np.array(sorted(bag), "<u8").tobytes() for bag in bags],
         "units": [bytes(bag[token] for token in sorted(bag)) for bag in bags],
         "levels": [b"\1" * len(bag) for bag in bags],
     }
-    return known, pa.table(columns).take(pa.array(draw.sample(range(count), count))), bags
+    return pa.table(known), pa.table(stored)
+
+
+def neighbours(count: int) -> pa.Table:
+    """Candidates: the document at each even place with the one after it."""
+    return pa.table({"first": pa.array(range(0, count, 2), pa.int64()), "second": pa.array(range(1, count, 2))})
+
+
+def found_at(found: pa.Table) -> set[tuple[int, int]]:
+    """Places of the pairs found."""
+    return set(zip(found["left_place"].to_pylist(), found["right_place"].to_pylist(), strict=True))
+
+
+def bound_weights(threshold: Fraction) -> tuple[list[Bag], set[tuple[int, int]]]:
+    """`at_the_bound` with the weight of each token."""
+    bags, reaching = at_the_bound(threshold)
+    return [{token: unit * level for token, (unit, level) in bag.items()} for bag in bags], reaching
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -69,6 +105,63 @@ def test_pairs_are_those_of_fractions_also_where_documents_share_a_place(seed: i
     assert len(expected) > 10
     named = {(row["left_doc_id"], row["right_doc_id"]): (row["shared_weight"], row["united_weight"]) for row in found}
     assert named == expected and len(found) == len(expected)
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7, 0.75, 0.8, 0.9, 1.0])
+def test_a_pair_at_its_threshold_is_found_and_one_unit_of_weight_less_is_not(
+    threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J = 4/5 exactly is common in short documents; so is a pair of sizes of which one is 4/5 of the other."""
+    monkeypatch.setattr(verification, "_BLOCK", 4)
+    bags, reaching = bound_weights(exact(threshold))
+    known, stored = tables(bags)
+    lowest = KindThreshold.model_validate(threshold)
+    found = similar(agreeing_ends(neighbours(len(bags)), known, lowest), stored, lowest)
+    assert found_at(found) == reaching
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.8])
+def test_signatures_hide_a_pair_below_the_least_agreement_alone(threshold: float) -> None:
+    """Equal texts whose signatures agree in as few values as are allowed, and in one value less."""
+    least = least_agreement(exact(threshold), SIGNATURE_LOSS)
+    agreeing = [SIGNATURE_VALUES, least, least - 1, 0]
+    signatures = [
+        one
+        for count in agreeing
+        for one in (bytes(SIGNATURE_VALUES), bytes(count) + b"\1" * (SIGNATURE_VALUES - count))
+    ]
+    known, stored = tables([{7: 1}] * len(signatures), signature=pa.array(signatures, pa.binary()))
+    lowest = KindThreshold.model_validate(threshold)
+    found = similar(agreeing_ends(neighbours(len(signatures)), known, lowest), stored, lowest)
+    assert found_at(found) == {(0, 1), (2, 3)}
+
+
+def test_equal_texts_of_two_kinds_or_two_versions_of_signatures_are_no_pair() -> None:
+    """Only the first two of six are of one kind and one version."""
+    known, stored = tables(
+        [{7: 1}] * 6, kind=["code", "code", "prose", "code", "data", "data"], signature_version=[*"1111", "1", "2"]
+    )
+    assert found_at(similar(agreeing_ends(neighbours(6), known, KindThreshold()), stored, KindThreshold())) == {(0, 1)}
+
+
+@pytest.mark.parametrize("few", [0, 10**6])
+def test_an_engine_finds_the_pairs_that_the_driver_finds(
+    spark: SparkSession, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several parts, whether the keys of their documents are broadcast or not."""
+    for name in ("_PART_SIGNATURES", "_PART_BAGS"):
+        monkeypatch.setattr(verification, name, 5)
+    monkeypatch.setattr(verification, "_BROADCAST_CANDIDATES", few)
+    bags, reaching = bound_weights(Fraction(4, 5))
+    signatures, stored = (spark.createDataFrame(rows) for rows in tables(bags))
+    candidates = spark.createDataFrame(neighbours(len(bags)))
+    rows = []
+    for driver_candidates in (0, len(bags) // 2):
+        index = Index(signatures, stored, driver_candidates)
+        found, persisted = verified_pairs(candidates, len(bags) // 2, index, KindThreshold())
+        rows.append(sorted(found.collect()))
+        assert bool(persisted) == (driver_candidates == 0)
+    assert rows[0] == rows[1] and {(row.left_place, row.right_place) for row in rows[0]} == reaching
 
 
 def test_nothing_is_found_among_nothing() -> None:

@@ -69,6 +69,37 @@ def test_speed_is_not_part_of_a_config() -> None:
     assert config_json(Config(limits=Limits(words=6))) != config_json(Config())
 
 
+class Asking(BaseModel):
+    """Part of a part: a setting that affects no row, and one that does."""
+
+    seconds: float = Field(5.0, json_schema_extra={"affects_rows": False})
+    tries: int = 3
+
+
+class Source(BaseModel):
+    """A part of which one part affects no row as a whole."""
+
+    asking: Asking = Asking()
+    pace: Asking = Field(Asking(), json_schema_extra={"affects_rows": False})
+    folder: str = Field("here", json_schema_extra={"affects_rows": True})
+
+
+class Outer(BaseModel):
+    """A config of parts."""
+
+    source: Source = Source()
+    batch: int = Field(10, json_schema_extra={"affects_rows": False})
+
+
+def test_speed_is_not_part_of_the_parts_of_a_config() -> None:
+    """What affects no row is left out at every depth, and nothing beside it is."""
+    assert config_json(Outer()) == '{"source":{"asking":{"tries":3},"folder":"here"}}'
+    slow = Source(asking=Asking(seconds=9.0), pace=Asking(tries=9))
+    assert config_json(Outer(source=slow, batch=9)) == config_json(Outer())
+    assert config_json(Outer(source=Source(asking=Asking(tries=4)))) != config_json(Outer())
+    assert config_json(Outer(source=Source(folder="there"))) != config_json(Outer())
+
+
 def test_canonical_json_is_one_text_for_one_value() -> None:
     """Sorted keys, no white space, characters as they are."""
     assert canonical_json({"b": [1, None], "a": "ä"}) == '{"a":"ä","b":[1,null]}'

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.packing.plan.baselines import OpenWindow, Sequence, SequencePlacer, count_windows, fill_windows
-from spark_jobs.packing.plan.placement import UnitRules, WindowOrder
+from spark_jobs.packing.plan.baselines import (
+    SEQUENCE_PIECES,
+    SEQUENCE_TOKENS,
+    OpenWindow,
+    Sequence,
+    SequencePlacer,
+    count_windows,
+    fill_windows,
+)
+from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, UnitRules, WindowOrder
+from spark_jobs.packing.plan.repository_runs import ALONE
 from tests.spark_jobs.packing.plan.test_placement import Document, arranged, in_order
 from tests.tiers import tries
 
@@ -33,7 +42,7 @@ def windows_by_loop(token_counts: list[int], window_tokens: int, leading: int, s
 
 
 @pytest.mark.parametrize("sequence", ["next_fit", "concat_and_slice"])
-@settings(max_examples=tries(300))
+@settings(max_examples=tries(300, 100))
 @given(st.lists(st.integers(0, 40), max_size=40), st.integers(2, 16), st.integers(1, 9), st.integers(0, 1))
 def test_windows_are_those_of_a_loop(
     sequence: Sequence, token_counts: list[int], window_tokens: int, batch_rows: int, leading: int
@@ -45,6 +54,7 @@ def test_windows_are_those_of_a_loop(
     for start in range(0, rows.num_rows, batch_rows):
         part = rows.slice(start, batch_rows)
         pieces, windows, places = fill_windows(part, UnitRules(window_tokens, leading), sequence, window)
+        assert (pieces.length > 0).all(), "an empty document has no piece"
         for number in range(len(windows)):
             for place in range(int(pieces.length[number])):
                 token = f"{start + pieces.document[number]}:{pieces.start[number] + place}"
@@ -77,3 +87,29 @@ def test_shards_follow_each_other(documents: list[Document], sequence: Sequence)
     for row in found:
         shards.setdefault(row["ordinal"], set()).add(in_order(documents)[int(row["doc_id"])][0])
     assert all(len(shard) == 1 for shard in shards.values())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.none(), st.integers(0, 40)), max_size=40),
+    st.sampled_from(["next_fit", "concat_and_slice"]),
+    st.integers(1, 7),
+)
+def test_counts_are_those_of_a_loop(documents: list[Document], sequence: Sequence, batch_rows: int) -> None:
+    """Windows, pieces, tokens and empty documents of each shard, whatever the batches; each fact once."""
+    documents = in_order(documents)
+    rows = arranged(documents)
+    batches = [rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows)]
+    batches.insert(1, rows.slice(0, 0))
+    found = [row for batch in count_windows(batches, UnitRules(16), sequence) for row in batch.to_pylist()]
+    expected = []
+    for shard in sorted({shard for shard, *_ in documents}):
+        counts = [tokens for other, _, tokens in documents if other == shard]
+        windows = windows_by_loop(counts, 16, 0, sequence)
+        pieces = sum(len({token.split(":")[0] for token in window}) for window in windows)
+        if sequence == "next_fit":  # pieces of one document may share a window
+            pieces = sum(-(-(tokens + 1) // 16) for tokens in counts if tokens)
+        tokens = sum(tokens + 1 for tokens in counts if tokens)
+        facts = {EMPTY_DOCUMENTS: counts.count(0), SEQUENCE_PIECES: pieces, SEQUENCE_TOKENS: tokens}
+        expected.append((ALONE, shard, 16, len(windows)))
+        expected += [(theta, shard, 0, number) for theta, number in facts.items()]
+    assert [(row["theta"], row["bucket"], row["length"], row["units"]) for row in found] == expected

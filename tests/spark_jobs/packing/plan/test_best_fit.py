@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.exceptions import InputError
@@ -37,14 +37,16 @@ def placed(lengths: list[int], window_tokens: int) -> tuple[np.ndarray, np.ndarr
 @st.composite
 def unit_lengths(draw: st.DrawFn) -> tuple[int, list[int]]:
     """A window length and units for it; few distinct lengths half of the time, so that classes are large."""
-    window_tokens = draw(st.one_of(st.integers(1, 40), st.integers(500, 1600)))
+    window_tokens = draw(st.one_of(st.integers(1, 40), st.integers(500, 1600), st.sampled_from([511, 512, 1024, 3000])))
     pool = draw(st.lists(st.integers(1, window_tokens), min_size=1, max_size=12))
     from_pool = st.lists(st.sampled_from(pool), max_size=80)
     anything = st.lists(st.integers(1, window_tokens), max_size=80)
-    return window_tokens, draw(st.one_of(from_pool, anything))
+    at_bounds = st.lists(st.sampled_from([n for n in (1, 511, 512, 513, 1024) if n <= window_tokens]), max_size=40)
+    return window_tokens, draw(st.one_of(from_pool, anything, at_bounds))
 
 
-@settings(max_examples=tries(3000))
+@settings(max_examples=tries(3000, 300))
+@example((3000, [2400, 2300, 1500, 100]))  # three rooms above the first 512, two of them in one word
 @given(unit_lengths())
 def test_fill_levels_are_those_of_best_fit_decreasing(case: tuple[int, list[int]]) -> None:
     """The multiset of fill levels equals the naive reference's; windows are dense; units abut without overlap."""
@@ -56,6 +58,15 @@ def test_fill_levels_are_those_of_best_fit_decreasing(case: tuple[int, list[int]
         assert starts[row] == fills[windows[row]], "a unit must begin where the one before it ends"
         fills[windows[row]] += by_length[row]
     assert sorted(fills.tolist()) == naive_best_fit_decreasing(lengths, window_tokens)
+
+
+@given(st.dictionaries(st.integers(1, 20), st.integers(0, 9)))
+def test_the_first_slot_of_a_length_comes_after_those_of_all_longer_units(histogram: dict[int, int]) -> None:
+    """Slots are numbered over all lengths, the longest first; lengths come ascending, those without a unit not."""
+    lengths, first = plan_slots(histogram, 20).first_slots()
+    assert lengths.tolist() == sorted(length for length, count in histogram.items() if count)
+    longer = [sum(n for other, n in histogram.items() if other > length) for length in lengths]
+    assert first.tolist() == longer
 
 
 def test_worked_example_of_the_docstring() -> None:
@@ -78,6 +89,11 @@ def test_no_unit_makes_no_window() -> None:
     """An empty histogram, or counts of zero, is a plan of no windows."""
     assert plan_slots({}, 8).window_count == 0
     assert plan_slots({3: 0}, 8).window_count == 0
+
+
+def test_the_shortest_and_the_longest_unit_fit() -> None:
+    """Lengths 1 and L are no fault, and one of each shares no window."""
+    assert plan_slots({1: 1, 8: 1}, 8).window_count == 2
 
 
 @pytest.mark.parametrize("histogram", [{9: 1}, {0: 1}, {4: -1}])

@@ -31,7 +31,7 @@ def cuts_by_loop(ends_line: list[bool], window_tokens: int, leading: int) -> lis
     return cuts
 
 
-@settings(max_examples=tries(500))
+@settings(max_examples=tries(1000, 300))
 @given(st.lists(st.booleans(), min_size=1, max_size=80), st.integers(2, 20), st.integers(0, 1))
 def test_soft_cuts_follow_the_rule(ends_line: list[bool], window_tokens: int, leading: int) -> None:
     """Cuts are those of the rule, K = ceil(n / L) pieces come out, and each fits a window."""
@@ -57,6 +57,14 @@ def test_batches_keep_their_rows_and_skip_foreign_ids() -> None:
     assert found.to_pydict() == {"doc_id": ["a", "b"], "cuts": [[3], [3]]}
     (found,) = cut_batches([batch], np.array([False, True]), 4, 0)
     assert found.to_pydict()["cuts"] == [[2], [4]]
+
+
+def test_the_first_and_the_last_id_of_a_vocabulary_are_in_it() -> None:
+    """Of five ids at the start of a document only those of the vocabulary, 0 and 2, end a line."""
+    ids = pa.array([[first, 1, 1, 1] for first in (-1, 0, 2, 3, 4)], pa.list_(pa.int32()))
+    batch = pa.RecordBatch.from_pydict({"input_ids": ids})
+    (found,) = cut_batches([batch], np.array([True, False, True]), 4, 0)
+    assert found.to_pydict()["cuts"] == [[4], [1], [1], [4], [4]]
 
 
 def test_line_ends_are_tokens_that_end_in_a_line_feed(real_data: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from spark_jobs.packing.plan.placement import (
     UnitRules,
     WindowOrder,
     count_batches,
+    group_starts,
     plan_shard_of,
     take_slots,
     whole_repositories,
@@ -126,6 +127,7 @@ def test_places_do_not_depend_on_batches(
         if own:
             part = rows.slice(own[0], len(own))
             pieces = [part.slice(start, batch_rows) for start in range(0, len(own), batch_rows)]
+            pieces.insert(1, rows.slice(0, 0))
             single += placed(pieces, placer)
             single_counts |= counted(pieces, rules)
     assert single == together
@@ -156,19 +158,39 @@ def test_a_run_stays_adjacent_and_in_order() -> None:
     assert by_document["002"] == (window, start + 4)
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=tries(200, 100))
 @given(documents_strategy, st.integers(1, 7))
 def test_repositories_come_whole(documents: list[Document], batch_rows: int) -> None:
-    """Rows keep their order, and no repository is in two batches."""
+    """Rows keep their order, and no repository is in two batches; what waits is at most the last repository."""
     rows = arranged(in_order(documents))
-    batches = [rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows)]
-    found = list(whole_repositories(batches))
+    starts = np.flatnonzero(group_starts(rows)) if rows.num_rows else np.zeros(0, np.int64)
+    found: list[pa.RecordBatch] = []
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for end in range(batch_rows, rows.num_rows + batch_rows, batch_rows):
+            waiting = starts[starts < end - batch_rows]
+            assert sum(batch.num_rows for batch in found) == (waiting[-1] if waiting.size else 0)
+            yield rows.slice(end - batch_rows, batch_rows)
+            yield rows.slice(0, 0)
+
+    for batch in whole_repositories(read()):
+        found.append(batch)
     assert [row for batch in found for row in batch.to_pylist()] == rows.to_pylist()
     seen: set[tuple[int, str]] = set()
     for batch in found:
         here = {(row["bucket"], row["repository"]) for row in batch.to_pylist() if row["repository"] is not None}
         assert not here & seen
         seen |= here
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from([None, "p", "q"]), st.just(1)), max_size=12))
+def test_a_group_begins_where_repository_or_bucket_changes(documents: list[Document]) -> None:
+    """A document without a repository is a group by itself, also beside others without one."""
+    before: list[Document | None] = [None, *documents]
+    expected = [
+        one[1] is None or last is None or one[:2] != last[:2] for last, one in zip(before, documents, strict=False)
+    ]
+    assert group_starts(arranged(documents)).tolist() == expected
 
 
 def test_a_survivor_without_tokens_is_refused_by_name() -> None:

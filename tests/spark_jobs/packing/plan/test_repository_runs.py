@@ -22,7 +22,7 @@ def greedy_by_loop(lengths: list[int], hard: list[bool], limit: int) -> list[boo
     return starts
 
 
-@settings(max_examples=tries(500))
+@settings(max_examples=tries(500, 100))
 @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), max_size=80), st.integers(1, 40))
 def test_greedy_runs_are_those_of_a_loop(pieces: list[tuple[int, bool]], limit: int) -> None:
     """Orbits by doubling give what one piece after the other gives; a piece above the limit is alone."""
@@ -63,10 +63,10 @@ def loosened_by_loop(token_counts: list[int], groups: list[int], window_tokens: 
     return units
 
 
-@settings(max_examples=tries(500))
+@settings(max_examples=tries(1000, 300))
 @given(
-    st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3)), max_size=60),
-    st.integers(2, 64),
+    st.lists(st.tuples(st.integers(0, 90) | st.integers(0, 4), st.integers(0, 3)), max_size=60),
+    st.integers(2, 64) | st.sampled_from([20, 40, 60, 80]),  # theta L is whole: a run can be exactly so full
     st.sampled_from([EVERY_RUN, 50, 75, 95]),
 )
 def test_runs_below_theta_become_fillers(documents: list[tuple[int, int]], window_tokens: int, theta: int) -> None:
@@ -79,6 +79,24 @@ def test_runs_below_theta_become_fillers(documents: list[tuple[int, int]], windo
     units = [part.tolist() for part in np.split(pieces.length, np.flatnonzero(runs)[1:])] if len(runs) else []
     assert units == loosened_by_loop(token_counts, groups, window_tokens, theta)
     assert all(sum(unit) <= window_tokens for unit in units)
+
+
+@pytest.mark.parametrize("theta", [50, 75, 95])
+def test_a_run_exactly_as_full_as_wanted_is_kept(theta: int) -> None:
+    """With one piece of two tokens less it is split into runs of at most L / 16."""
+    window = 320
+    count = theta * window // 100 // 2
+    for pieces_of_two, units in ((count, 1), (count - 1, -(-(count - 1) // (window // 16 // 2)))):
+        pieces = cut_documents(np.ones(pieces_of_two, dtype=np.int64), window)
+        runs = join_runs(pieces, np.arange(pieces_of_two) == 0, window)
+        assert len(unit_lengths(pieces.length, runs.unit_starts(theta))) == units
+
+
+def test_short_runs_have_a_sixteenth_of_the_window_at_most() -> None:
+    """L = 304: 19 tokens, so nine pieces of two."""
+    pieces = cut_documents(np.ones(80, dtype=np.int64), 304)
+    units = unit_lengths(pieces.length, join_runs(pieces, np.arange(80) == 0, 304).unit_starts(95))
+    assert units.tolist() == [18] * 8 + [16]
 
 
 def test_the_example_of_the_module() -> None:

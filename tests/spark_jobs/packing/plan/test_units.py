@@ -52,6 +52,24 @@ def test_given_cuts_replace_those_of_their_documents_alone() -> None:
     assert pieces.length.tolist() == [3, 3, 3, 4, 4, 4, 2, 2, 4]
 
 
+@settings(max_examples=tries(300, 100))
+@given(st.lists(st.integers(0, 30), max_size=8), st.integers(0, 1), st.data())
+def test_pieces_begin_at_the_cuts_of_their_document(token_counts: list[int], leading: int, data: st.DataObject) -> None:
+    """Any documents have cuts of their own, the first and the last too; all others are cut every L tokens."""
+    starts, own = [], []
+    for document, tokens in enumerate(token_counts):
+        length = tokens + 1 + leading if tokens else 0
+        cuts = list(range(7, length, 7))
+        if cuts and data.draw(st.booleans()):
+            places = st.lists(st.integers(1, length - 1), min_size=len(cuts), max_size=len(cuts), unique=True)
+            cuts = sorted(data.draw(places))
+            own += [(document, cut) for cut in cuts]
+        starts += [(document, start) for start in [0, *cuts] if length]
+    table = np.array(own, dtype=np.int64).reshape(-1, 2)
+    pieces = cut_documents(np.array(token_counts, dtype=np.int64), 7, leading, Cuts(table[:, 0], table[:, 1]))
+    assert list(zip(pieces.document.tolist(), pieces.start.tolist(), strict=True)) == starts
+
+
 def test_the_example_of_an_end_alone() -> None:
     """A document of exactly L tokens: one full piece, and its end of document alone."""
     pieces = cut_documents(np.array([4]), 4)

@@ -152,6 +152,7 @@ def _start(starts: SimpleQueue[_Start]) -> None:
     while True:
         started, command, options = starts.get()
         try:
-            started.set_result(subprocess.Popen(command, **options))
+            child: Any = subprocess.Popen(command, **options)
+            started.set_result(child)
         except BaseException as error:  # noqa: BLE001 - it belongs to the thread that waits for it
             started.set_exception(error)

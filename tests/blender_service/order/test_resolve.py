@@ -153,6 +153,12 @@ def test_a_blend_of_endless_sources_has_no_end() -> None:
     assert np.bincount(far.source).tolist() == [20, 10]
 
 
+@pytest.mark.parametrize(("rows", "end"), [(2**62 - 1, 2**62 - 1), (2**62, None)])
+def test_a_blend_of_2_to_the_62_rows_has_no_end(rows: int, end: int | None) -> None:
+    """Offsets are below it, so that an offset and the rows of a read fit an int64."""
+    assert build([Shape(1, rows, 1, True)]).end == end
+
+
 def test_a_blend_without_segments_has_no_row() -> None:
     """As one whose sources are all removed; nothing is asked of it, and nothing found."""
     order = BlendOrder(17, [], 8, 3)

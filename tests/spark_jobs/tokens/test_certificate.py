@@ -19,7 +19,13 @@ from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.certificate_probes import CodePointBlock, character_probes, code_point_blocks, newly_composing
-from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces
+from spark_jobs.tokens.fast.fast_encoder import (
+    NO_ENCODER,
+    LibraryEncoder,
+    encoder_version,
+    load_pieces,
+    reference_version,
+)
 from spark_jobs.tokens.fast.piece_encoder import PieceEncoder
 from spark_jobs.tokens.fast.pre_tokenization import token_bytes
 from spark_jobs.tokens.hf_tokenizer import load_reference
@@ -414,7 +420,12 @@ def valid(data: bytes) -> bool:
 
 @given(st.lists(st.integers(0, 0x10FFFF), max_size=6, unique=True).map(sorted), st.none() | st.text())
 def test_a_certificate_is_what_its_row_says(numbers: list[int], refusal: str | None) -> None:
-    """There and back; its table has the first and the last code point of each range, and nothing else."""
+    """There and back; its table has the first and the last code point of each range, and nothing else.
+
+    One that is refused without probes has none, and is for the installed versions.
+    """
+    refused = Certificate.refused("sha", "why")
+    assert refused == Certificate("sha", reference_version(), encoder_version(), "why", (), 0)
     ranges = certificate_module._ranges(numbers)
     found = Certificate("sha", "reference 1", "encoder 2", refusal, ranges, 12)
     assert Certificate.from_row(found.row()) == found

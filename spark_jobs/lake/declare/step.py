@@ -177,8 +177,7 @@ class Step:
     @property
     def needs_spark(self) -> bool:
         """Whether Spark alone computes it: all steps of headrace, and those that say so, run on both engines."""
-        both = self.any_engine or self.function.__module__.startswith("spark_jobs.")
-        return not both or any(text.startswith("days(") for table in self.tables for text in table.partition)
+        return not (self.any_engine or self.function.__module__.startswith("spark_jobs."))
 
     @functools.cached_property  # looked up for every increment that is planned
     def parameters(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Tables declared in code: columns with types and comments, key, order, partitions and checks.
 
-A `Table` is what a step promises about its output. It is written in Iceberg's own words (`string`, `long`, `list<int>`,
-`struct<rule: string, value: double>`, `map<string, string>`); a `!` after a name or an element type means required:
+A `Table` is what a step promises about its output. It is written in Iceberg's own words (`string`, `decimal(38, 10)`,
+`list<int>`, `struct<rule: string, value: double>`, `map<string, string>`); a `!` after a name or an element type means
+required:
 
     SIGNALS = Table(
         name="signals",
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
 GROUP_BYTES = "headrace.row-group-bytes"  # of a table, for our own writer; PyIceberg warns of Iceberg's property
+_MOST_DIGITS = 38
 _RESERVED_NAMESPACES = frozenset({"system", "blends", "default"})
 _METADATA_TABLES = frozenset(
     [
@@ -312,11 +315,13 @@ def parse_type(text: str, ids: _Ids | None = None) -> IcebergType:
     stripped = text.strip()
     if stripped in _PRIMITIVES:
         return _PRIMITIVES[stripped]
+    if digits := _DECIMAL.fullmatch(stripped):
+        return _decimal(text, *map(int, digits.groups()))
     head, bracket, rest = stripped.partition("<")
     if not bracket or not rest.endswith(">"):
         raise TableDeclarationError(
             f"type {text!r}: not an Iceberg type; write one of {', '.join(_PRIMITIVES)}, "
-            "list<..>, map<.., ..>, struct<..>"
+            "decimal(PRECISION, SCALE), list<..>, map<.., ..>, struct<..>"
         )
     parts = _split(rest[:-1])
     if head == "list" and len(parts) == 1:
@@ -338,6 +343,14 @@ def parse_type(text: str, ids: _Ids | None = None) -> IcebergType:
     if head == "struct":
         return types.StructType(*(_struct_field(part, ids) for part in parts))
     raise TableDeclarationError(f"type {text!r}: {head}<..> with {len(parts)} parts is no Iceberg type")
+
+
+def _decimal(text: str, precision: int, scale: int) -> IcebergType:
+    if not 1 <= precision <= _MOST_DIGITS or scale > precision:
+        raise TableDeclarationError(
+            f"type {text!r}: a decimal has 1 to {_MOST_DIGITS} digits, at most as many of them after the point"
+        )
+    return types.DecimalType(precision, scale)
 
 
 def type_text(kind: IcebergType) -> str:
@@ -365,10 +378,10 @@ def _struct_field(text: str, ids: _Ids) -> types.NestedField:
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas outside of angle brackets."""
+    """Split at commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for position, character in enumerate(text):
-        depth += (character == "<") - (character == ">")
+        depth += (character in "<(") - (character in ">)")
         if character == "," and depth == 0:
             parts.append(text[start:position].strip())
             start = position + 1

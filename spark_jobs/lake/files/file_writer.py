@@ -303,7 +303,7 @@ def _by_value(
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for column in columns:
         found = column.dictionary_encode(null_encoding="encode")
-        codes = codes * len(found.dictionary) + found.indices.to_numpy()
+        codes = np.unique(codes * len(found.dictionary) + found.indices.to_numpy(), return_inverse=True)[1]
     distinct, firsts, codes = np.unique(codes, return_index=True, return_inverse=True)
     for number, first in enumerate(firsts.tolist()):
         values = [column[first].as_py() for column in columns]

@@ -1,0 +1,129 @@
+"""A lake from before goes on: nothing is computed anew, sound tables are never called damaged, damaged ones are."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from dagster_project.inspect.lake.verification import Verdict, verified
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.ledger.former_version import former_digests, is_of_engine
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.materialize import Lake, materialize
+from tests.spark_jobs.lake.ledger.former_lake import age
+from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, doubles, first_seen, land, numbers, one
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NESTED = Table(
+    name="nested",
+    comment="one row per number",
+    columns=(Column("n!", "long", "the number"), Column("scores", "list<double>", "of it")),
+    key=("n",),
+    partition=("increment",),
+)
+OTHER = {"spark": "sail", "sail": "spark"}
+
+
+@step(version="1", scope=Scope.INCREMENT, tables=(NESTED,))
+def nested(numbers):  # type: ignore[no-untyped-def]
+    """Nested values that engines write differently as JSON."""
+    return numbers.selectExpr("n", "array(n / 100000.0D, null) AS scores")
+
+
+def verify(lake: Lake, name: str) -> Verdict:
+    """What `dataset verify` says of a table of `demo`."""
+    return verified(lake.session(), Ledger.fresh(lake.catalogue), f"demo.{name}")
+
+
+def test_former_versions_are_made_as_they_were(spark: SparkSession) -> None:
+    """Golden values of the code before `v2`: flat columns, and maps and lists of whole numbers."""
+    frame = spark.range(5).selectExpr(
+        "id",
+        "if(id = 1, null, cast(id AS string)) AS s",
+        "id / 4.0D AS x",
+        "array(id, null) AS l",
+        "map('b', id, 'a', null) AS m",
+        "cast(id % 2 AS int) AS increment",
+    )
+    flat = frame.select("id", "s", "x")
+    assert str(former_digests(flat, False)[""]) == "v1:5:16837272368626625465:752b122e18898c9d"
+    assert {place: str(version) for place, version in former_digests(frame, True).items()} == {
+        "0": "v1:3:16610900192387713270:3f983a48888376c4",
+        "1": "v1:2:-4287703933744863819:3b7ce3faaf17a5b5",
+    }
+    assert is_of_engine(frame) and not is_of_engine(flat)
+
+
+def test_nothing_is_computed_anew_and_what_is_new_adds_up(lake: Lake, folder: Path) -> None:
+    """Steps over tables from before find their keys; an increment that comes is the only work, in every scope."""
+    age(lake, "demo.numbers")
+    for what in (doubles, first_seen):
+        materialize(lake, bind(what))
+        age(lake, f"demo.{what.name}")
+        assert one(materialize(lake, bind(what))).computed == ()
+    land(folder, "b.txt", [30, 31])
+    source = FolderConfig(folder=str(folder))
+    for binding in (bind(numbers, source), bind(doubles), bind(first_seen)):
+        outcome = one(materialize(lake, binding))
+        assert outcome.computed == ("1",) and str(outcome.version).startswith("v1+v2:")
+        assert one(materialize(lake, binding)).computed == ()
+
+
+def test_equal_rows_keep_their_former_version(lake: Lake) -> None:
+    """Computed by other code, they are the same rows, so nothing that reads them has a new key; others are `v2`."""
+    materialize(lake, bind(doubles))
+    age(lake, "demo.doubles", off=1)
+    before = lake.ledger.places("demo.doubles")["0"]
+    again = dataclasses.replace(doubles, version="2")
+    assert one(materialize(lake, bind(again))).computed == ("0",)
+    after = lake.ledger.places("demo.doubles")["0"]
+    assert (after.data_version, after.snapshot_id) == (before.data_version, before.snapshot_id)
+    assert after.step_key != before.step_key
+    assert str(one(materialize(lake, bind(again, FactorConfig(factor=3)))).version).startswith("v2:4:")
+
+
+@pytest.mark.parametrize(
+    ("name", "other_engine", "off", "said"),
+    [
+        ("nested", False, 0, "as recorded"),
+        ("nested", True, 0, "as recorded"),
+        ("nested", True, 1, "increment 0: not judged, written by {other} before v2; its v2 is on record now"),
+        ("nested", False, 1, "increment 0: 4 rows of another version"),
+        ("numbers", True, 1, "increment 0: 4 rows of another version"),
+        ("numbers", True, 0, "as recorded"),
+    ],
+)
+def test_a_former_version_is_judged_by_who_can(lake: Lake, name: str, other_engine: bool, off: int, said: str) -> None:
+    """Nested values by the engine that wrote them, flat ones by either; what is not damaged is `v2` from then on."""
+    materialize(lake, bind(nested))
+    writer = str(lake.ledger.places(f"demo.{name}")["0"].engine)
+    engine = OTHER[writer] if other_engine else writer
+    age(lake, f"demo.{name}", engine, off)
+    verdict = verify(lake, name)
+    assert verdict == Verdict(4, said.format(other=engine.capitalize()), "another" not in said)
+    if verdict.is_sound:
+        assert verify(lake, name) == Verdict(4, "as recorded", True)
+        table = lake.catalogue.load_table(f"demo.{name}")
+        rows = table.scan().to_arrow()
+        other = pa.array([99, *rows["n"].to_pylist()[1:]], pa.int64())
+        table.overwrite(rows.set_column(rows.schema.get_field_index("n"), rows.schema.field("n"), other))
+        found = verify(lake, name)
+        assert not found.is_sound
+
+
+def test_rows_that_are_missing_are_damage_whoever_wrote_them(lake: Lake) -> None:
+    """A number of rows is the same for every engine."""
+    materialize(lake, bind(nested))
+    writer = str(lake.ledger.places("demo.nested")["0"].engine)
+    age(lake, "demo.nested", OTHER[writer], off=1)
+    rows = lake.ledger.places("demo.nested")["0"]
+    more = dataclasses.replace(rows.data_version, count=5)
+    lake.ledger.record([dataclasses.replace(rows, data_version=more)])
+    assert verify(lake, "nested") == Verdict(4, "increment 0: 4 rows of another version", False)

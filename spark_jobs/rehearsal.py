@@ -84,6 +84,10 @@ def _hash_rows() -> None:
         "long": pa.array([1], pa.int64()),
         "text": pa.array(["a"]),
         "ints": pa.array([[1]], pa.list_(pa.int32())),
+        "longs": pa.array([[1]], pa.list_(pa.int64())),
+        "numbers": pa.array([[1.0, None]], pa.list_(pa.float64())),
+        "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32())),
+        "structs": pa.array([[{"a": True}]], pa.list_(pa.struct({"a": pa.bool_()}))),
     }
     row_hashes(pa.RecordBatch.from_pydict(columns))
 

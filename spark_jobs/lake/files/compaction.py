@@ -199,7 +199,7 @@ def _rows(path: str, rules: FileRules, batch_bytes: int, names: Sequence[str]) -
     """Some columns of a file, as the table has them now: found by their ids, null where the file is older."""
     with open_input(path, rules.properties) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as file:
         there = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in file.schema_arrow}
-        fields = [rules.schema.field(name) for name in names]
+        fields = [rules.stored.field(name) for name in names]
         own = [there.get(int(field.metadata[_FIELD_ID])) for field in fields]
         if set(there) == {-1}:  # the writer of the file gave no field ids
             own = [field.name if field.name in file.schema_arrow.names else None for field in fields]

@@ -9,6 +9,7 @@ Memory: the row group that is written, and at most 128 MiB of rows that wait in 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import pickle
 import urllib.parse
@@ -91,6 +92,14 @@ class FileRules:
     properties: Mapping[str, str]
     checks: Mapping[str, Holds]
 
+    @functools.cached_property
+    def stored(self) -> pa.Schema:
+        """The schema as files have it: in a struct that may be null a required field is optional.
+
+        Arrow takes a null struct for one whose fields are null, which it refuses where they are required.
+        """
+        return pa.schema([_with_optional_parts(part) for part in self.schema])
+
 
 def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task.
@@ -101,7 +110,7 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     from spark_jobs.lake.files.row_hashes import version_of_batch
 
     def measured(batch: pa.RecordBatch) -> _Measured:
-        rows = _as_in_files(_with_required(batch, rules.schema), rules.schema)
+        rows = _as_in_files(_with_required(batch, rules.schema), rules)
         broken = (rows.num_rows - int(np.count_nonzero(holds(rows))) for holds in rules.checks.values())
         return rows, [batch.num_rows - rows.num_rows, *broken], version_of_batch(rows)
 
@@ -126,7 +135,7 @@ def write_checked_task(
 
     def measured(batch: pa.RecordBatch) -> _Measured:
         broken = [batch.column(f"{BAD}{number}").true_count for number in range(checks)]
-        rows = _as_in_files(_with_required(batch, rules.schema), rules.schema)
+        rows = _as_in_files(_with_required(batch, rules.schema), rules)
         return rows, broken, version_of_batch(rows)
 
     return write_measured(map(measured, in_order(batches, order) if order else batches), checks, rules)
@@ -149,17 +158,29 @@ def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules)
     yield pa.RecordBatch.from_pylist([result], schema=RESULT_SCHEMA)
 
 
-def _as_in_files(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _with_optional_parts(part: pa.Field) -> pa.Field:
+    kind = part.type
+    if pa.types.is_struct(kind):
+        parts = (one.with_nullable(one.nullable or part.nullable) for one in kind)
+        return part.with_type(pa.struct([_with_optional_parts(one) for one in parts]))
+    if pa.types.is_map(kind):
+        return part.with_type(pa.map_(kind.key_field, _with_optional_parts(kind.item_field)))
+    if pa.types.is_list(kind):
+        return part.with_type(pa.list_(_with_optional_parts(kind.value_field)))
+    return part
+
+
+def _as_in_files(rows: pa.RecordBatch, rules: FileRules) -> pa.RecordBatch:
     """The rows with the columns of a file, cast to its types.
 
     Raises:
         TableMismatchError: a value inside of a column is null that the table says is required; Arrow would write it.
     """
-    rows = rows.select(schema.names)
-    for column, field_ in zip(rows.columns, schema, strict=True):
+    rows = rows.select(rules.schema.names)
+    for column, field_ in zip(rows.columns, rules.schema, strict=True):
         if _lacks_a_part(column, field_.type):
             raise TableMismatchError(f"column {field_.name}: a value inside is null, {field_.type} does not allow it")
-    return rows.cast(schema)
+    return rows.cast(rules.stored)
 
 
 def _lacks_a_part(values: pa.Array, kind: pa.DataType) -> bool:
@@ -269,10 +290,10 @@ class _Files:
         self._paths.append(path)
         sink = create(path, rules.properties)
         # Token ids are smaller without a dictionary once compressed, and faster to write; strings that repeat need one.
-        strings = [field.name for field in rules.schema if pa.types.is_string(field.type)]
+        strings = [field.name for field in rules.stored if pa.types.is_string(field.type)]
         writer = pq.ParquetWriter(
             sink,
-            rules.schema,
+            rules.stored,
             compression=rules.compression,
             use_dictionary=strings,
             store_schema=False,

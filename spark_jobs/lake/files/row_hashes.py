@@ -113,7 +113,8 @@ def _words(column: pa.Array) -> Words:
 def _numbers(column: pa.Array) -> Words:
     """Of what Arrow holds as numbers of a fixed width, without a copy where that is 32 or 64 bits."""
     kind = column.type
-    values = _raw(column, np.dtype(f"{'u' if pa.types.is_unsigned_integer(kind) else 'i'}{kind.bit_width // 8}"))
+    sign = "u" if pa.types.is_unsigned_integer(kind) else "i"
+    values: Words = _raw(column, np.dtype(f"{sign}{kind.bit_width // 8}"))
     return values if values.dtype in (np.int32, np.int64, np.uint64) else values.astype(np.int64)
 
 
@@ -122,7 +123,8 @@ def _times(column: pa.Array) -> Words:
     kind = column.type
     if kind.unit not in ("us", "ns"):
         column = column.cast(pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.time64("us"))
-    return _raw(column, np.dtype(np.int64))
+    words: Int64Array = _raw(column, np.dtype(np.int64))
+    return words
 
 
 def _floats(column: pa.Array) -> UInt64Array:
@@ -134,7 +136,8 @@ def _floats(column: pa.Array) -> UInt64Array:
 
 
 def _booleans(column: pa.Array) -> Words:
-    return _raw(column.cast(pa.int8()), np.dtype(np.int8)).astype(np.int64)
+    words: Int64Array = _raw(column.cast(pa.int8()), np.dtype(np.int8)).astype(np.int64)
+    return words
 
 
 def _decimals(column: pa.Array) -> UInt64Array:
@@ -251,19 +254,21 @@ def _finished(value: np.uint64) -> np.uint64:
 def _with_word(state: np.uint64, word: np.uint64) -> np.uint64:
     """The state of XXH64 after eight more bytes at the end."""
     state ^= _rotated(word * _P2, np.uint64(31)) * _P1
-    return _rotated(state, np.uint64(27)) * _P1 + _P4
+    state = _rotated(state, np.uint64(27)) * _P1 + _P4
+    return state
 
 
 @compiled
 def _in_lane(lane: np.uint64, word: np.uint64) -> np.uint64:
     """One of the four lanes of XXH64 after its next eight bytes."""
-    return _rotated(lane + word * _P2, np.uint64(31)) * _P1
+    lane = _rotated(lane + word * _P2, np.uint64(31)) * _P1
+    return lane
 
 
 @compiled
 def _merged(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> np.uint64:
     """The state of XXH64 after its four lanes."""
-    state = _rotated(a, np.uint64(1)) + _rotated(b, np.uint64(7))
+    state: np.uint64 = _rotated(a, np.uint64(1)) + _rotated(b, np.uint64(7))
     state += _rotated(c, np.uint64(12)) + _rotated(d, np.uint64(18))
     for lane in (a, b, c, d):
         state = (state ^ (_rotated(lane * _P2, np.uint64(31)) * _P1)) * _P1 + _P4

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 logging.getLogger("pyiceberg.table").setLevel(logging.ERROR)
 
 
-def _read_double(_: DoubleReader, decoder: BinaryDecoder) -> float:
+def _read_double(self: DoubleReader, decoder: BinaryDecoder) -> float:
     number: float = struct.unpack("<d", decoder.read(8))[0]
     return number
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan
 
-from spark_jobs.exceptions import AuditError
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.exceptions import AuditError, StepRunError, TableMismatchError
+from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table, spark_schema
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.data_version import digest
@@ -81,6 +81,54 @@ def test_nulls_in_required_columns_are_refused(lake: Lake) -> None:
 
     with pytest.raises(AuditError, match=r"^demo\.doubles: .*required_columns: 1 rows .*, n\)"):
         materialize(lake, bind(dataclasses.replace(doubles, function=compute)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("list<int!>", "array({})"),
+        pytest.param("struct<x!: int>", "named_struct('x', {})", marks=pytest.mark.nightly),
+        pytest.param("map<string, int!>", "map('k', {})", marks=pytest.mark.nightly),
+        ("list<struct<x!: int>>", "array(null, named_struct('x', {}))"),
+    ],
+)
+def test_a_null_inside_of_a_required_value_is_refused(lake: Lake, kind: str, shape: str) -> None:
+    """Arrow would write a file that nothing can read. The whole value may be null where it is not required."""
+    table = Table("parts", "one row per number", (Column("n!", "long", "n"), Column("value", kind, "x")))
+
+    def parts(lost: int) -> Step:
+        @step(version=str(lost), scope=Scope.WHOLE, tables=(table,))
+        def made(numbers):  # type: ignore[no-untyped-def]
+            value = shape.format(f"cast(nullif(n, {lost}) AS int)")
+            return numbers.selectExpr("n", f"CASE WHEN n <> 3 THEN {value} END AS value")
+
+        return made
+
+    with pytest.raises(StepRunError, match=r"^demo\.parts: .*column value: a value inside is null"):
+        materialize(lake, bind(parts(lost=2)))
+    assert one(materialize(lake, bind(parts(lost=99)))).version.count == 4
+
+
+def test_a_file_with_rows_of_two_partitions_is_not_replaced(lake: Lake) -> None:
+    """Days of a table are those of UTC: a partition from noon to noon would take rows of others along."""
+    table = Table(
+        "noons", "rows by day", (Column("n!", "long", "n"), Column("at!", "timestamp", "when")), partition=("days(at)",)
+    )
+
+    @step(version="1", scope=Scope.WHOLE, tables=(table,))
+    def noons(numbers):  # type: ignore[no-untyped-def]
+        return numbers.selectExpr("n", "timestamp_ntz'2026-01-02 10:00:00' + make_dt_interval(0, n) AS at")
+
+    def between(start: str, end: str) -> Place:
+        predicate = f"at >= timestamp_ntz'{start}' AND at < timestamp_ntz'{end}'"
+        return Place(start, predicate, predicate, And(GreaterThanOrEqual("at", start), LessThan("at", end)))
+
+    day = between("2026-01-02T00:00:00", "2026-01-03T00:00:00")
+    assert one(materialize(lake, dataclasses.replace(bind(noons), partition=day))).version.count == 4
+    noon = between("2026-01-02T12:00:00", "2026-01-03T12:00:00")
+    with pytest.raises(TableMismatchError, match=r"^demo\.noons: .* holds rows that are replaced, and others"):
+        materialize(lake, dataclasses.replace(bind(noons), partition=noon))
+    assert len(rows(lake, "demo.noons", "n")) == 4
 
 
 def test_no_rows_are_a_materialization_too(lake: Lake) -> None:

@@ -61,7 +61,7 @@ _SHAPES = {
     "required": "list<{}!>",
     "map": "map<string, {}>",
     "key": "map<{}, int>",
-    "struct": "struct<x: {}, y: int>",
+    "struct": "struct<x: {}, y!: int>",
     "deep": "list<struct<m: map<string, list<{}>>>>",
 }
 
@@ -79,7 +79,7 @@ def _shaped(shape: str, kind: str, draw: random.Random) -> Any:
     if shape == "key":
         return [(key, draw.choice([None, 0, 1])) for key in draw.sample(VALUES[kind][:2], draw.randrange(3))]
     if shape == "struct":
-        return {"x": maybe(), "y": draw.choice([None, 1])}
+        return {"x": maybe(), "y": draw.choice([0, 1])}
     if shape == "flat":
         return maybe()
     inner = [maybe() for _ in range(draw.randrange(4))]

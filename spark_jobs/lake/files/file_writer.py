@@ -98,7 +98,7 @@ class FileRules:
 
         Arrow takes a null struct for one whose fields are null, which it refuses where they are required.
         """
-        return pa.schema([_with_optional_parts(part) for part in self.schema])
+        return pa.schema([with_optional_parts(part) for part in self.schema])
 
 
 def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
@@ -158,15 +158,17 @@ def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules)
     yield pa.RecordBatch.from_pylist([result], schema=RESULT_SCHEMA)
 
 
-def _with_optional_parts(part: pa.Field) -> pa.Field:
+def with_optional_parts(part: pa.Field) -> pa.Field:
+    """The field as files have it (`FileRules.stored`)."""
     kind = part.type
     if pa.types.is_struct(kind):
         parts = (one.with_nullable(one.nullable or part.nullable) for one in kind)
-        return part.with_type(pa.struct([_with_optional_parts(one) for one in parts]))
+        return part.with_type(pa.struct([with_optional_parts(one) for one in parts]))
     if pa.types.is_map(kind):
-        return part.with_type(pa.map_(kind.key_field, _with_optional_parts(kind.item_field)))
-    if pa.types.is_list(kind):
-        return part.with_type(pa.list_(_with_optional_parts(kind.value_field)))
+        return part.with_type(pa.map_(kind.key_field, with_optional_parts(kind.item_field)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return part.with_type(make(with_optional_parts(kind.value_field)))
     return part
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.lake.engine.embedded import file_url, is_embedded, parallelism, read_files, spark_alone
+from spark_jobs.lake.files.file_writer import with_optional_parts
 from spark_jobs.spark_sql import DataFrame, SparkSession
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def _spark_schema(table: IcebergTable) -> Any:
     from pyiceberg.io.pyarrow import schema_to_pyarrow  # which loads pandas, where no declaration needs it
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=False), prefer_timestamp_ntz=True)
+    arrow = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return from_arrow_schema(pa.schema(map(with_optional_parts, arrow)), prefer_timestamp_ntz=True)
 
 
 def _files(

@@ -505,7 +505,7 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     rows = {row["table"]: row["rows"] for row in from_json(["table", "show", "notes"], capfd)}
     assert rows["notes.documents"] == rows["notes.texts"] == rows["notes.verdicts"] == 4
     shown = from_json(["table", "show", "notes.texts"], capfd)
-    assert shown["increments"][0]["rows"] == 4 and shown["increments"][0]["data_version"].startswith("v1:4:")
+    assert shown["increments"][0]["rows"] == 4 and shown["increments"][0]["data_version"].startswith("v2:4:")
     assert {column["column"] for column in shown["columns"]} >= {"increment", "doc_id", "content", "edits"}
     assert all(column["meaning"] for column in shown["columns"])
     text = printed(["table", "show", "notes.texts"], capfd)

@@ -18,7 +18,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import objects
-from spark_jobs.lake.files.audit import changed_places
+from spark_jobs.lake.files.verification import recount
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.binding import Binding
@@ -197,9 +197,8 @@ def state(lake: Lake) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for table in tables_in(lake.catalogue, "web"):
         places = lake.ledger.places(table)
-        expected = {place: row.data_version for place, row in places.items()}
-        assert not changed_places(lake.session(), table, lake.catalogue.load_table(table), expected)
-        found[table] = {place: str(version) for place, version in expected.items()}
+        assert not recount(lake.session(), table, lake.catalogue.load_table(table), places).changed
+        found[table] = {place: str(row.data_version) for place, row in places.items()}
     found["web.arrivals"] = sorted(
         json.dumps({**row, "object": str(row["object"]).removeprefix(lake.ledger.warehouse)}, default=str)
         for row in rows(lake.catalogue, "arrivals")

@@ -81,7 +81,7 @@ def test_a_materialization_says_what_it_did(chain: Project) -> None:
     assert isinstance(facts["iceberg/snapshot_id"], str) and int(facts["iceberg/snapshot_id"]) > 0
     assert facts["bytes"] > 0 and facts["seconds"] > 0
     assert facts["increments_computed"] == "all" and facts["skipped"] is False
-    assert facts["version"] == facts["data_version"] and facts["version"].startswith("v1:4:")
+    assert facts["version"] == facts["data_version"] and facts["version"].startswith("v2:4:")
 
 
 def test_the_schema_is_shown_with_descriptions_and_constraints(chain: Project) -> None:

@@ -231,7 +231,7 @@ def test_tables_are_those_of_a_local_run(story: Story, project: Path) -> None:
         here.line()
         assert tables == [(line["table"], line["version"]) for line in here.rest().lines[:2]]
     assert [name for name, _ in tables] == ["code.documents", "mine.counted"]
-    assert all(str(version).startswith("v1:2:") for _, version in tables)
+    assert all(str(version).startswith("v2:2:") for _, version in tables)
 
 
 def test_a_run_that_waits_for_cores_says_so(story: Story) -> None:

@@ -1,6 +1,6 @@
 """The audit: counts the rows that break each blocking check of a table, before they are published.
 
-    row checks, required columns   aggregates that are observed while the rows are written, at no extra pass
+    row checks, required columns   columns of the rows, counted while they are written, at no extra pass
     keys that come twice           by Arrow over the key columns, above a million rows by a Spark job
     proofs                         a Spark job each, over the rows written and the step's inputs
 

@@ -77,7 +77,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
         # A declared `required` is checked on the data by the audit, which names the column and counts the rows.
         "spark.sql.iceberg.check-nullability": "false",
-        # A count answered from metadata becomes a local relation late, which `observe` makes an invalid plan.
+        # A count answered from metadata becomes a local relation late, which `observe` of a step makes an invalid plan.
         "spark.sql.iceberg.aggregate-push-down.enabled": "false",
         **settings.spark_properties(),
     }

@@ -182,7 +182,7 @@ def test_a_release_is_kept_whole_or_not_at_all(lake: Catalog, monkeypatch: pytes
     made = create_release(lake, "v1", ["notes"], "the first")
     documents = lake.load_table("notes.documents")
     assert documents.refs()["release_v1"].snapshot_id == documents.metadata.current_snapshot_id
-    assert find_release(lake, "v1").snapshots == made.snapshots and made.versions["notes.documents"].startswith("v1:2:")
+    assert find_release(lake, "v1").snapshots == made.snapshots and made.versions["notes.documents"].startswith("v2:2:")
     with pytest.raises(InputError, match="release v1: is there already"):
         create_release(lake, "v1", ["notes"])
     said_of = {"V 1": "a name is of small letters", "20261120": "would mean that time", "v2": "nots holds no table"}

@@ -18,8 +18,8 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import objects
-from spark_jobs.lake.files.verification import recount
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.verification import recount
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.decisions import RELEASE, decide, increments_of, is_deleted

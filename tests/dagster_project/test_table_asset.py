@@ -35,7 +35,6 @@ from tests.dagster_project.assets import (
     total_asset,
 )
 from tests.dagster_project.project import QUIET, Project, events, failures, key, lake_settings
-from tests.tiers import needs_spark
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -354,7 +353,6 @@ def test_one_partition_is_replaced_and_its_siblings_stay(spark: object, tmp_path
     assert project.facts("demo.parted", "a") == sibling
 
 
-@needs_spark
 def test_rows_of_another_partition_fail_the_audit(spark: object, tmp_path: Path) -> None:
     """Iceberg would append them without a word."""
     project = Project(tmp_path, parted_asset("demo.parted", dg.StaticPartitionsDefinition(["a", "b"])))
@@ -375,7 +373,6 @@ def test_dynamic_partitions_come_while_the_project_lives(spark: object, tmp_path
     assert project.rows("demo.parted", "part") == [("crawl-1",)] * 2 + [("crawl-2",)] * 2
 
 
-@needs_spark
 @pytest.mark.parametrize(
     ("kind", "field", "zone", "first"),
     [

@@ -365,17 +365,17 @@ def _versions(
     """
     now = table_rows(spark, identifier, branch=written.branch)
     old, new = digests(table_rows(spark, identifier).where(predicate)), digests(now.where(predicate))
-    found = {}
+    versions = {}
     for number, row in before.items():
-        found[number] = row.data_version
+        versions[number] = row.data_version
         if old.get(number) == new.get(number):
             continue
         if row.data_version.form == FORM:
-            found[number] += new.get(number, DataVersion())
-            found[number] -= old.get(number, DataVersion())
+            versions[number] += new.get(number, DataVersion())
+            versions[number] -= old.get(number, DataVersion())
         else:
-            found[number] = digest(now.where(f"increment = {number}"))
-    return found
+            versions[number] = digest(now.where(f"increment = {number}"))
+    return versions
 
 
 def _row(

@@ -19,7 +19,7 @@ _BY_COMMANDS = "as it can be read; people or other programs add to it, so nothin
 
 
 class Verdict(NamedTuple):
-    """What was found of a table: its rows on record, a line for people, and whether nothing is wrong."""
+    """What reading gave of a table: its rows on record, a line for people, and whether nothing is wrong."""
 
     rows: int
     text: str
@@ -36,21 +36,21 @@ def verified(spark: SparkSession, ledger: Ledger, identifier: str) -> Verdict:
     by_commands = not is_of_a_step(table) or not (known or SCOPE_PROPERTY in table.properties)
     try:
         places = {} if by_commands else ledger.places(identifier)
-        found = recount(spark, identifier, table, places)
+        counts = recount(spark, identifier, table, places)
     except (StepRunError, TableMismatchError) as error:
         return Verdict(0, " ".join(str(error).split()), False)
     if by_commands:
-        return Verdict(sum(version.count for version in found.changed.values()), _BY_COMMANDS, True)
-    if found.restated:
+        return Verdict(sum(version.count for version in counts.changed.values()), _BY_COMMANDS, True)
+    if counts.restated:
         with contextlib.suppress(LeaseError):  # somebody writes the table: the next time, then
-            restate(ledger, identifier, found.restated)
+            restate(ledger, identifier, counts.restated)
     wrong = [
         f"increment {place or 'all'}: {version.count:,} rows of another version"
-        for place, version in found.changed.items()
+        for place, version in counts.changed.items()
     ]
     unjudged = [
         f"increment {place or 'all'}: not judged, written by {engines.capitalize()} before v2; its v2 is on record now"
-        for place, engines in found.unjudged.items()
+        for place, engines in counts.unjudged.items()
     ]
     rows = sum(row.row_count for row in places.values())
     return Verdict(rows, "; ".join([*wrong, *unjudged]) or _AS_RECORDED, not wrong)

@@ -162,8 +162,8 @@ def with_optional_parts(part: pa.Field) -> pa.Field:
     """The field as files have it (`FileRules.stored`)."""
     kind = part.type
     if pa.types.is_struct(kind):
-        parts = (one.with_nullable(one.nullable or part.nullable) for one in kind)
-        return part.with_type(pa.struct([with_optional_parts(one) for one in parts]))
+        inner = (field_.with_nullable(field_.nullable or part.nullable) for field_ in kind)
+        return part.with_type(pa.struct([with_optional_parts(field_) for field_ in inner]))
     if pa.types.is_map(kind):
         return part.with_type(pa.map_(kind.key_field, with_optional_parts(kind.item_field)))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -325,8 +325,8 @@ def _by_value(
     columns = [_partition_values(rows.column(part.column), part.by_day) for part in partition]
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for column in columns:
-        found = column.dictionary_encode(null_encoding="encode")
-        codes = np.unique(codes * len(found.dictionary) + found.indices.to_numpy(), return_inverse=True)[1]
+        coded = column.dictionary_encode(null_encoding="encode")
+        codes = np.unique(codes * len(coded.dictionary) + coded.indices.to_numpy(), return_inverse=True)[1]
     distinct, firsts, codes = np.unique(codes, return_index=True, return_inverse=True)
     for number, first in enumerate(firsts.tolist()):
         values = [column[first].as_py() for column in columns]

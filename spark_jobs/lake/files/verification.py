@@ -70,14 +70,14 @@ def _recount(
     spark: SparkSession, identifier: str, table: IcebergTable, places: Mapping[str, Materialization]
 ) -> Recount:
     rows, by_increment = table_rows(spark, identifier), "increment" in table.schema().column_names
-    found = {str(n): version for n, version in digests(rows).items()} if by_increment else {_WHOLE: digest(rows)}
+    counted = {str(n): version for n, version in digests(rows).items()} if by_increment else {_WHOLE: digest(rows)}
     recorded = {place: row.data_version for place, row in places.items()}
     expected = recorded if by_increment else {_WHOLE: sum(recorded.values(), DataVersion())}
-    changed = {place: version for place, version in found.items() if by_increment and place not in expected}
+    changed = {place: version for place, version in counted.items() if by_increment and place not in expected}
     former: dict[str, DataVersion] = {}
     beside = restated_versions(table)
     for place, version in expected.items():
-        there, wanted = found.get(place, DataVersion()), beside.get((place, version), version)
+        there, wanted = counted.get(place, DataVersion()), beside.get((place, version), version)
         if there.count != wanted.count or (wanted.form == FORM and there != wanted):
             changed[place] = there
         elif wanted.form != FORM and there.count:
@@ -87,9 +87,9 @@ def _recount(
     this, depends = SAIL if is_embedded(spark) else SPARK, bool(unlike) and is_of_engine(rows)
     bound = {place for place in unlike if former[place].form == FORMER and (writers[place] == this or not depends)}
     return Recount(
-        changed | {place: found[place] for place in bound},
+        changed | {place: counted[place] for place in bound},
         {place: writers[place] for place in unlike if place not in bound},
-        {place: (version, found[place]) for place, version in former.items() if place not in bound},
+        {place: (version, counted[place]) for place, version in former.items() if place not in bound},
     )
 
 

@@ -86,10 +86,10 @@ def digest(frame: DataFrame) -> DataVersion:
 
 def digests(frame: DataFrame) -> dict[int, DataVersion]:
     """Data versions of rows by their column `increment`, in a job of its own."""
-    found: dict[int, DataVersion] = {}
+    versions: dict[int, DataVersion] = {}
     for row in frame.mapInArrow(_versions_by_increment, "increment int, version string").collect():
-        found[row["increment"]] = found.get(row["increment"], DataVersion()) + DataVersion.parse(row["version"])
-    return found
+        versions[row["increment"]] = versions.get(row["increment"], DataVersion()) + DataVersion.parse(row["version"])
+    return versions
 
 
 def _versions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -104,10 +104,10 @@ def _versions_by_increment(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     """The versions of the rows of a task, a row for each increment."""
     from spark_jobs.lake.files.row_hashes import versions_by_increment
 
-    found: dict[int, DataVersion] = {}
+    versions: dict[int, DataVersion] = {}
     for batch in batches:
         for number, version in versions_by_increment(batch).items():
-            found[number] = found.get(number, DataVersion()) + version
+            versions[number] = versions.get(number, DataVersion()) + version
     schema = pa.schema({"increment": pa.int32(), "version": pa.string()})
-    rows = [{"increment": number, "version": str(version)} for number, version in found.items()]
+    rows = [{"increment": number, "version": str(version)} for number, version in versions.items()]
     yield pa.RecordBatch.from_pylist(rows, schema)

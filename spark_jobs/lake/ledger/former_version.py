@@ -34,10 +34,10 @@ def former_digests(frame: DataFrame, by_increment: bool) -> dict[str, DataVersio
     }
     grouped = frame.groupBy("increment") if by_increment else frame.groupBy()
     return {
-        str(found["increment"]) if by_increment else "": DataVersion(
-            found["rows"], ((found["high"] or 0) << 32) + (found["low"] or 0), found["xor"] or 0, FORMER
+        str(row["increment"]) if by_increment else "": DataVersion(
+            row["rows"], ((row["high"] or 0) << 32) + (row["low"] or 0), row["xor"] or 0, FORMER
         )
-        for found in grouped.agg(*(F.expr(text).alias(name) for name, text in sums.items())).collect()
+        for row in grouped.agg(*(F.expr(text).alias(name) for name, text in sums.items())).collect()
     }
 
 

@@ -94,10 +94,10 @@ def word_of(value: Any, kind: pa.DataType) -> int | None:  # noqa: PLR0911  a ca
         return of_word(sum(entries), len(entries))
     if isinstance(value, list):
         words = [word_of(item, kind.value_type) for item in value]
-        found = xxh64(b"".join(((word or 0) & _MASK).to_bytes(8, "little") for word in words))
+        hashed = xxh64(b"".join(((word or 0) & _MASK).to_bytes(8, "little") for word in words))
         for position in (at for at, word in enumerate(words) if word is None):
-            found = of_word(position, found)
-        return found
+            hashed = of_word(position, hashed)
+        return hashed
     if isinstance(value, datetime.datetime):
         since = value - datetime.datetime(1970, 1, 1, tzinfo=value.tzinfo and datetime.UTC)
         return since // datetime.timedelta(microseconds=1)
@@ -114,7 +114,7 @@ def reference(rows: pa.RecordBatch) -> list[int]:
         of_fields({field.name: word_of(row[field.name], field.type) for field in rows.schema})
         for row in rows.to_pylist()
     ]
-    return [found - 2**64 if found >= 2**63 else found for found in hashes]
+    return [hashed - 2**64 if hashed >= 2**63 else hashed for hashed in hashes]
 
 
 def _exact() -> Any:
@@ -340,10 +340,10 @@ def test_zeros_and_nans_are_one_value_at_any_depth() -> None:
 def test_increments_have_versions_of_their_own() -> None:
     """The rows of each number, and the versions add up to that of all."""
     rows = pa.RecordBatch.from_pydict({"increment": [0, 2, 0, 2, 2], "x": [1.0, 2.0, None, 2.0, 3.0]})
-    found = versions_by_increment(rows)
-    assert {number: version.count for number, version in found.items()} == {0: 2, 2: 3}
-    assert found[0] == version_of_batch(rows.take([0, 2]))
-    assert sum(found.values(), DataVersion()) == version_of_batch(rows)
+    versions = versions_by_increment(rows)
+    assert {number: version.count for number, version in versions.items()} == {0: 2, 2: 3}
+    assert versions[0] == version_of_batch(rows.take([0, 2]))
+    assert sum(versions.values(), DataVersion()) == version_of_batch(rows)
 
 
 def test_no_rows_have_no_hashes() -> None:

@@ -31,8 +31,8 @@ def by_sail(root: Path, seeds: list[int]) -> list[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    wrong: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return wrong
 
 
 @needs_spark

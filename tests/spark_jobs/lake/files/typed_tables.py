@@ -146,8 +146,8 @@ def write(lake: Lake, name: str, seed: int) -> list[str]:
     """Write the tables into a namespace; gives those whose version is not that of the rows that were made."""
     wrong = []
     for table in (everything(), partitioned()):
-        made = _step(table, seed)
-        (outcome,) = materialize(lake, Binding(made, name, {}, made.config()))
+        typed = _step(table, seed)
+        (outcome,) = materialize(lake, Binding(typed, name, {}, typed.config()))
         if outcome.version != version_of_batch(rows_of(table, seed)):
             wrong.append(f"{name}.{table.name}: written as {outcome.version}")
     return wrong
@@ -157,24 +157,24 @@ def read(lake: Lake, name: str, seed: int) -> list[str]:
     """Read the tables of a namespace by this engine and by PyIceberg; gives those that are not as they were made."""
     ledger, wrong = Ledger.fresh(lake.catalogue), []
     for declared in (everything(), partitioned()):
-        identifier, made = f"{name}.{declared.name}", rows_of(declared, seed)
+        identifier, rows = f"{name}.{declared.name}", rows_of(declared, seed)
         table = lake.catalogue.load_table(identifier)
-        found = recount(lake.session(), identifier, table, ledger.places(identifier))
-        wrong += [f"{identifier}: {found}"] if found.changed or found.unjudged or found.restated else []
+        counts = recount(lake.session(), identifier, table, ledger.places(identifier))
+        wrong += [f"{identifier}: {counts}"] if counts.changed or counts.unjudged or counts.restated else []
         # PyIceberg 0.12.0 reads a null list of structs as an empty one.
-        read_right = [name for name in made.schema.names if not name.startswith("deep")]
+        read_right = [name for name in rows.schema.names if not name.startswith("deep")]
         versions = map(version_of_batch, table.scan(selected_fields=tuple(read_right)).to_arrow().to_batches())
-        if sum(versions, DataVersion()) != version_of_batch(made.select(read_right)):
+        if sum(versions, DataVersion()) != version_of_batch(rows.select(read_right)):
             wrong.append(f"{identifier}: PyIceberg reads other rows")
         if declared.partition:
-            wrong += [f"{identifier}: {line}" for line in _pruned(table, made)]
+            wrong += [f"{identifier}: {line}" for line in _pruned(table, rows)]
     return wrong
 
 
-def _pruned(table: IcebergTable, made: pa.RecordBatch) -> Iterator[str]:
+def _pruned(table: IcebergTable, rows: pa.RecordBatch) -> Iterator[str]:
     """Values that a filter over the partition does not find all rows of."""
-    for name in made.schema.names[1:]:
-        parts = made.column(name).to_pylist()
+    for name in rows.schema.names[1:]:
+        parts = rows.column(name).to_pylist()
         for value in {str(part): part for part in parts}.values():
             is_nan = isinstance(value, float) and math.isnan(value)
             chosen = IsNull(name) if value is None else IsNaN(name) if is_nan else EqualTo(name, value)
@@ -189,10 +189,10 @@ if __name__ == "__main__":
     catalogue = open_catalogue(settings)
     session = start_session(settings)
     lake = Lake(catalogue, Ledger(catalogue), lambda: session, uuid.uuid4().hex)
-    found = []
+    wrong = []
     for seed in map(int, seeds):
         for (other,) in catalogue.list_namespaces():
             if other.endswith(f"_{seed}"):
-                found += read(lake, other, seed)
-        found += write(lake, f"{name}_{seed}", seed)
-    sys.stdout.write(json.dumps(found))
+                wrong += read(lake, other, seed)
+        wrong += write(lake, f"{name}_{seed}", seed)
+    sys.stdout.write(json.dumps(wrong))

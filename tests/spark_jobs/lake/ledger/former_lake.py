@@ -19,10 +19,10 @@ def age(lake: Lake, identifier: str, engine: str | None = None, off: int = 0) ->
         engine: that the ledger shall name; as it is by default.
         off: what is added to the sums, as the JSON of another engine would.
     """
-    found = former_digests(table_rows(lake.session(), identifier), by_increment=True)
+    versions = former_digests(table_rows(lake.session(), identifier), by_increment=True)
     rows = []
     for place, row in lake.ledger.places(identifier).items():
-        version = found.get(place, DataVersion(form=FORMER))
+        version = versions.get(place, DataVersion(form=FORMER))
         changed = dataclasses.replace(version, sum=version.sum + off)
         rows.append(dataclasses.replace(row, data_version=changed, engine=engine or row.engine))
     lake.ledger.record(rows)

@@ -77,7 +77,7 @@ def _copy_tokens() -> None:
 
 
 def _hash_rows() -> None:
-    from spark_jobs.lake.files.row_hashes import row_hashes
+    from spark_jobs.lake.ledger.row_hashes import row_hashes
 
     columns = {
         "int": pa.array([1], pa.int32()),

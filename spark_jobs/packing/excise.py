@@ -44,7 +44,8 @@ from spark_jobs.lake.engine.arrangement import dealt
 from spark_jobs.lake.files.branches import Written, branch_of_a_writer, publish, require_passed
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.files.write import Target, write_to_branch
-from spark_jobs.lake.ledger.data_version import FORM, DataVersion, digest, digests
+from spark_jobs.lake.ledger.data_version import FORM, DataVersion
+from spark_jobs.lake.ledger.digests import digest, digests
 from spark_jobs.lake.ledger.lease import is_of_a_writer, table_leases
 from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.plan.excisions import excisions_in, record_excisions

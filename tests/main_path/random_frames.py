@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_jobs.lake.engine.arrangement import dealt, grouped, persist, release
-from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.spark_sql import F

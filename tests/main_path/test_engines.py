@@ -102,9 +102,9 @@ def test_steps_give_the_same_by_eight_tasks_at_once(tmp_path: Path) -> None:
 
 
 _CODE = {  # 40 repositories in ten languages; Spark writes the same, which the long tier looks at
-    "dependencies": "v1:200:125108477622158971584:f2fde00f885b24fa",
-    "dependency_methods": "v1:40:-20179806700723980652:f1b74c2197791426",
-    "ordered": "v1:240:-75873024352373706442:9169f1a1c282a3d2",
+    "dependencies": "v2:200:125255005890281189332:b99f6c719d3cc272",
+    "dependency_methods": "v2:40:-96443225800007038363:676eecf38afc13b5",
+    "ordered": "v2:240:7396220415411220732:5561364d336c52e6",
 }
 
 

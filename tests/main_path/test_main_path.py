@@ -20,7 +20,8 @@ from blender_service.client import BlenderClient
 from blender_service.server.server import start
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.ledger.data_version import DataVersion, digest
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.maintenance import TASKS
 from spark_jobs.lake.run.materialize import Lake

@@ -107,7 +107,7 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     Yields:
         One row of `RESULT_SCHEMA`: data version, bad rows by check, and the files with their footers.
     """
-    from spark_jobs.lake.files.row_hashes import version_of_batch
+    from spark_jobs.lake.ledger.row_hashes import version_of_batch
 
     def measured(batch: pa.RecordBatch) -> _Measured:
         rows = _as_in_files(_with_required(batch, rules.schema), rules)
@@ -131,7 +131,7 @@ def write_checked_task(
     Yields:
         As `write_task`.
     """
-    from spark_jobs.lake.files.row_hashes import version_of_batch
+    from spark_jobs.lake.ledger.row_hashes import version_of_batch
 
     def measured(batch: pa.RecordBatch) -> _Measured:
         broken = [batch.column(f"{BAD}{number}").true_count for number in range(checks)]

@@ -84,7 +84,7 @@ def _replaced(
 
 def version_of_rows(rows: pa.Table, schema: pa.Schema) -> DataVersion:
     """The data version of rows, with the columns of a table in its order."""
-    from spark_jobs.lake.files.row_hashes import version_of_batch
+    from spark_jobs.lake.ledger.row_hashes import version_of_batch
 
     version = DataVersion()
     for batch in rows.select(schema.names).cast(file_schema(schema)).to_batches(_BATCH_ROWS):

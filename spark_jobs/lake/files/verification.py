@@ -20,7 +20,8 @@ from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.engine.choice import SAIL, SPARK
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.ledger.data_version import FORM, FORMER, DataVersion, digest, digests
+from spark_jobs.lake.ledger.data_version import FORM, FORMER, DataVersion
+from spark_jobs.lake.ledger.digests import digest, digests
 from spark_jobs.lake.ledger.former_version import former_digests, is_of_engine
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger

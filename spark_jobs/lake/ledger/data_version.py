@@ -1,6 +1,6 @@
 """Data versions: an order-independent digest of rows, computed in the pass that writes them.
 
-A row is hashed to 64 bits over the values of its columns (`lake.files.row_hashes`); a version is `v2:count:sum:xor` of
+A row is hashed to 64 bits over the values of its columns (`lake.ledger.row_hashes`); a version is `v2:count:sum:xor` of
 those hashes. Sum and xor do not depend on order, files or partitions, and versions add up: that of a table is the sum
 of those of its increments. The sum keeps what the xor alone loses (a row that comes twice).
 
@@ -10,15 +10,12 @@ because step keys are made of them. A version is of one form; that of a table wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from spark_jobs.exceptions import TableMismatchError
-from spark_jobs.spark_sql import DataFrame
 
 FORM, FORMER = "v2", "v1"
 _FORMS = (FORM, FORMER, f"{FORMER}+{FORM}")
@@ -76,38 +73,3 @@ class DataVersion:
         if len(parts) != 4 or form not in _FORMS:
             raise TableMismatchError(f"data version {text!r}: expected {FORM}:count:sum:xor")
         return cls(count, total, xor - 2**64 if xor >= 2**63 else xor, form)
-
-
-def digest(frame: DataFrame) -> DataVersion:
-    """Data version of rows read from a table, in a job of its own."""
-    rows = frame.mapInArrow(_versions, "version string").collect()
-    return sum((DataVersion.parse(row["version"]) for row in rows), DataVersion())
-
-
-def digests(frame: DataFrame) -> dict[int, DataVersion]:
-    """Data versions of rows by their column `increment`, in a job of its own."""
-    versions: dict[int, DataVersion] = {}
-    for row in frame.mapInArrow(_versions_by_increment, "increment int, version string").collect():
-        versions[row["increment"]] = versions.get(row["increment"], DataVersion()) + DataVersion.parse(row["version"])
-    return versions
-
-
-def _versions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The version of the rows of a task, as one row."""
-    from spark_jobs.lake.files.row_hashes import version_of_batch
-
-    version = sum(map(version_of_batch, batches), DataVersion())
-    yield pa.RecordBatch.from_pydict({"version": [str(version)]})
-
-
-def _versions_by_increment(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The versions of the rows of a task, a row for each increment."""
-    from spark_jobs.lake.files.row_hashes import versions_by_increment
-
-    versions: dict[int, DataVersion] = {}
-    for batch in batches:
-        for number, version in versions_by_increment(batch).items():
-            versions[number] = versions.get(number, DataVersion()) + version
-    schema = pa.schema({"increment": pa.int32(), "version": pa.string()})
-    rows = [{"increment": number, "version": str(version)} for number, version in versions.items()]
-    yield pa.RecordBatch.from_pylist(rows, schema)

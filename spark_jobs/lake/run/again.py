@@ -13,7 +13,7 @@ from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.files.branches import Written
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.plan.binding import Binding

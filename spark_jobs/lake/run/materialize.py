@@ -31,7 +31,8 @@ from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.files.write import Target, prove, write_to_branch
-from spark_jobs.lake.ledger.data_version import DataVersion, digest
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization, Place

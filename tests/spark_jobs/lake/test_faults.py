@@ -17,7 +17,7 @@ from spark_jobs.exceptions import LeaseError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import NoConfig
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.maintenance import expire
-from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.increments import increments

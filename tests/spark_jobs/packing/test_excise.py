@@ -23,7 +23,8 @@ from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.files.maintenance import expire
-from spark_jobs.lake.ledger.data_version import FORMER, digest
+from spark_jobs.lake.ledger.data_version import FORMER
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.former_version import former_digests
 from spark_jobs.lake.ledger.lease import is_of_a_writer
 from spark_jobs.lake.ledger.ledger import Ledger

@@ -23,7 +23,7 @@ from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.data_files import file_schema
 from spark_jobs.lake.files.file_writer import FileRules, PartitionField, write_task
 from spark_jobs.lake.files.side_reads import FILE, ROW, SideReads
-from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, land, numbers, one, rows
 

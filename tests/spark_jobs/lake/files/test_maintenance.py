@@ -20,7 +20,7 @@ from spark_jobs.exceptions import InputError, WrongLakeError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.maintenance import expire, remove_orphans
-from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at

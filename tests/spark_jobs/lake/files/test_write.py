@@ -11,7 +11,7 @@ from spark_jobs.exceptions import AuditError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table, spark_schema
 from spark_jobs.lake.files.audit import check_names
-from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import DOUBLES, NUMBERS, FactorConfig, bind, doubles, one, rows

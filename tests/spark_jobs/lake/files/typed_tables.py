@@ -27,10 +27,10 @@ from pyiceberg.table import Table as IcebergTable
 from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table, spark_schema
 from spark_jobs.lake.files.data_files import file_schema
-from spark_jobs.lake.files.row_hashes import version_of_batch
 from spark_jobs.lake.files.verification import recount
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.row_hashes import version_of_batch
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import open_catalogue

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.exceptions import TableMismatchError
-from spark_jobs.lake.ledger.data_version import DataVersion, digest, digests
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.digests import digest, digests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +65,7 @@ def test_versions_of_two_forms_add_up_to_one_of_both() -> None:
 
 def test_the_version_is_count_sum_and_xor_of_the_row_hashes(spark: SparkSession) -> None:
     """Against plain Python over the hashes, with rows that come twice; none is what no rows have; by increment too."""
-    from spark_jobs.lake.files.row_hashes import row_hashes
+    from spark_jobs.lake.ledger.row_hashes import row_hashes
 
     frame = spark.range(1000).selectExpr(
         "id % 300 AS n", "cast(id % 7 AS string) AS a", "array(id, null) AS l", "cast(id % 2 AS int) AS increment"

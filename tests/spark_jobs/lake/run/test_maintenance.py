@@ -12,7 +12,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from spark_jobs.exceptions import LeaseError
-from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.run import maintenance

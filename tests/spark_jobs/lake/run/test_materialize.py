@@ -9,7 +9,8 @@ import pytest
 
 from spark_jobs.exceptions import AuditError, InputError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.lake.ledger.data_version import DataVersion, digest
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.binding import Binding

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.exceptions import TableMismatchError
-from spark_jobs.lake.files.row_hashes import row_hashes, version_of_batch, versions_by_increment
 from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.row_hashes import row_hashes, version_of_batch, versions_by_increment
 
 _MASK = 2**64 - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9

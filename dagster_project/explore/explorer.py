@@ -342,7 +342,7 @@ def _count_documents(catalogue: Catalog, dataset: str, at: Snapshots) -> Counts:
 
 
 def _count_members(catalogue: Catalog, corpus: str, at: Snapshots) -> int:
-    return members_that_count(catalogue, corpus, at=At(dict(at))).num_rows
+    return int(members_that_count(catalogue, corpus, at=At(dict(at))).num_rows)
 
 
 def _count_kept(catalogue: Catalog, dataset: str, snapshot: int) -> int:

@@ -140,8 +140,8 @@ def _moment(tables: Mapping[str, IcebergTable], state: str) -> tuple[dict[str, i
             snapshot = one.snapshot_by_id(int(state))
             if snapshot is not None:
                 published = [entry.timestamp_ms for entry in one.history() if entry.snapshot_id == int(state)]
-                moment = min(published, default=snapshot.timestamp_ms)
-                return {**_written_with(tables, snapshot), table: int(state)}, moment
+                when = min(published, default=snapshot.timestamp_ms)
+                return {**_written_with(tables, snapshot), table: int(state)}, when
     try:
         moment = datetime.fromisoformat(state)
     except ValueError:

@@ -32,9 +32,11 @@ def estimated(ledger: Ledger, binding: Binding, one: Due, upcoming: Upcoming) ->
         count = binding.step.listed_rows
         read = count(binding.config, one.listing) if count is not None else None
         said = replace(said, files=new_files(one.listing))
-    typical = statistics.median(row.seconds for row in history.values()) if history else None
-    if not history or read is None:
-        return replace(said, rows=read, seconds=typical)
+    if not history:
+        return replace(said, rows=read)
+    typical = statistics.median(row.seconds for row in history.values())
+    if read is None:
+        return replace(said, seconds=typical)
     reads = {place: _read_rows(ledger, binding, place, upcoming) or row.row_count for place, row in history.items()}
     total = sum(reads.values())
     rows = round(sum(row.row_count for row in history.values()) * read / total) if total else read

@@ -28,7 +28,7 @@ def listed_rows(config: DocumentsConfig, listing: pa.Table) -> int | None:
         return None
     new = listing.filter(~pc.field("unchanged") & ~pc.field("gone") & pc.field("reason").is_null())
     footers = new.filter(pc.field("reader") == "parquet")
-    single = new.filter(pc.field("reader").isin(ONE_DOCUMENT_READERS)).num_rows
+    single = int(new.filter(pc.field("reader").isin(ONE_DOCUMENT_READERS)).num_rows)
     if footers.num_rows > _MOST_FOOTERS or single + footers.num_rows < new.num_rows:
         return None
     try:

@@ -107,8 +107,8 @@ pytestmark = needs_fast_encoder
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Tests probe by themselves; where they keep what they find."""
-    monkeypatch.setattr(certificate_module, "_FOLDER", tmp_path / "kept")
-    return tmp_path / "kept"
+    monkeypatch.setattr(certificate_module, "_FOLDER", tmp_path / "share" / "kept")
+    return tmp_path / "share" / "kept"
 
 
 @pytest.mark.nightly

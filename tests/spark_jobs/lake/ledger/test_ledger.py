@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger import ledger as ledger_module
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -218,6 +220,38 @@ def test_a_place_was_first_recorded_when_it_was_first_computed(catalogue: SqlCat
     ledger.record([publish(catalogue, 0)], later)
     assert Ledger.fresh(catalogue).first_recorded(NAME) == {"0": later}
     assert ledger.first_recorded("d.missing") == {}
+
+
+def test_rows_that_somebody_else_wrote_are_refused(catalogue: SqlCatalog) -> None:
+    """They belong to no step key; the table is named."""
+    ledger, _ = recorded(catalogue, numbers=1)
+    table = catalogue.load_table(NAME)
+    table.append(pa.Table.from_pylist([{"n": 9, "increment": 9}], table.schema().as_arrow()))
+    ledger.refresh()
+    with pytest.raises(TableMismatchError, match=rf"{NAME}: snapshot \d+ on main was not written by headrace"):
+        ledger.places(NAME)
+
+
+def test_a_row_in_the_property_of_a_copied_table_does_not_count(catalogue: SqlCatalog) -> None:
+    """It names another UUID, as where properties were copied; no property is no row."""
+    ledger, rows = recorded(catalogue, numbers=1)
+    with catalogue.load_table(NAME).transaction() as change:
+        change.set_properties({LAST_PROPERTY: dataclasses.replace(rows[0], table_uuid="other", place="5").to_json()})
+    ledger.refresh()
+    assert (ledger.lost(NAME), list(ledger.places(NAME))) == (0, ["0"])
+    with catalogue.load_table(NAME).transaction() as change:
+        change.remove_properties(LAST_PROPERTY)
+    ledger.refresh()
+    assert (ledger.lost(NAME), list(ledger.places(NAME))) == (0, ["0"])
+
+
+def test_partitions_are_places_and_no_increments(catalogue: SqlCatalog) -> None:
+    """Their names are no numbers."""
+    ledger, rows = recorded(catalogue, numbers=1)
+    part = dataclasses.replace(rows[0], place="2024-01", step_key="of a partition")
+    ledger.record([part])
+    assert ledger.places(NAME) == {"0": rows[0], "2024-01": part}
+    assert ledger.increments(NAME) == {0: rows[0]}
 
 
 def test_derived_values_last_as_long_as_table_and_ledger(catalogue: SqlCatalog) -> None:

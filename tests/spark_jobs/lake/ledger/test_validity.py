@@ -208,6 +208,10 @@ def test_rows_that_nobody_published_are_refused(numbered: bool) -> None:
     assert refused(history)
     history.roll_back(2)
     assert not refused(history)
+    history = history_of("0", "1", numbered=numbered)
+    history.rows = history.rows[1:]
+    history.roll_back(1)
+    assert not refused(history), "a head that is older than the newest row was there before it"
 
 
 def test_the_rows_under_a_compaction_are_counted_where_nothing_else_is_left() -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -17,7 +17,7 @@ import click
 from dagster_project.cli.output import print_json, print_table, say
 from dagster_project.exceptions import CheckFailedError, CommandError, RunFailedError
 from dagster_project.project.loading import load_definitions, open_lake, run_id_of
-from spark_jobs.exceptions import AuditError, StepRunError, nearest
+from spark_jobs.exceptions import AuditError, SparkJobsError, StepRunError, nearest
 from spark_jobs.lake.engine.choice import ENGINE, SAIL, SPARK
 
 _NAMES = {SAIL: "Sail", SPARK: "Spark"}
@@ -77,7 +77,9 @@ def _computed(name: str, partition: str | None, engine: str) -> list[dict[str, A
     """
     command = [sys.executable, "-m", "dagster_project.cli", "table", "check", name, "--engine", engine, "--json"]
     command += ["--partition", partition] if partition is not None else []
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # PySpark leaves a mark of the engine that this process runs, if it runs one.
+    inherited = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=inherited)
     if done.returncode == 0:
         found: list[dict[str, Any]] = json.loads(done.stdout)
         return found
@@ -90,6 +92,8 @@ def _computed(name: str, partition: str | None, engine: str) -> list[dict[str, A
 
 def _print_computed(name: str, partition: str | None, as_json: bool) -> None:
     """Compute the rows on the engine of this process, and print their data versions."""
+    import dagster as dg
+
     from dagster_project.lake_asset import declared_asset, declared_binding
     from spark_jobs.lake.run.again import recomputed
 
@@ -105,10 +109,15 @@ def _print_computed(name: str, partition: str | None, as_json: bool) -> None:
     binding = declared_binding(name, graph, lake.catalogue, partition)
     if binding is None:
         raise CommandError(f"table {name}: its config has fields without a default, which only a run gives")
+    binding = replace(binding, arguments={"context": dg.build_asset_context(partition_key=partition)})
     try:
         rows = [asdict(table) for table in recomputed(lake, binding)]
     except (StepRunError, AuditError) as error:  # of the engine, not of what was asked
         raise RunFailedError(str(error)) from error
+    except SparkJobsError:
+        raise
+    except Exception as error:  # a function of a user's may raise anything
+        raise RunFailedError(f"{name}: {type(error).__name__}: {error}") from error
     if as_json:
         return print_json(rows)
     print_table([{key: value for key, value in row.items() if key != "columns"} for row in rows])

@@ -5,19 +5,21 @@ A process runs one engine, so each computes the rows in a process of its own, by
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from dagster_project.cli.output import print_json, print_table, say
+from dagster_project.cli.output import original_streams, print_json, print_table, say
 from dagster_project.exceptions import CheckFailedError, CommandError, RunFailedError
 from dagster_project.project.loading import load_definitions, open_lake, run_id_of
-from spark_jobs.exceptions import AuditError, StepRunError, nearest
+from spark_jobs.exceptions import AuditError, SparkJobsError, StepRunError, nearest
 from spark_jobs.lake.engine.choice import ENGINE, SAIL, SPARK
 
 _NAMES = {SAIL: "Sail", SPARK: "Spark"}
@@ -38,7 +40,8 @@ def check_table(name: str, partition: str | None, engine: str | None, as_json: b
     """
     if engine is not None:
         os.environ[ENGINE] = engine
-        return _print_computed(name, partition, as_json)
+        with original_streams(), _prints_to_stderr():
+            return _print_computed(name, partition, as_json)
     by_engine = {one: _computed(name, partition, one) for one in _NAMES}
     tables = [_compared(*pair) for pair in zip(*by_engine.values(), strict=True)]
     if as_json:
@@ -88,6 +91,20 @@ def _computed(name: str, partition: str | None, engine: str) -> list[dict[str, A
     raise RunFailedError(f"on {_NAMES[engine]}: {said or f'the process ended with status {done.returncode}'}")
 
 
+@contextlib.contextmanager
+def _prints_to_stderr() -> Iterator[None]:
+    """Let what modules and steps of the project print go to standard error: standard output has the answer alone."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def _print_computed(name: str, partition: str | None, as_json: bool) -> None:
     """Compute the rows on the engine of this process, and print their data versions."""
     from dagster_project.lake_asset import declared_asset, declared_binding
@@ -109,6 +126,11 @@ def _print_computed(name: str, partition: str | None, as_json: bool) -> None:
         rows = [asdict(table) for table in recomputed(lake, binding)]
     except (StepRunError, AuditError) as error:  # of the engine, not of what was asked
         raise RunFailedError(str(error)) from error
+    except SparkJobsError:
+        raise
+    except Exception as error:  # the step is a user's own code, which may raise anything
+        why = next(iter(str(error).splitlines()), "")
+        raise RunFailedError(f"{name}: the step raised {type(error).__name__}: {why}") from error
     if as_json:
         return print_json(rows)
     print_table([{key: value for key, value in row.items() if key != "columns"} for row in rows])

@@ -271,3 +271,21 @@ def test_what_was_released_goes_with_what_waited(tmp_path: Path, lake_at: LakeAt
     assert [row["content"] for row in rows(waiting.catalogue, "documents")] == ["second"]
     assert {file.read_bytes() for file in (tmp_path / "waiting").rglob("landed/*/*")} == {b"second"}
     assert [one.increment for one in increments_of(waiting.ledger, "web")] == [1]
+
+
+def test_a_table_of_a_dataset_that_has_the_increments_of_a_corpus_keeps_its_rows(tmp_path: Path) -> None:
+    """Its increment 0 is another one, also where it reads the corpus by way of another table; a run computes it."""
+    catalogue = small_lake(tmp_path)
+    identities = (Column("doc_id!", "string", "identity"),)
+    for space, name, scope, inputs in (
+        ("both", "increments", "intake", ["web.arrivals"]),
+        ("both", "survivors", "increment", ["both.increments", "web.documents"]),
+        ("web", "joined", "increment", ["both.survivors", "web.lengths"]),
+        ("web", "again", "history", ["web.joined", "web.again"]),
+        ("web", "copied", "increment", ["web.lengths"]),
+    ):
+        declared = Table(name, "rows of a user's", identities, partition=("increment",))
+        ensure_table(catalogue, f"{space}.{name}", declared, {SCOPE_PROPERTY: scope})
+        publish(catalogue, space, declared, 0, [{"doc_id": "c" * 32}], inputs=inputs)
+    plan = plan_increment(catalogue, "web", 0)
+    assert sorted(plan.tables) == ["web.arrivals", "web.copied", "web.documents", "web.lengths"]

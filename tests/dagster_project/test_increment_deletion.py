@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -289,3 +291,14 @@ def test_a_table_of_a_dataset_that_has_the_increments_of_a_corpus_keeps_its_rows
         publish(catalogue, space, declared, 0, [{"doc_id": "c" * 32}], inputs=inputs)
     plan = plan_increment(catalogue, "web", 0)
     assert sorted(plan.tables) == ["web.arrivals", "web.copied", "web.documents", "web.lengths"]
+
+
+def test_files_that_replace_others_have_their_types(tmp_path: Path) -> None:
+    """Else Sail does not read them together with those of other increments: it makes no string of a large one."""
+    catalogue = small_lake(tmp_path)
+    lake = opened(tmp_path)
+    list(delete_increment(lake, plan_increment(catalogue, "web", 0), "asked to"))
+    files = [task.file.file_path for task in catalogue.load_table("web.arrivals").scan().plan_files()]
+    kinds = {path: pq.read_schema(path.removeprefix("file://")).types for path in files}
+    replaced = [path for path in files if "increment=0" in path]
+    assert replaced and all(pa.large_string() not in kinds[path] for path in replaced)

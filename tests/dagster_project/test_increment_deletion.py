@@ -44,6 +44,7 @@ TEXTS = Table(
         Column("repository", "string", "none"),
         Column("path!", "string", "its file"),
         Column("content!", "string", "its text"),
+        Column("byte_count", "long", "of its file"),
     ),
     partition=("increment",),
 )
@@ -78,7 +79,7 @@ def small_lake(root: Path) -> Catalog:
                 | {"location": f"/{path}", "path": path, "status": "landed", "content_sha256": kept.sha256}
                 | {"object": kept.location, "byte_count": kept.byte_count}
             )
-            made.append({"doc_id": path * 32, "repository": None, "path": path, "content": text})
+            made.append({"doc_id": path * 32, "repository": None, "path": path, "content": text, "byte_count": 9})
         publish(catalogue, "web", TEXTS, number, made)
         publish(catalogue, "web", lengths, number, [{"doc_id": row["doc_id"]} for row in made])
         publish(catalogue, "web", ARRIVALS, number, landed)

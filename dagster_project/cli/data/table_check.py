@@ -128,9 +128,8 @@ def _print_computed(name: str, partition: str | None, as_json: bool) -> None:
         raise RunFailedError(str(error)) from error
     except SparkJobsError:
         raise
-    except Exception as error:  # the step is a user's own code, which may raise anything
-        why = next(iter(str(error).splitlines()), "")
-        raise RunFailedError(f"{name}: the step raised {type(error).__name__}: {why}") from error
+    except Exception as error:  # a function of a user's may raise anything
+        raise RunFailedError(f"{name}: {type(error).__name__}: {error}") from error
     if as_json:
         return print_json(rows)
     print_table([{key: value for key, value in row.items() if key != "columns"} for row in rows])

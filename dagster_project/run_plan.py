@@ -97,11 +97,9 @@ def plan_runs(
         catalogue: the lake's.
 
     Raises:
-        CommandError: there is no such partition.
+        CommandError: there is no such partition (`require_partition` says so of a whole selection).
     """
     graph = definitions.resolve_asset_graph()
-    if partition is not None and all(graph.get(key).partitions_def is None for key in keys):
-        raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
     found: list[tuple[str | None, list[tuple[tuple[dg.AssetKey, ...], Binding | None]]]] = []
     for partitions, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):
         chosen = list(dict.fromkeys(_step_keys(graph, key) for key in group))
@@ -117,6 +115,27 @@ def plan_runs(
         )
         for name, steps in found
     ]
+
+
+def require_partition(
+    graph: BaseAssetGraph[Any], keys: Sequence[dg.AssetKey], partition: str | None, instance: dg.DagsterInstance
+) -> None:
+    """Refuse a partition that a selection does not have, before any stage of it is executed.
+
+    Args:
+        graph: all assets.
+        keys: the whole selection.
+        partition: the only one to run; None for all.
+        instance: knows dynamic partitions.
+
+    Raises:
+        CommandError: none of the assets has partitions, or one lacks this partition.
+    """
+    parted = [found for key in keys if (found := graph.get(key).partitions_def) is not None]
+    if partition is not None and not parted:
+        raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
+    for definition in parted:
+        _partition_keys(definition, partition, instance)
 
 
 def stages(graph: BaseAssetGraph[Any], keys: Sequence[dg.AssetKey]) -> list[list[dg.AssetKey]]:

@@ -84,11 +84,13 @@ def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[byte
 
     Raises:
         OSError: it cannot be started.
+        RuntimeError: this process may have no more threads.
     """
     with _children.lock:
         if _children.starts is None:
-            _children.starts = SimpleQueue()
-            threading.Thread(target=_start, args=(_children.starts,), name="start-children", daemon=True).start()
+            starts: SimpleQueue[_Start] = SimpleQueue()
+            threading.Thread(target=_start, args=(starts,), name="start-children", daemon=True).start()
+            _children.starts = starts  # not where no thread could be started: a call would wait for it for ever
     started: Future[subprocess.Popen[bytes]] = Future()
     _children.starts.put((started, command, options))
     child = started.result()

@@ -235,15 +235,33 @@ def _expired(lake: Lake, table: str, number: int) -> Iterator[str]:
 
 
 def _tables(ledger: Ledger, spaces: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
-    """Tables of namespaces that have an increment, with its rows; frozen and whole ones are computed anew by a run."""
+    """Tables of namespaces that have an increment of theirs, with its rows.
+
+    Frozen and whole ones are computed anew by a run; so are those that have the increments of a corpus, of other rows.
+    """
+    known: dict[str, bool] = {}
     for table in (one for space in spaces for one in tables_in(ledger.catalogue, space)):
         iceberg = ledger.table(table)
         if iceberg is None or iceberg.properties.get(SCOPE_PROPERTY) not in _OF_INCREMENTS:
             continue
         numbered = GENERATION_PROPERTY in iceberg.properties
         row = ledger.increments_there(table).get(number)
-        if row is not None and not numbered and "increment" in iceberg.schema().column_names:
+        if row is None or numbered or "increment" not in iceberg.schema().column_names:
+            continue
+        if not _is_of_a_corpus(ledger, table, known):
             yield table, row.row_count
+
+
+def _is_of_a_corpus(ledger: Ledger, table: str, known: dict[str, bool]) -> bool:
+    """Whether a table has the increments of a corpus, wherever it lies: whether it reads what has them."""
+    if table not in known:
+        iceberg = ledger.table(table)
+        scope = iceberg.properties.get(SCOPE_PROPERTY) if iceberg is not None else None
+        rows = ledger.increments_there(table) if scope in _OF_INCREMENTS else {}
+        read = sorted({name for row in rows.values() for name in row.inputs})
+        known[table] = scope == Scope.INTAKE.value
+        known[table] = known[table] or any(_is_of_a_corpus(ledger, name, known) for name in read)
+    return known[table]
 
 
 def _documents(catalogue: Catalog, space: str, number: int) -> list[dict[str, str]]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -42,6 +44,7 @@ TEXTS = Table(
         Column("repository", "string", "none"),
         Column("path!", "string", "its file"),
         Column("content!", "string", "its text"),
+        Column("byte_count", "long", "of its file"),
     ),
     partition=("increment",),
 )
@@ -76,7 +79,7 @@ def small_lake(root: Path) -> Catalog:
                 | {"location": f"/{path}", "path": path, "status": "landed", "content_sha256": kept.sha256}
                 | {"object": kept.location, "byte_count": kept.byte_count}
             )
-            made.append({"doc_id": path * 32, "repository": None, "path": path, "content": text})
+            made.append({"doc_id": path * 32, "repository": None, "path": path, "content": text, "byte_count": 9})
         publish(catalogue, "web", TEXTS, number, made)
         publish(catalogue, "web", lengths, number, [{"doc_id": row["doc_id"]} for row in made])
         publish(catalogue, "web", ARRIVALS, number, landed)
@@ -271,3 +274,32 @@ def test_what_was_released_goes_with_what_waited(tmp_path: Path, lake_at: LakeAt
     assert [row["content"] for row in rows(waiting.catalogue, "documents")] == ["second"]
     assert {file.read_bytes() for file in (tmp_path / "waiting").rglob("landed/*/*")} == {b"second"}
     assert [one.increment for one in increments_of(waiting.ledger, "web")] == [1]
+
+
+def test_a_table_of_a_dataset_that_has_the_increments_of_a_corpus_keeps_its_rows(tmp_path: Path) -> None:
+    """Its increment 0 is another one, also where it reads the corpus by way of another table; a run computes it."""
+    catalogue = small_lake(tmp_path)
+    identities = (Column("doc_id!", "string", "identity"),)
+    for space, name, scope, inputs in (
+        ("both", "increments", "intake", ["web.arrivals"]),
+        ("both", "survivors", "increment", ["both.increments", "web.documents"]),
+        ("web", "joined", "increment", ["both.survivors", "web.lengths"]),
+        ("web", "again", "history", ["web.joined", "web.again"]),
+        ("web", "copied", "increment", ["web.lengths"]),
+    ):
+        declared = Table(name, "rows of a user's", identities, partition=("increment",))
+        ensure_table(catalogue, f"{space}.{name}", declared, {SCOPE_PROPERTY: scope})
+        publish(catalogue, space, declared, 0, [{"doc_id": "c" * 32}], inputs=inputs)
+    plan = plan_increment(catalogue, "web", 0)
+    assert sorted(plan.tables) == ["web.arrivals", "web.copied", "web.documents", "web.lengths"]
+
+
+def test_files_that_replace_others_have_their_types(tmp_path: Path) -> None:
+    """Else Sail does not read them together with those of other increments: it makes no string of a large one."""
+    catalogue = small_lake(tmp_path)
+    lake = opened(tmp_path)
+    list(delete_increment(lake, plan_increment(catalogue, "web", 0), "asked to"))
+    files = [task.file.file_path for task in catalogue.load_table("web.arrivals").scan().plan_files()]
+    kinds = {path: pq.read_schema(path.removeprefix("file://")).types for path in files}
+    replaced = [path for path in files if "increment=0" in path]
+    assert replaced and all(pa.large_string() not in kinds[path] for path in replaced)

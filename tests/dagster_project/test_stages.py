@@ -112,3 +112,32 @@ def test_what_reads_a_table_that_failed_is_left(
     assert run_command(["run", *tables]) != 0
     out = capfd.readouterr().out
     assert "behind.documents" in out.partition("left, because ")[2] and "notes.documents" in out
+
+
+_DAYS = """
+import dagster as dg
+from headrace import Column, Table, table_asset
+
+DAYS = Table(name="x", comment="A day.", columns=(Column("day!", "string", "the day"),), partition=("day",))
+
+
+@table_asset(table="own.days", schema=DAYS, partitions_def=dg.StaticPartitionsDefinition(["a", "b"]), any_engine=True,
+             inputs={"texts": "copy.texts"})
+def days(spark, texts, context):
+    "The partition's key."
+    return spark.sql(f"SELECT '{context.partition_key}' AS day")
+"""
+
+
+def test_a_partition_is_of_the_whole_selection(notes: Path, defs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Only the last stage has partitions: one that is not there is refused before the first, one that is runs."""
+    (defs / "tables").mkdir()
+    (defs / "tables" / "__init__.py").touch()
+    (defs / "tables" / "own.py").write_text(_DAYS)
+    words = ["run", *CHOSEN[2:4], *CHOSEN[5:], "own.days"]
+    assert run_command([*words, "--partition", "c"]) == 2
+    said = capfd.readouterr()
+    assert "partition 'c' is not there; the last ones are a, b" in said.err and " computed " not in said.out
+    assert run_command(["run", "--dry-run", *words[1:], "--partition", "c"]) == 2
+    assert run_command([*words, "--partition", "b"]) == 0
+    assert "own.days[b]" in capfd.readouterr().out

@@ -42,6 +42,23 @@ def sums(numbers):
     return numbers.selectExpr("n", "cast(n AS string) AS written")
 """
 
+_LOUD = """
+import os
+from headrace import Column, Table, table_asset
+
+print("a module prints")
+NUMBERS = Table(name="x", comment="Numbers.", columns=(Column("n!", "long", "a number"),), key=("n",))
+
+
+@table_asset(table="own.loud", schema=NUMBERS, any_engine=True)
+def loud(spark):
+    "Prints, and raises where it is told."
+    print("a step prints")
+    if os.environ.get("RAISES"):
+        raise ValueError("no such number")
+    return spark.sql("SELECT n FROM VALUES (1L), (2L) AS t(n)")
+"""
+
 
 @pytest.fixture
 def project(defs: Path, lake_env: Path) -> None:
@@ -100,6 +117,23 @@ def test_differences_are_named_by_column(monkeypatch: pytest.MonkeyPatch, capfd:
     answers["spark"]["version"] = "1"
     assert run_command(["table", "check", "a.b"]) == 0
     assert "The rows are equal on both engines." in capfd.readouterr().out
+
+
+def test_what_a_step_prints_or_raises_is_not_the_answer(
+    project: None, defs: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard output is JSON alone; what the step raised is said, in one line."""
+    (defs / "tables" / "own.py").write_text(_LOUD)
+    assert run_command(["run", "own.loud"]) == 0
+    capfd.readouterr()
+    assert run_command(["table", "check", "own.loud", "--engine", "sail", "--json"]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)[0]["row_count"] == 2 and "a step prints" in said.err
+    monkeypatch.setenv("RAISES", "1")
+    assert run_command(["table", "check", "own.loud", "--engine", "sail", "--json"]) == 4
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert "headrace: own.loud: ValueError: no such number" in said.err.splitlines()
 
 
 @pytest.mark.nightly

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from spark_jobs import child_processes
 from spark_jobs.child_processes import (
     end_child,
     end_idle_children,
@@ -78,3 +79,22 @@ def test_a_child_that_cannot_be_started_is_the_callers_error() -> None:
     with pytest.raises(FileNotFoundError):
         start_child(["/no/such/program"])
     end_child(started())
+
+
+def test_a_process_that_may_have_no_more_threads_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call fails; the next one starts the thread, and does not wait for one that never was."""
+    monkeypatch.setattr(child_processes, "_children", child_processes._Children())
+    with monkeypatch.context() as full:
+
+        def refused(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        full.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="new thread"):
+            started()
+    children: list[subprocess.Popen[bytes]] = []
+    asking = threading.Thread(target=lambda: children.append(started()), daemon=True)
+    asking.start()
+    asking.join(20)
+    assert children
+    end_child(children[0])

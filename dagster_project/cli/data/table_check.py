@@ -5,16 +5,18 @@ A process runs one engine, so each computes the rows in a process of its own, by
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
-from dagster_project.cli.output import print_json, print_table, say
+from dagster_project.cli.output import original_streams, print_json, print_table, say
 from dagster_project.exceptions import CheckFailedError, CommandError, RunFailedError
 from dagster_project.project.loading import load_definitions, open_lake, run_id_of
 from spark_jobs.exceptions import AuditError, SparkJobsError, StepRunError, nearest
@@ -38,7 +40,8 @@ def check_table(name: str, partition: str | None, engine: str | None, as_json: b
     """
     if engine is not None:
         os.environ[ENGINE] = engine
-        return _print_computed(name, partition, as_json)
+        with original_streams(), _prints_to_stderr():
+            return _print_computed(name, partition, as_json)
     by_engine = {one: _computed(name, partition, one) for one in _NAMES}
     tables = [_compared(*pair) for pair in zip(*by_engine.values(), strict=True)]
     if as_json:
@@ -88,6 +91,20 @@ def _computed(name: str, partition: str | None, engine: str) -> list[dict[str, A
     if done.returncode == _CANNOT_BE_ASKED:
         raise CommandError(said)
     raise RunFailedError(f"on {_NAMES[engine]}: {said or f'the process ended with status {done.returncode}'}")
+
+
+@contextlib.contextmanager
+def _prints_to_stderr() -> Iterator[None]:
+    """Let what modules and steps of the project print go to standard error: standard output has the answer alone."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _print_computed(name: str, partition: str | None, as_json: bool) -> None:

@@ -92,7 +92,7 @@ def execute(
     from dagster_project.lake_asset import FETCHED, declared_assets
     from dagster_project.mistakes import refuse_mistakes
     from dagster_project.restrictions import record_visibility
-    from dagster_project.run_plan import Failures, stages
+    from dagster_project.run_plan import Failures, require_partition, stages
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
@@ -110,6 +110,7 @@ def execute(
     lines: list[StepLine] = []
     left: list[StepLine] = []
     with dg.DagsterInstance.get() as instance, original_streams():
+        require_partition(graph, keys, partition, instance)
         for text in end_dead_runs(instance):
             tell(text)
         failed, waiting = Failures(graph), stages(graph, keys)

@@ -87,19 +87,20 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
 
     from blender_service.auth.visibility import recorded_visibility
     from dagster_project.mistakes import refuse_mistakes
-    from dagster_project.run_plan import plan_runs, without_partition
+    from dagster_project.run_plan import plan_runs, require_partition, without_partition
     from spark_jobs.lake.ledger.ledger import Ledger
 
     definitions = load_definitions()
-    keys = select(definitions, selection)
+    keys, graph = select(definitions, selection), definitions.resolve_asset_graph()
     ledger = Ledger.fresh(catalogue)
-    refuse_mistakes(definitions.resolve_asset_graph(), keys, ledger, recorded_visibility(catalogue))
+    refuse_mistakes(graph, keys, ledger, recorded_visibility(catalogue))
     with contextlib.ExitStack() as opened:
-        has_partitions = any(definitions.resolve_asset_graph().get(key).partitions_def for key in keys)
+        has_partitions = any(graph.get(key).partitions_def for key in keys)
         instance: Any = None
         if has_partitions:
             is_there = (home / "dagster.yaml").is_file()
             instance = opened.enter_context(dg.DagsterInstance.get() if is_there else dg.DagsterInstance.ephemeral())
+        require_partition(graph, keys, partition, instance)
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
     for text in without_partition(keys, runs):
         say(text, err=True)

@@ -61,7 +61,8 @@ def _replaced(
     table.delete(EqualTo("increment", former.increment), snapshot_properties=summary, branch=branch)
     version = DataVersion()
     if rows is not None and rows.num_rows:
-        version = version_of_rows(rows, schema_to_pyarrow(table.schema()))
+        rows = _as_in_files(rows, schema_to_pyarrow(table.schema()))
+        version = version_of_rows(rows, rows.schema)
         table.append(rows, snapshot_properties=summary, branch=branch)
     table = catalogue.load_table(former.table)
     made = table.snapshot_by_name(branch)
@@ -87,6 +88,11 @@ def version_of_rows(rows: pa.Table, schema: pa.Schema) -> DataVersion:
     from spark_jobs.lake.ledger.row_hashes import version_of_batch
 
     version = DataVersion()
-    for batch in rows.select(schema.names).cast(file_schema(schema)).to_batches(_BATCH_ROWS):
+    for batch in _as_in_files(rows, schema).to_batches(_BATCH_ROWS):
         version += version_of_batch(batch)
     return version
+
+
+def _as_in_files(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the types that files of other increments have: Sail reads no two files together whose types differ."""
+    return rows.select(schema.names).cast(file_schema(schema))

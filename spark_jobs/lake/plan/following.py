@@ -37,6 +37,8 @@ class Declared(Protocol):
 Declarations = Callable[[str], Declared | None]
 """The step that makes a table; None for a table that no step makes."""
 
+_Known = dict[str, str | None]  # by table, the table whose increments it has
+
 
 @dataclass(frozen=True)
 class Following:
@@ -56,15 +58,24 @@ def following(declared: Declared, declarations: Declarations) -> Following:
 
     Raises:
         StepDeclarationError: its inputs have increments that do not belong together, or none though its scope needs
-            some.
+            some; or it reads its own table.
     """
+    return _following(declared, declarations, {})
+
+
+def _following(declared: Declared, declarations: Declarations, known: _Known) -> Following:
     inputs, scope = tables_of(*declared.inputs.values()), declared.step.scope
     if declared.driving_table is None and (declared.step.discover is not None or scope in (Scope.WHOLE, Scope.INTAKE)):
         return Following(None, {})
-    numbers = {table: by for table in inputs if (by := numbered_by(table, declarations)) is not None}
+    if declared.driving_table is None and not {*declared.tables}.isdisjoint(inputs):
+        raise StepDeclarationError(
+            f"{declared.tables[0]}: reads itself; a parameter named {declared.step.table.name} without an entry in "
+            "inputs is what its earlier increments hold"
+        )
+    numbers = {table: by for table in inputs if (by := _numbered_by(table, declarations, known)) is not None}
     if declared.driving_table is not None:
-        by = numbered_by(declared.driving_table, declarations)
-        return Following(declared.driving_table, _translated(numbers, by, declarations))
+        by = _numbered_by(declared.driving_table, declarations, known)
+        return Following(declared.driving_table, _translated(numbers, by, declarations, known))
     if not numbers:
         if scope is Scope.FROZEN:
             return Following(None, {})
@@ -73,7 +84,7 @@ def following(declared: Declared, declarations: Declarations) -> Following:
             f"{', '.join(inputs) or 'no input'} none has any; leave scope out, and the table is computed whole"
         )
     for by in sorted({*numbers.values()}):
-        translated = _translated(numbers, by, declarations)
+        translated = _translated(numbers, by, declarations, known)
         if all(of == by or table in translated for table, of in numbers.items()):
             return Following(by, translated)
     apart = {of: table for table, of in reversed(numbers.items())}
@@ -84,8 +95,14 @@ def following(declared: Declared, declarations: Declarations) -> Following:
     )
 
 
-def numbered_by(table: str, declarations: Declarations) -> str | None:
+def _numbered_by(table: str, declarations: Declarations, known: _Known) -> str | None:
     """The table whose increments are those of a table; None for a table that others read whole."""
+    if table not in known:  # tables that read one another have many paths between them, and each is asked for once
+        known[table] = _first_numbered_by(table, declarations, known)
+    return known[table]
+
+
+def _first_numbered_by(table: str, declarations: Declarations, known: _Known) -> str | None:
     declared = declarations(table)
     if declared is None or declared.step.scope in (Scope.WHOLE, Scope.FROZEN):
         return None
@@ -93,14 +110,17 @@ def numbered_by(table: str, declarations: Declarations) -> str | None:
         return None
     if declared.step.scope is Scope.INTAKE:
         return declared.tables[0]
-    driving = declared.driving_table or following(declared, declarations).driving_table
-    return driving if driving is None or driving in declared.tables else numbered_by(driving, declarations)
+    driving = declared.driving_table or _following(declared, declarations, known).driving_table
+    return driving if driving is None or driving in declared.tables else _numbered_by(driving, declarations, known)
 
 
-def _translated(numbers: Mapping[str, str], by: str | None, declarations: Declarations) -> dict[str, str]:
+def _translated(
+    numbers: Mapping[str, str], by: str | None, declarations: Declarations, known: _Known
+) -> dict[str, str]:
     """Those of some tables whose increments the intake `by` numbers anew, with the dataset that it lists them under."""
     intake = declarations(by) if by is not None else None
     if intake is None or intake.step.scope is not Scope.INTAKE:
         return {}
-    datasets = {numbered_by(table, declarations): table.split(".")[0] for table in tables_of(*intake.inputs.values())}
+    arrivals = tables_of(*intake.inputs.values())
+    datasets = {_numbered_by(table, declarations, known): table.split(".")[0] for table in arrivals}
     return {table: datasets[of] for table, of in numbers.items() if of != by and of in datasets}

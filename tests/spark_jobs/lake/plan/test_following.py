@@ -253,3 +253,30 @@ def test_what_does_not_say_what_it_took_in_cannot_be_followed(filled: Lake) -> N
         InputError, match=r"follows both\.gathered, which does not say which increments of one\.numbers"
     ):
         reads_of(binding, filled.ledger, 0)
+
+
+def test_a_step_that_reads_itself_is_refused() -> None:
+    """Its increments would be those of its own table; what it reads of its history has a name of its own."""
+    declared = Declaration(joining(Scope.INCREMENT, 2), "mine", {"a": "mine.joined", "b": "one.copies"})
+    with pytest.raises(StepDeclarationError, match=r"mine\.joined: reads itself; a parameter named joined"):
+        following(declared, {**DECLARED, "mine.joined": declared}.get)
+
+
+def test_each_table_is_asked_for_once() -> None:
+    """Twelve layers of three tables, each over the three before it, have half a million paths between them."""
+    declared, asked = dict(DECLARED), list[str]()
+    layer = ["both.gathered", "one.copies", "one.numbers"]
+    for depth in range(12):
+        tables = [
+            Declaration(joining(Scope.INCREMENT, 3), f"m{depth}_{at}", dict(zip("abc", layer, strict=True)))
+            for at in range(3)
+        ]
+        declared |= {one.tables[0]: one for one in tables}
+        layer = [one.tables[0] for one in tables]
+
+    def known(table: str) -> Declaration | None:
+        asked.append(table)
+        return declared[table]
+
+    assert following(declared[layer[0]], known).driving_table == "both.increments"
+    assert len(asked) < 300

@@ -51,6 +51,7 @@ RESULT_SCHEMA = pa.schema(
 BAD = "__bad_"
 """Name, before a number, of the columns of rows whose checks the engine has computed."""
 _WAITING_BYTES = 128 << 20
+_MOST_OPEN = 32  # files of a task; tasks of Sail are threads of one process, which may often have 1,024 open
 _PATH_CHARACTERS = 120  # of a value in the name of a folder, which says it to people alone
 _DAY = 24 * 3600 * 10**6  # in microseconds
 # Rows as a file has them, how many break each check, and their data version.
@@ -240,7 +241,10 @@ class _File:
 
 
 class _Files:
-    """The files that a task writes, one at a time for each partition value."""
+    """The files that a task writes, one at a time for each partition value.
+
+    Of more than `_MOST_OPEN` values that one is closed whose rows came longest ago: of sorted rows, a complete one.
+    """
 
     def __init__(self, rules: FileRules) -> None:
         self._rules = rules
@@ -252,9 +256,10 @@ class _Files:
         """Write rows into the files of their partition values."""
         for values, part in _by_value(rows, self._rules.partition):
             key = repr(values)
-            file = self._open.get(key)
-            if file is None:
-                file = self._open[key] = self._new(values)
+            file = self._open.pop(key, None) or self._new(values)
+            self._open[key] = file  # at the end: the first is the one that was used longest ago
+            if len(self._open) > _MOST_OPEN:
+                self._finish(next(iter(self._open)))
             file.add(part)
             while file.waiting_rows >= self._rules.group_rows:
                 file.flush(self._rules.group_rows)

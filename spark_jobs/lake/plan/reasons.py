@@ -42,6 +42,12 @@ def changed_settings(row: Materialization, binding: Binding) -> list[str]:
     return [*changed, *_differences(had, wanted, "")]
 
 
+def is_growing(ledger: Ledger, binding: Binding) -> bool:
+    """Whether tables of a step get the optional columns that they lack: of a source, or all computed by former code."""
+    rows = ledger.places(binding.tables[0]).values()
+    return binding.step.discover is not None or all(row.code_version != binding.step.version for row in rows)
+
+
 def other_settings(ledger: Ledger, binding: Binding) -> str:
     """One line on how a frozen table's declared config and code differ from those it was computed with; else empty.
 

@@ -42,7 +42,7 @@ from spark_jobs.lake.plan.decisions import refuse_around_quarantine
 from spark_jobs.lake.plan.excisions import excisions_in
 from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
 from spark_jobs.lake.plan.reads import sizes_of
-from spark_jobs.lake.plan.reasons import other_settings
+from spark_jobs.lake.plan.reasons import is_growing, other_settings
 from spark_jobs.lake.run.frames import frames
 from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, summary_of
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
@@ -209,8 +209,9 @@ def write_task(
     from pyspark.errors import PySparkException
 
     scope = {SCOPE_PROPERTY: binding.step.scope.value}
+    grows = is_growing(lake.ledger, binding)
     ready = [
-        ensure_table(lake.catalogue, identifier, declared, scope, grows=binding.step.discover is not None)
+        ensure_table(lake.catalogue, identifier, declared, scope, grows)
         for declared, identifier in zip(binding.step.tables, binding.tables, strict=True)
     ]
     summary = {**summary_of(lake.run_id, binding, task), **generation}

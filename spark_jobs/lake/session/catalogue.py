@@ -267,7 +267,8 @@ def ensure_table(
         declared: its declaration.
         properties: of a new table, beside those declared.
         grows: whether optional columns that an existing table lacks are added; rows that an earlier version of headrace
-            wrote hold nulls in them. Used where rows cannot be computed again, because they came from a source.
+            wrote hold nulls in them. Used where rows cannot be computed again, because they came from a source, and
+            where all of them will be.
 
     Raises:
         TableMismatchError: it exists with other columns or partitions; the message names the first difference.
@@ -316,13 +317,21 @@ def _grown(existing: IcebergTable, declared: Table) -> IcebergTable:
     return existing
 
 
-def schema_difference(existing: IcebergTable, declared: Table) -> str | None:
-    """The first column or partition in which a table differs from its declaration, in words."""
+def schema_difference(existing: IcebergTable, declared: Table, grows: bool = False) -> str | None:
+    """The first column or partition in which a table differs from its declaration, in words.
+
+    Args:
+        existing: the table.
+        declared: its declaration.
+        grows: whether optional columns that it lacks are none, since they will be added.
+    """
     found = {field.name: (type_text(field.field_type), field.required) for field in existing.schema().fields}
     schema = declared.schema()
     for field in schema.fields:
         want = (type_text(field.field_type), field.required)
         have = found.pop(field.name, None)
+        if have is None and grows and not field.required:
+            continue
         if have is None:
             return f"column {field.name} is declared, the table has none"
         if have != want:

@@ -13,6 +13,7 @@ a write costs does not depend on how many there were.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -54,6 +55,15 @@ class _Overwrite(_OverwriteFiles):
         data = [one for one in kept if one.content == ManifestContent.DATA]
         others = [one for one in kept if one.content != ManifestContent.DATA]
         return _ManifestMergeManager(size, least, True, self).merge_manifests(data) + others
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        """Look for deleted files in all manifests where one is of a partition by NaN, which no literal can be."""
+        files = self._deleted_data_files
+        values = [file.partition[at] for file in files for at in range(len(file.partition))]
+        if any(isinstance(value, float) and math.isnan(value) for value in values):
+            self.partition_filters.update({file.spec_id: AlwaysTrue() for file in files})
+        else:
+            super()._build_delete_files_partition_predicate()
 
 
 def overwrite(

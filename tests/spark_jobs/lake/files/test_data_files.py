@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
+import resource
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,27 @@ def test_files_lie_by_partition_with_statistics_and_row_groups(lake: Lake) -> No
     }
     assert table.scan("n = 12").to_arrow()["n"].to_pylist() == [12]
     assert lake.session().table("lake.demo.lists").where("n > 2 and name = 'a/b c'").count() == 2
+
+
+def test_a_task_keeps_few_files_open(tmp_path: Path) -> None:
+    """Of 500 partitions, in order and in none; each value in order has one file, whose rows are all there."""
+    schema = file_schema(schema_to_pyarrow(LISTS.schema()))
+    by_name = (PartitionField("name", "name", False),)
+    sizes = {"group_rows": 1 << 20, "group_bytes": 1 << 20, "file_bytes": 1 << 30}
+    rules = FileRules(schema, str(tmp_path), by_name, "zstd", properties={}, checks={}, **sizes)
+    numbers = range(1000)
+    made = {"increment": [0] * 1000, "n": numbers, "ids": [[1]] * 1000}
+    fewest, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for names, files in (([f"{n // 2:03}" for n in numbers], 500), ([f"{n % 500}" for n in numbers], 1000)):
+        table = pa.Table.from_pydict({**made, "name": names}).select(schema.names).cast(schema)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 60, most))
+        try:
+            (result,) = list(write_task(table.to_batches(max_chunksize=33), rules))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (fewest, most))
+        written = result.column("files")[0].as_py()
+        assert len(written) == files
+        assert sum(pq.read_metadata(pa.BufferReader(file["footer"])).num_rows for file in written) == 1000
 
 
 def test_a_bit_that_flips_in_a_data_file_is_found(lake: Lake) -> None:

@@ -14,9 +14,10 @@ from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.former_version import former_digests, is_of_engine
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.plan.forecast import other_columns
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.ledger.former_lake import age
-from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, doubles, first_seen, land, numbers, one
+from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, doubles, first_seen, land, numbers, one, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +88,27 @@ def test_equal_rows_keep_their_former_version(lake: Lake) -> None:
     assert (after.data_version, after.snapshot_id) == (before.data_version, before.snapshot_id)
     assert after.step_key != before.step_key
     assert str(one(materialize(lake, bind(again, FactorConfig(factor=3)))).version).startswith("v2:4:")
+
+
+def test_tables_get_columns_that_newer_code_computes(lake: Lake, folder: Path) -> None:
+    """Every increment is computed anew, and the columns are optional; without a new code version both stay refused."""
+    materialize(lake, bind(nested))
+    land(folder, "b.txt", [30, 31])
+    materialize(lake, bind(numbers, FolderConfig(folder=str(folder))))
+    materialize(lake, bind(nested))
+    more = dataclasses.replace(NESTED, columns=(*NESTED.columns, Column("half", "double", "half of it")))
+
+    def function(numbers):  # type: ignore[no-untyped-def]
+        return numbers.selectExpr("n", "array(n / 100000.0D, null) AS scores", "n / 2.0D AS half")
+
+    same = bind(dataclasses.replace(nested, tables=(more,), function=function))
+    lake.ledger.refresh()
+    assert "half is declared" in other_columns(lake.ledger, same)
+    newer = bind(dataclasses.replace(same.step, version="2"))
+    assert other_columns(lake.ledger, newer) == ""
+    assert one(materialize(lake, newer)).computed == ("0", "1")
+    assert rows(lake, "demo.nested", "n", "half")[-1] == (31, 15.5)
+    assert verify(lake, "nested") == Verdict(6, "as recorded", True)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,6 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
     """A catalogue of which leases see the database alone."""
     monkeypatch.setattr(lease, "require_own", lambda catalogue, tables: None)
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    lease._make_table(engine)
     return cast(SqlCatalog, Mock(spec=SqlCatalog, engine=engine))
 
 
@@ -63,6 +62,7 @@ def stored(engine: Engine) -> dict[str, tuple[Any, ...]]:
 
 def insert(engine: Engine, table: str, holder: str = "x", host: str = "elsewhere", expires: int = BEGIN + 60) -> None:
     """The row of another holder, of whom nothing can be looked up."""
+    lease._make_table(engine)
     with engine.begin() as connection:
         values = {"table": table, "holder": holder, "host": host, "expires": expires}
         connection.execute(text("INSERT INTO headrace_leases VALUES (:table, :holder, :host, 7, 1, :expires)"), values)
@@ -184,6 +184,8 @@ def test_a_branch_names_its_writer(clock: Clock) -> None:
     assert (prefix, int(pid), int(start), int(since)) == ("audit", me.pid, me.start, BEGIN)
     assert (len(scope), len(own)) == (8, 12) and first != second
     assert lease.is_of_a_writer(first) and not lease.is_of_a_writer(f"{first}_") and not lease.is_abandoned(first)
+    assert lease.is_abandoned("audit_0123456789ab"), "one of an earlier version names no process"
+    assert not lease.is_abandoned("audit_of_2026"), "a user made it"
 
 
 def test_a_branch_of_who_cannot_be_looked_up_is_kept_for_a_week(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

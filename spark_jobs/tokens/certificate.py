@@ -297,39 +297,34 @@ class _Comparison:
         reference = load_reference(whole_words(pre_tokenizer, [left + right for left, right in pairs]))
         self.probe_count += len(pairs)
         whole, lefts, rights = (
-            [encoding.ids for encoding in reference.encode_batch_fast(texts, add_special_tokens=False)]
-            for texts in ([left + right for left, right in pairs], *map(list, zip(*pairs, strict=True)))
+            [encoding.ids for encoding in reference.encode_batch_fast(texts)]
+            for texts in ([left + right for left, right in pairs], *([pair[side] for pair in pairs] for side in (0, 1)))
         )
-        for pair, together, left, right in zip(pairs, whole, lefts, rights, strict=True):
-            if together != left + right:
-                raise _RefusedError(f"cuts: ids of {pair[0]!r} and {pair[1]!r} are not those of both together")
+        for number, (left, right) in enumerate(pairs):
+            if whole[number] != lefts[number] + rights[number]:
+                raise _RefusedError(f"cuts: ids of {left!r} and {right!r} are not those of both together")
 
     def differing_code_points(self, file_text: str) -> list[int]:
         """Code points beyond ASCII to which the reference and a fast encoder give different classes, ascending."""
         blocks = list(code_point_blocks())
         doubtful = [
             number
-            for block, (expected, found) in zip(
-                blocks, self._ids(file_text, [block.text for block in blocks]), strict=True
-            )
-            if expected != found or len(expected) != block.unsplit_length
-            for number in range(block.first, block.last + 1)
+            for at, (expected, found) in enumerate(self._ids(file_text, [block.text for block in blocks]))
+            if expected != found or len(expected) != blocks[at].unsplit_length
+            for number in range(blocks[at].first, blocks[at].last + 1)
         ]
         # One context shows nearly all that differ; only the code points that it does not show need the others.
-        first = self._are_equal(file_text, [[first_probe(chr(number))] for number in doubtful])
-        excluded = [number for number, equal in zip(doubtful, first, strict=True) if not equal]
-        others = [number for number, equal in zip(doubtful, first, strict=True) if equal]
-        same = self._are_equal(file_text, [character_probes(chr(number)) for number in others])
-        excluded += [number for number, equal in zip(others, same, strict=True) if not equal]
+        excluded = self._differing(file_text, doubtful, lambda character: [first_probe(character)])
+        excluded |= self._differing(file_text, sorted({*doubtful} - excluded), character_probes)
         if len(excluded) > _MOST_EXCLUDED:
             raise _RefusedError(f"the two differ in {len(excluded)} code points")
         return sorted(excluded)
 
-    def _are_equal(self, file_text: str, probes: Sequence[Sequence[str]]) -> list[bool]:
-        """For each group of probes (all groups of one size), whether both encoders agree on all its probes."""
-        flat = [probe for group in probes for probe in group]
-        equal = np.array([expected == found for expected, found in self._ids(file_text, flat)], dtype=np.bool_)
-        return [bool(group.all()) for group in np.split(equal, len(probes))] if probes else []
+    def _differing(self, file_text: str, numbers: Sequence[int], probes_of: Callable[[str], list[str]]) -> set[int]:
+        """The code points of which a probe has other ids by a fast encoder than by the reference."""
+        probes = [(number, probe) for number in numbers for probe in probes_of(chr(number))]
+        ids = self._ids(file_text, [probe for _, probe in probes])
+        return {probes[at][0] for at, (expected, found) in enumerate(ids) if expected != found}
 
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
         """For each probe (reference's ids, ids of the first fast encoder that differs, else the reference's again)."""

@@ -68,10 +68,10 @@ class CodePointBlock:
 def structure_probes() -> list[str]:
     """Texts with every sequence of up to four classes, and every ASCII character in every context."""
     ways = itertools.chain.from_iterable(
-        itertools.product(REPRESENTATIVES, repeat=length) for length in range(1, _LONGEST + 1)
+        itertools.product(REPRESENTATIVES, repeat=length) for length in range(_LONGEST + 1)
     )
     contexts = (probe for number in range(_ASCII) for probe in character_probes(chr(number)))
-    return list(dict.fromkeys(["", *("".join(way) for way in ways), *contexts]))
+    return list(dict.fromkeys([*map("".join, ways), *contexts]))
 
 
 def character_probes(character: str) -> list[str]:

@@ -19,7 +19,7 @@ from dagster_project.deletion.increments import delete_increment, plan_increment
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.files import objects
+from spark_jobs.lake.files import objects, replacement
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.verification import recount
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -125,6 +125,30 @@ def delete_first(root: Path, most: int | None = None) -> None:
     objects.remove = counted(objects.remove)
     lake = opened(root)
     list(delete_increment(lake, plan_increment(lake.catalogue, "web", 0), "asked to"))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_increments_that_wait_to_be_computed_anew_are_not_missed(
+    tmp_path: Path, killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that failed left marks; after any deletion the ledger says which increments a table has, and all go.
+
+    Also where the deletion was killed before the ledger had its row.
+    """
+    catalogue = small_lake(tmp_path)
+    lake = opened(tmp_path)
+    lake.ledger.refresh()
+    lake.ledger.forget(["web.lengths"], 1)
+    if killed:
+        with monkeypatch.context() as dying, pytest.raises(ZeroDivisionError):
+            dying.setattr(Ledger, "record", lambda *ignored: 1 // 0)
+            row = lake.ledger.increments("web.lengths")[0]
+            replacement.replace_increment(lake.ledger, row, None, None)
+    for number in (0, 1):
+        list(delete_increment(opened(tmp_path), plan_increment(catalogue, "web", number), "asked to"))
+        there = Ledger.fresh(catalogue).increments_there("web.lengths")
+        held = {row["increment"] for row in rows(catalogue, "lengths")}
+        assert held == {place for place, row in there.items() if row.row_count} <= {one for one in (1,) if number == 0}
 
 
 @pytest.mark.nightly

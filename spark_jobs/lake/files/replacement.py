@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from spark_jobs.lake.files.branches import Written, branch_at_head, branch_of_a_writer, publish
@@ -20,7 +19,7 @@ from spark_jobs.lake.files.data_files import file_schema
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import Leases, writer_branch
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.ledger.materialization import Materialization, Place
 
 _BATCH_ROWS = 1 << 16
 
@@ -29,6 +28,8 @@ def replace_increment(
     ledger: Ledger, former: Materialization, rows: pa.Table | None, leases: Leases | None, **facts: Any
 ) -> None:
     """Replace the rows of an increment; called under the lease of its table.
+
+    Like any write it removes the increments after it if all of them are marked to be computed anew (`validity`).
 
     Args:
         ledger: of the lake.
@@ -41,15 +42,18 @@ def replace_increment(
         LeaseError: somebody else wrote the table meanwhile; nothing was published.
     """
     ledger.settle([former.table])
+    later = [row for row in ledger.increments_there(former.table).values() if row.increment > former.increment]
+    place = Place.increment(former.increment, and_later=all(row.is_forgotten for row in later))
     branch = writer_branch()
     with branch_of_a_writer(ledger.catalogue, former.table, branch):
-        row = _replaced(ledger.catalogue, branch, former, rows, leases, facts)
+        row = _replaced(ledger.catalogue, branch, place, former, rows, leases, facts)
     ledger.record([row])
 
 
 def _replaced(
     catalogue: Catalog,
     branch: str,
+    place: Place,
     former: Materialization,
     rows: pa.Table | None,
     leases: Leases | None,
@@ -57,8 +61,8 @@ def _replaced(
 ) -> Materialization:
     """Write and publish what replaces an increment; gives its row of the ledger."""
     table, base = branch_at_head(catalogue, former.table, branch)
-    summary = {"headrace.step": "delete", "headrace.place": former.place}
-    table.delete(EqualTo("increment", former.increment), snapshot_properties=summary, branch=branch)
+    summary = {"headrace.step": "delete", "headrace.place": place.key}
+    table.delete(place.replaced, snapshot_properties=summary, branch=branch)
     version = DataVersion()
     if rows is not None and rows.num_rows:
         rows = _as_in_files(rows, schema_to_pyarrow(table.schema()))
@@ -77,8 +81,8 @@ def _replaced(
         byte_count=files_bytes,
         **facts,
     )
-    place = (row.snapshot_id, row.sequence_number, row.table_uuid)
-    written = Written(former.table, branch, base, *place, version, version.count, files_bytes, ())
+    snapshot = (row.snapshot_id, row.sequence_number, row.table_uuid)
+    written = Written(former.table, branch, base, *snapshot, version, version.count, files_bytes, ())
     publish(catalogue, written, replace(row, inputs=facts.get("inputs", {})), {}, leases)
     return row
 

@@ -9,8 +9,8 @@ harder to tell:
 
 Compaction adds snapshots to the chain that only rewrite files. In a table with dense ordinals, writing an increment
 again removes all later ones, so the rows of those are valid only if they were written after it. The same is true of
-increments that were marked to be computed anew (`Ledger.forget`): they are there until a write removes them, which is
-that of the last increment before them that is not marked.
+increments that were marked to be computed anew (`Ledger.forget`): they are there until a write removes them. In a table
+without ordinals a write, of a step or a deletion, removes all increments after its own if all of these are marked.
 """
 
 from __future__ import annotations
@@ -33,15 +33,23 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
     ids, cut = _chain_ids(table)
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
+    numbered = GENERATION_PROPERTY in table.properties
     found: dict[str, Materialization] = {}
-    recorded: dict[str, int] = {}
-    for number, row in enumerate(rows):
+    marked: set[str] = set()
+    for row in rows:
         if row.is_withdrawal or row.table_uuid != uuid or not _holds(row, ids, cut, taken_back):
             continue
+        if marked and not row.is_forgotten and not numbered:
+            later = {place for place in found if _number(place) > _number(row.place)}
+            removed = later if later <= marked else set()
+            found = {place: other for place, other in found.items() if place not in removed}
+            marked -= removed | {row.place}
         before = found.get(row.place)
         if before is None or before.sequence_number <= row.sequence_number:
-            found[row.place], recorded[row.place] = row, number
-    return _ascending(found) if GENERATION_PROPERTY in table.properties else _not_taken_away(found, recorded)
+            found[row.place] = row
+        if row.is_forgotten:
+            marked.add(row.place)
+    return _ascending(found) if numbered else found
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
@@ -127,20 +135,9 @@ def _ascending(rows: Mapping[str, Materialization]) -> dict[str, Materialization
     return found
 
 
-def _not_taken_away(rows: Mapping[str, Materialization], recorded: Mapping[str, int]) -> dict[str, Materialization]:
-    """All rows but those marked to be computed anew whose increments a later write has removed.
-
-    A write removes all marked increments after it if no other one comes after it. So the last increment before a mark
-    that is not marked itself decides: `recorded` after the mark, it has removed the place.
-    """
-    found: dict[str, Materialization] = {}
-    last = -1
-    for place in sorted(rows, key=lambda place: int(place) if place.isdigit() else -1):
-        if not rows[place].is_forgotten:
-            last = recorded[place]
-        if not rows[place].is_forgotten or recorded[place] > last:
-            found[place] = rows[place]
-    return found
+def _number(place: str) -> int:
+    """A place as an increment; -1 of a partition and of a whole table."""
+    return int(place) if place.isdigit() else -1
 
 
 def _rewrites_files(snapshot: Snapshot) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import itertools
 import json
+import random
 import re
 import unicodedata
 from functools import cache
@@ -140,14 +143,6 @@ def test_known_splittings_are_certified(splitting: str) -> None:
     assert found.refusal is None
     assert found.is_for_this_installation
     assert found.probe_count > 100_000
-
-
-def test_every_code_point_beyond_ascii_is_in_one_block() -> None:
-    """None is left out but surrogates, which no text holds, and none is probed twice."""
-    blocks = list(code_point_blocks())
-    numbers = list(itertools.chain.from_iterable(range(block.first, block.last + 1) for block in blocks))
-    assert numbers == [number for number in range(128, 0x110000) if not 0xD800 <= number < 0xE000]
-    assert all(one.text.strip("a1?") == "".join(map(chr, range(one.first, one.last + 1))) for one in blocks)
 
 
 @pytest.mark.parametrize("splitting", TRIED)
@@ -479,9 +474,121 @@ def test_without_a_fast_encoder_there_is_no_fast_path(monkeypatch: pytest.Monkey
 
 def test_a_certificate_is_for_its_versions_alone() -> None:
     """With another version of either library it is not for this installation."""
-    found = Certificate("ab", "tokenizers 0.0", encoder_version(), None, (), 1)
-    assert not found.is_for_this_installation
-    assert not Certificate("ab", certified("gpt2").reference, "gigatoken 0.0", None, (), 1).is_for_this_installation
+    installed = Certificate("ab", reference_version(), encoder_version(), None, (), 1)
+    assert installed.is_for_this_installation
+    for other in ({"reference": "tokenizers 0.0"}, {"encoder": "gigatoken 0.0"}):
+        assert not dataclasses.replace(installed, **other).is_for_this_installation
+
+
+@pytest.mark.usefixtures("two_blocks")
+def test_a_certificate_names_its_file_its_versions_and_what_is_excluded(caplog: pytest.LogCaptureFixture) -> None:
+    """The digest is that of the file as it is given, NFC or not; what composes newly goes to the reference as well."""
+    file = changed(trained_tokenizer(), normalizer={"type": "NFC"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificate_module, "newly_composing", lambda: {0x21AF, 0x10})
+        found = certify(file, SplitsAt)
+        assert certify(trained_tokenizer(), SplitsAt).excluded == ((0x21AF, 0x21AF),)
+    assert found.tokenizer_sha256 == hashlib.sha256(file.encode()).hexdigest()
+    assert (found.reference, found.encoder) == (reference_version(), encoder_version())
+    assert found.excluded == ((0x10, 0x10), (0x21AF, 0x21AF))
+
+
+class ProbesAt(Reference):
+    """An encoder that differs at the last code point of a block, in a context that is not the first one."""
+
+    def encode(self, data: bytes) -> Int32Array:
+        """No ids of that probe."""
+        return super().encode(b"" if data.decode() == "a\u21afa" else data)
+
+
+@pytest.mark.usefixtures("two_blocks")
+def test_a_difference_in_any_context_excludes_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its block is split; the first context shows nothing of it."""
+    monkeypatch.setattr(certificate_module, "code_point_blocks", lambda: [block_of(0x21A8, "a"), block_of(0x3041, "a")])
+    assert certify(trained_tokenizer(), ProbesAt).excluded == ((0x21AF, 0x21AF),)
+
+
+@pytest.mark.parametrize(
+    ("pre_tokenizer", "pair"),
+    [
+        (json.loads(trained_tokenizer())["pre_tokenizer"], None),
+        ({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}, ("a\n", "a")),
+    ],
+)
+def test_cuts_are_refused_where_the_two_sides_are_not_the_whole(
+    pre_tokenizer: dict[str, object], pair: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A splitting in which a line end is inside of a word; every pair is counted as a probe."""
+    pairs = [("a\n", "a"), ("?\n", "1"), (" a\n", "1")]
+    monkeypatch.setattr(certificate_module, "line_ends", lambda: pairs)
+    comparison = certificate_module._Comparison(())
+    if pair is None:
+        comparison.require_equal_pieces(pre_tokenizer)
+    else:
+        expected = "cuts: ids of 'a\\n' and 'a' are not those of both together"
+        with pytest.raises(certificate_module._RefusedError, match=f"^{re.escape(expected)}$"):
+            comparison.require_equal_pieces(pre_tokenizer)
+    assert comparison.probe_count == 3
+
+
+@pytest.mark.usefixtures("two_blocks")
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_line_ends_are_probed_where_documents_are_cut_there(is_cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a splitting that joins what is on their two sides is refused then, whatever the encoders say."""
+    monkeypatch.setattr(certificate_module, "line_ends", lambda: [("a\n", "a")])
+    whole = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    kind = certificate_module._Kind(whole, is_cut)
+    found = certificate_module._Comparison((Reference,)).probed(kind)
+    assert (found.refusal is not None) == is_cut and found.excluded == ()
+    assert found.refusal is None or found.refusal.startswith("cuts: ids of 'a")
+
+
+@pytest.mark.parametrize("loaders", [(), (Reference,)])
+def test_only_what_the_default_encoders_answered_is_cached(
+    loaders: tuple[certificate_module.Loader, ...], nothing_kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal that is cached has its count of probes, and its certificate has it too."""
+    probed = certificate_module._Probed("structure: as if", (), 7)
+    monkeypatch.setattr(certificate_module._Comparison, "probed", lambda self, kind: probed)
+    for _ in range(2):
+        found = certify(trained_tokenizer(), *loaders)
+        assert (found.refusal, found.probe_count, found.excluded) == ("structure: as if", 7, ())
+        assert found.encoder == encoder_version() and found.is_for_this_installation
+    assert nothing_kept.exists() != bool(loaders)
+
+
+def test_a_kind_is_the_same_in_whatever_order_its_file_has_it(nothing_kept: Path) -> None:
+    """One cached result, named by 32 hexadecimal digits; no half-written file is left."""
+    kinds = [certificate_module._Kind(one, True) for one in ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
+    for kind in kinds:
+        certificate_module._cached(kind, lambda _: certificate_module._Probed(None, (), 1))
+    (kept,) = nothing_kept.iterdir()
+    assert re.fullmatch("[0-9a-f]{32}.json", kept.name)
+
+
+def test_the_code_that_probes_is_part_of_the_key() -> None:
+    """Its own module, the probes and the encoders."""
+    folder = Path(certificate_module.__file__).parent
+    names = ["certificate.py", "certificate_probes.py", "document_encoder.py"]
+    digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
+    assert certificate_module._code_digest() == digest
+
+
+def test_the_rows_of_a_vocabulary_are_the_same_each_time() -> None:
+    """Drawn by a seed."""
+    probes = certificate_module._vocabulary_probes(trained_tokenizer(), set())
+    count = len(probes) - 1024 - 2 * 9 * len(json.loads(trained_tokenizer())["added_tokens"])
+    drawn = random.Random(0).choices(probes[:count], k=1024 * 32)
+    assert probes[count : count + 1024] == ["".join(drawn[at : at + 32]) for at in range(0, len(drawn), 32)]
+
+
+def test_a_reason_has_the_beginning_of_a_long_probe() -> None:
+    """Eighty characters of the first that differs."""
+    comparison = certificate_module._Comparison((WrongAt,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WrongAt, "text", b"a" * 90)
+        with pytest.raises(certificate_module._RefusedError, match=f"^what: ids of '{'a' * 80}' differ$"):
+            comparison.require_equal(trained_tokenizer(), ["b", "a" * 90, "c"], "what")
 
 
 @settings(max_examples=tries(100))

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import unicodedata
 from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from spark_jobs.tokens.certificate_probes import (
+    ANCHORS,
     REPRESENTATIVES,
     boundaries,
     character_probes,
     code_point_blocks,
     first_probe,
     line_ends,
+    newly_composing,
     structure_probes,
     whole_words,
 )
@@ -147,3 +150,77 @@ def test_a_block_stands_between_characters_of_its_class(number: int, beside: str
     assert 1 <= len(inside) <= 64
     assert block.unsplit_length == len(block.text.encode()) - len(inside) - 1
     assert max(one.last - one.first + 1 for one in code_point_blocks()) == 64
+
+
+def test_every_code_point_beyond_ascii_is_in_one_block() -> None:
+    """None is left out but surrogates, which no text holds, and none is probed twice."""
+    blocks = list(code_point_blocks())
+    numbers = list(itertools.chain.from_iterable(range(block.first, block.last + 1) for block in blocks))
+    assert numbers == [number for number in range(128, 0x110000) if not 0xD800 <= number < 0xE000]
+    assert all(one.text.strip("a1?") == "".join(map(chr, range(one.first, one.last + 1))) for one in blocks)
+
+
+PLAIN = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+
+
+def test_tokens_of_whole_words_are_bytes_and_substrings_alone() -> None:
+    """Of each probe all substrings, none empty; no merges, so a word that is a token becomes it."""
+    model = json.loads(whole_words(PLAIN, ["a1?", "1\u00e9", ""]))["model"]
+    parts = {"a1", "1?", "a1?", "1\u00e9", "\u00e9"}
+    assert set(model["vocab"]) == {*BYTE_NAMES, *(token_name(part.encode()) for part in parts)}
+    assert (model["merges"], model["ignore_merges"]) == ([], True)
+    assert sorted(model["vocab"].values()) == list(range(len(model["vocab"])))
+    assert json.loads(whole_words(PLAIN, ["a"]))["pre_tokenizer"] == PLAIN
+
+
+def test_merges_of_boundaries_are_those_that_text_can_have() -> None:
+    """The last byte of a character with the first of the next: of all characters beyond ASCII, and of the anchors."""
+    model = json.loads(boundaries(PLAIN))["model"]
+    encoded = [chr(number).encode() for number in range(128, 0x110000) if not 0xD800 <= number < 0xE000]
+    first, last = {one[0] for one in encoded}, {one[-1] for one in encoded}
+    anchors = set(ANCHORS)
+    pairs = {*itertools.product(last | anchors, first | anchors)}
+    assert {tuple(merge) for merge in model["merges"]} == {
+        (BYTE_NAMES[left], BYTE_NAMES[right]) for left, right in pairs
+    }
+    assert len(model["merges"]) == len(pairs) and model["ignore_merges"] is False
+    assert list(model["vocab"]) == [*BYTE_NAMES, *(left + right for left, right in model["merges"])]
+    assert list(model["vocab"].values()) == list(range(len(model["vocab"])))
+
+
+def test_a_tokenizer_made_to_be_probed_is_a_plain_one() -> None:
+    """Nothing is added, normalized or truncated; ids lead back to the text."""
+    declared = json.loads(boundaries(PLAIN))
+    assert declared["added_tokens"] == [] and declared["decoder"] == PLAIN
+    parts = ("truncation", "padding", "normalizer", "post_processor")
+    assert [declared[part] for part in parts] == [None] * 4
+    off = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback")
+    assert [declared["model"][part] or None for part in off] == [None] * 6
+    tokenizer = Tokenizer.from_str(boundaries(PLAIN))
+    text = " a\u00e9\u65e51?\n"
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+def test_line_ends_are_all_pairs_of_two_characters() -> None:
+    """One or two before, the last of them visible, one or two after, the first of them visible."""
+    ways = {"".join(way) for length in (1, 2) for way in itertools.product(REPRESENTATIVES, repeat=length)}
+    before = {way + "\n" for way in ways if not way[-1].isspace()}
+    after = {way for way in ways if not way[0].isspace()}
+    pairs = line_ends()
+    assert set(pairs) == {*itertools.product(before, after)} and len(pairs) == len(before) * len(after)
+
+
+@pytest.mark.parametrize("unknown", [set[int](), {0x80, 0x323, 0x340}, {0x10FFFF}, {0x1E4EC, 0x300}])
+def test_what_python_does_not_know_and_the_library_composes_is_found(
+    unknown: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks and composed characters; not those that never compose, nor those that Python knows."""
+    monkeypatch.setattr(unicodedata, "category", lambda one: "Cn" if ord(one) in unknown else "Lo")
+    composing = {0x323, 0x340, 0x300}
+    assert newly_composing() == unknown & composing | (unknown & {0x1E4EC} if composes("\U0001e4ec") else set())
+
+
+def composes(character: str) -> bool:
+    """Whether the library moves or changes a character between a letter and an overlay mark."""
+    text = f"a{character}\u0334"
+    return bool(normalizers.NFD().normalize_str(text) != text)

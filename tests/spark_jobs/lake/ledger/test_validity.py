@@ -80,9 +80,21 @@ class History:
     def write(self, place: str) -> None:
         """Publish a place, or a marked one before it, since marked places are computed in order."""
         self.rows += [withdrawn(row) for row in rolled_back(self.table(), self.rows)]
-        here = self.now()
-        marked = {other for other, row in valid_rows(self.table(), self.rows).items() if row.is_forgotten}
-        place = min({place, *marked}, key=int)
+        self.publish(min({place, *self.marked()}, key=int))
+
+    def replace(self, place: str) -> None:
+        """Publish other rows of a place, marked or not, as a deletion does (`replacement`)."""
+        if place in self.now() and not self.numbered:
+            self.rows += [withdrawn(row) for row in rolled_back(self.table(), self.rows)]
+            self.publish(place)
+
+    def marked(self) -> set[str]:
+        """Places that are to be computed anew."""
+        return {place for place, row in valid_rows(self.table(), self.rows).items() if row.is_forgotten}
+
+    def publish(self, place: str) -> None:
+        """Write a place, and remove the places after it if all of those are marked."""
+        here, marked = self.now(), self.marked()
         later = {other for other in here if int(other) > int(place)}
         gone = later if self.numbered or later <= marked else set()
         number = 1 + max((row.sequence_number for row in self.rows), default=0)
@@ -116,7 +128,7 @@ class History:
 
 PLACE = st.integers(0, 4).map(str)
 STEPS = st.one_of(
-    st.tuples(st.just("write"), PLACE),
+    st.tuples(st.sampled_from(["write", "write", "replace"]), PLACE),
     st.tuples(st.just("write"), PLACE),
     st.tuples(st.just("forget"), st.integers(0, 4)),
     st.tuples(st.just("roll_back"), st.integers(1, 3)),
@@ -162,6 +174,15 @@ def test_marked_increments_are_there_until_a_write_removes_them() -> None:
     }
     history.write("2")
     assert list(valid_rows(history.table(), history.rows)) == ["0", "1", "2"]
+
+
+def test_what_a_write_removed_does_not_come_back_when_that_write_is_marked() -> None:
+    """Increment 1 is gone; a mark on increment 0, whose write removed it, says nothing of it."""
+    history = history_of("0", "1")
+    history.forget(0)
+    history.write("0")
+    history.forget(0)
+    assert list(valid_rows(history.table(), history.rows)) == ["0"]
 
 
 def test_a_table_of_the_same_name_has_no_row_of_the_one_that_was_dropped() -> None:

@@ -165,8 +165,9 @@ def print_rows(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> N
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON: a dataclass as an object, what JSON has no form for as text."""
-    say(json.dumps(value, indent=2, default=_plain))
+    """Print a value as JSON: a dataclass as an object, what JSON has no form for, as `Infinity`, as text."""
+    plain = json.loads(json.dumps(value, default=_plain), parse_constant=str)
+    say(json.dumps(plain, indent=2))
 
 
 def lists_all(name: object, *also: str) -> bool:

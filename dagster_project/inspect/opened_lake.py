@@ -28,7 +28,7 @@ from spark_jobs.exceptions import CatalogueError, did_you_mean
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.identity import metadata_locations
-from spark_jobs.lake.session.settings import WAREHOUSE, load_settings, settings_at
+from spark_jobs.lake.session.settings import DATABASE, WAREHOUSE, LakeSettings, load_settings, settings_at
 
 
 class OpenedLake:
@@ -112,15 +112,27 @@ def connect(folder: str | os.PathLike[str] | None = None) -> OpenedLake:
     """Open a lake for reading.
 
     Args:
-        folder: an embedded lake's (`warehouse`), or that of the project which it lies in; None for the lake of the
-            environment and of this folder, as commands.
+        folder: an embedded lake's (`warehouse`), its database, or that of the project which it lies in; None for the
+            lake of the environment and of this folder, as commands.
 
     Raises:
-        CatalogueError: there is none, or it cannot be reached; nothing is made.
+        CatalogueError: there is none, it cannot be reached, or an address was given; nothing is made.
     """
-    places = [load_settings()] if folder is None else [settings_at(Path(folder)), settings_at(Path(folder) / WAREHOUSE)]
+    places = [load_settings()] if folder is None else _places(os.fspath(folder))
     there = next((one for one in places if one.is_there), None)
     if there is None:
-        looked_for = " nor ".join(str(one.database) for one in places)
-        raise CatalogueError(f"no lake is there: neither {looked_for}; name its folder `warehouse`, or headrace run")
+        looked_for = " and ".join(str(one.database) for one in places)
+        raise CatalogueError(f"no lake is there: looked for {looked_for}; name its folder `warehouse`, or headrace run")
     return OpenedLake(open_catalogue(there))
+
+
+def _places(folder: str) -> list[LakeSettings]:
+    """Where the lake of a folder may lie."""
+    if "://" in folder:  # not repeated: it may hold a password
+        raise CatalogueError(
+            "an address is no folder; set PYICEBERG_CATALOG__LAKE__URI to that of the catalogue, and name no folder"
+        )
+    path = Path(folder).expanduser()
+    if path.is_file() and path.name == DATABASE:
+        path = path.parent
+    return [settings_at(path), settings_at(path / WAREHOUSE)]

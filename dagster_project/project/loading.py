@@ -140,6 +140,8 @@ def _project_at(folder: Path) -> ProjectFolder | None:
 def dagster_home(make: bool = True) -> Path:
     """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; created where it is missing, unless told not.
 
+    Where the folder is there, `DAGSTER_HOME` names it from then on, for `DagsterInstance.get` knows no other place.
+
     Raises:
         CommandError: the folder is not writable, or has a character in its path that Dagster misreads.
     """
@@ -151,6 +153,8 @@ def dagster_home(make: bool = True) -> Path:
             f"{home}: Dagster's database cannot lie below a folder named with {odd[0]!r}; set DAGSTER_HOME to another"
         )
     if not make:
+        if home.is_dir():
+            os.environ["DAGSTER_HOME"] = str(home)
         return home
     home.mkdir(parents=True, exist_ok=True)
     if not os.access(home, os.W_OK):

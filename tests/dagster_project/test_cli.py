@@ -548,7 +548,8 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     (row,) = from_json(["dataset", "show"], capfd)
     assert (row["dataset"], row["source"], row["increments"], row["documents"]) == ("notes", "files", 1, 4)
     (row,) = from_json(["corpus", "show"], capfd)
-    assert row == {"corpus": "small", "datasets": "notes", "increments": 0, "documents": 0, "windows": {"2048": 0}}
+    counts = {"increments": 0, "documents": 0, "kept": 0, "windows": {"2048": 0}}
+    assert row == {"corpus": "small", "datasets": "notes", **counts}
     assert "notes" in printed(["dataset", "show"], capfd) and "small" in printed(["corpus", "show"], capfd)
 
     rows = {row["table"]: row["rows"] for row in from_json(["table", "show", "notes"], capfd)}

@@ -109,13 +109,16 @@ def test_connect_opens_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (project / "below").mkdir(parents=True)
     (project / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "mine"\n')
     for folder in (project, project / "typo", "/nowhere/at/all", None):
-        with pytest.raises(CatalogueError, match=r"no lake is there: neither .*catalog\.db"):
+        with pytest.raises(CatalogueError, match=r"no lake is there: looked for .*catalog\.db"):
             headrace.connect(folder)
     assert everything(tmp_path) == ["project", "project/below", "project/pyproject.toml"]
     open_catalogue(settings_at(project / "warehouse")).create_namespace("notes")
     before = everything(tmp_path)
-    for folder in (project, project / "warehouse"):
+    for folder in (project, project / "warehouse", project / "warehouse" / "catalog.db"):
         assert headrace.connect(folder).tables() == []
+    with pytest.raises(CatalogueError, match="set PYICEBERG_CATALOG__LAKE__URI") as refusal:
+        headrace.connect("postgresql://me:secret@host/lake")
+    assert "secret" not in str(refusal.value)
     monkeypatch.chdir(project / "below")
     assert load_settings().warehouse == str(project / "warehouse"), "of the project that the folder lies in"
     assert headrace.connect().tables() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,11 @@ def test_commands_print_by_these_functions_alone() -> None:
                 assert node.attr not in ("echo", "secho", "style"), f"{file}:{node.lineno}"
             if isinstance(node, ast.Name):
                 assert node.id != "print", f"{file}:{node.lineno}"
+
+
+def test_json_has_no_constant_that_json_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    """A signal that moved away from zero moved infinitely; other programs than Python refuse `Infinity` as a number."""
+    output.print_json([{"value": float("inf"), "old": float("nan"), "new": 1.5}])
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == [
+        {"value": "Infinity", "old": "NaN", "new": 1.5}
+    ]

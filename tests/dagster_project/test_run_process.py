@@ -21,12 +21,14 @@ from dagster._core.launcher import WorkerStatus
 from prometheus_client import CollectorRegistry
 
 from dagster_project import executor, run_process
+from dagster_project.cli.run.status import run_state
 from dagster_project.exceptions import CommandError
 from dagster_project.executor import run_here, side_by_side
 from dagster_project.inspect.lake.run_health import RUNS_METRIC, RunHealth, run_collector, run_finding, run_health
 from dagster_project.project.loading import _INSTANCE, dagster_home
 from dagster_project.run_process import WatchedRunLauncher, end_dead_runs, run_processes, signs_of_life
 from spark_jobs.lake.ledger.process import Process, _start_of, this_process
+from spark_jobs.lake.session.settings import load_settings
 from tests.waiting import until
 
 STATUS = dg.DagsterRunStatus
@@ -228,3 +230,16 @@ def test_a_home_that_dagster_would_look_for_elsewhere_is_refused(
     dagster_home()
     with dg.DagsterInstance.get() as instance:
         assert instance.get_runs() == []
+
+
+def test_reading_commands_find_the_instance_beside_the_lake_where_no_variable_names_it(
+    lake_env: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new shell after the first run: only the lake's folder says where the instance is."""
+    beside = load_settings().home / "dagster"
+    monkeypatch.setenv("DAGSTER_HOME", str(beside))
+    dagster_home()
+    (beside / "history").mkdir()
+    monkeypatch.delenv("DAGSTER_HOME")
+    assert run_state().failed == 0
+    assert os.environ["DAGSTER_HOME"] == str(beside.absolute())

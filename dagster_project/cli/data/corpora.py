@@ -43,7 +43,7 @@ def show_corpus(name: str | None, thresholds: bool, card: bool, as_json: bool, *
 
 
 def _list_corpora(as_json: bool) -> None:
-    """Print the declared corpora, with counts of increments, documents and windows."""
+    """Print the declared corpora, with counts of increments, documents, those that are kept and windows."""
     from dagster_project.inspect.documents.counted import members_that_count
 
     catalogue = lake_catalogue()
@@ -62,7 +62,8 @@ def _list_corpora(as_json: bool) -> None:
                 "corpus": name,
                 "datasets": ", ".join(datasets),
                 "increments": len(ledger.increments(f"{name}.increments")),
-                "documents": members_that_count(catalogue, name, packed).num_rows,
+                "documents": members_that_count(catalogue, name).num_rows,
+                "kept": members_that_count(catalogue, name, packed).num_rows,
                 "windows": {
                     length: sum(row_count(f"{name}.packed_{part}_{length}") for part in datasets)
                     for length in declared.get("window_tokens", [2048])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pyiceberg.expressions import AlwaysFalse, In
 
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import path_rows, table_exists, table_rows
 from spark_jobs.lake.plan.binding import Binding, tables_of
@@ -16,12 +17,21 @@ from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 
 def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, DataFrame]:
-    """The DataFrames of all inputs, each pinned to its snapshot."""
+    """The DataFrames of all inputs, each pinned to its snapshot.
+
+    Raises:
+        InputError: tables that one parameter reads together have not the same columns.
+    """
     found = {}
     for parameter, parts in reads.items():
         tables = [_frame(spark, part) for part in parts]
         frame = tables[0] if tables else _empty(spark, binding, parameter)
-        for other in tables[1:]:
+        for part, other in zip(parts[1:], tables[1:], strict=True):
+            if apart := sorted(set(frame.columns) ^ set(other.columns)):
+                raise InputError(
+                    f"{binding.tables[0]}: input {parameter}: {parts[0].table} and {part.table} have not the same "
+                    f"columns ({', '.join(apart)}); read them as two inputs"
+                )
             frame = frame.unionByName(other)
         found[parameter] = frame
     return found

@@ -280,3 +280,10 @@ def test_each_table_is_asked_for_once() -> None:
 
     assert following(declared[layer[0]], known).driving_table == "both.increments"
     assert len(asked) < 300
+
+
+def test_tables_that_are_read_together_have_the_same_columns(filled: Lake) -> None:
+    """The refusal names both and the columns; an engine said that a column was not found."""
+    declared = Declaration(joining(Scope.WHOLE, 1), "mine", {"a": ("one.copies", "one.numbers")})
+    with pytest.raises(InputError, match=r"input a: one\.copies and one\.numbers have not the same columns \(text\)"):
+        computed_anew(filled, bound(declared, Following(None, {})))

@@ -107,3 +107,8 @@ def test_where_nothing_can_be_looked_up_a_process_has_no_scope_and_no_start(monk
     finally:
         process._scope.cache_clear()
     assert this_process() == ME
+
+
+def test_people_read_a_process_as_its_pid_and_host() -> None:
+    """What a waiting writer is told."""
+    assert str(Process("there", "scope", 7, 1)) == "process 7 on there"

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from spark_jobs.dedup.bags.features import kind_salt
 from spark_jobs.dedup.near import buckets as step_module
+from spark_jobs.dedup.near import key_filter
 from spark_jobs.dedup.near.buckets import BucketsConfig, buckets
 from spark_jobs.dedup.sketches.bands import MAX_BANDS, BandScheme, band_keys, candidate_probability, solve_bands
 
@@ -264,3 +265,29 @@ def test_a_split_of_members_by_blocks_loses_none(monkeypatch: pytest.MonkeyPatch
         assert all(row["band"] == row["bucket"] % MAX_BANDS for row in rows)
         assert len(rows) == len({row["bucket"] for row in rows}) and (len(batches) == 1) == (most == 10_000)
     assert sum(batch.num_rows for batch in step_module.bucket_lists([])) == 0
+
+
+@pytest.mark.parametrize("by_kind", [False, True])
+def test_the_filter_is_sized_by_the_keys_of_new_documents(
+    spark: SparkSession, by_kind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a key a band of its kind; where nothing came before there is no filter."""
+    counts: list[int] = []
+    real = key_filter.filter_of
+
+    def filter_of(new: Any, keys: Any, count: int) -> bytes:
+        counts.append(count)
+        return real(new, keys, count)
+
+    monkeypatch.setattr(key_filter, "filter_of", filter_of)
+    threshold: Any = {"code": 0.6, "default": 0.8} if by_kind else 0.7
+    documents = signed_documents()
+    run(spark, [one for one in documents if not one.increment], 0, threshold=threshold, recall=0.999)
+    assert counts == []
+    run(spark, documents, 1, threshold=threshold, recall=0.999)
+    sizes = sizes_of(documents)
+    bands = {
+        kind: (scheme_of({kind: sizes[kind]}, {"code": 0.6}.get(kind, 0.8)) if by_kind else scheme_of(sizes, 0.7)).bands
+        for kind in KINDS
+    }
+    assert counts == [sum(bands[one.kind] for one in documents if one.increment)]

@@ -203,7 +203,7 @@ def test_settings_end_at_their_bounds() -> None:
     """No candidate need be verified in the driver; a bucket has two members and more, so at least a pair."""
     for field in ("driver_candidates", "max_bucket_pairs", "driver_edges"):
         with pytest.raises(ValidationError, match=field):
-            PairsConfig(**{field: -1})  # type: ignore[arg-type]
+            PairsConfig(**{field: -1})
     config = PairsConfig()
     assert PairsConfig(driver_candidates=0).driver_candidates == 0 and config.driver_candidates == 32_768
     assert [float(one) for one in config.thresholds.together] == [0.7, 0.8, 0.9]

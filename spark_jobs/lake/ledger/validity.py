@@ -7,10 +7,9 @@ harder to tell:
      +- S2'                a rollback to S1 left S2' beside the chain. After the expiry S2' cannot be told from S2,
                             so the next writer records first that the rows of S2' are withdrawn (`Ledger.settle`)
 
-Compaction adds snapshots to the chain that only rewrite files. In a table with dense ordinals, writing an increment
-again removes all later ones, so the rows of those are valid only if they were written after it. The same is true of
-increments that were marked to be computed anew (`Ledger.forget`): they are there until a write removes them. In a table
-without ordinals a write, of a step or a deletion, removes all increments after its own if all of these are marked.
+Compaction adds snapshots to the chain that only rewrite files. Rows are followed in the order in which they were
+recorded, because a write may remove increments: in a table with dense ordinals all later ones; in any other table all
+later ones if each is marked to be computed anew (`Ledger.forget`). Until then marked increments are there.
 """
 
 from __future__ import annotations
@@ -36,20 +35,26 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
     numbered = GENERATION_PROPERTY in table.properties
     found: dict[str, Materialization] = {}
     marked: set[str] = set()
+    last = -1  # increments are nearly always written in order, where there is no later one to look for
     for row in rows:
         if row.is_withdrawal or row.table_uuid != uuid or not _holds(row, ids, cut, taken_back):
             continue
-        if marked and not row.is_forgotten and not numbered:
-            later = {place for place in found if _number(place) > _number(row.place)}
-            removed = later if later <= marked else set()
+        number = _number(row.place)
+        if number < last and (marked or numbered) and not row.is_forgotten:
+            later = {
+                place
+                for place, other in found.items()
+                if _number(place) > number and other.sequence_number < row.sequence_number
+            }
+            removed = later if numbered or later <= marked else set()
             found = {place: other for place, other in found.items() if place not in removed}
-            marked -= removed | {row.place}
+            marked -= removed
         before = found.get(row.place)
         if before is None or before.sequence_number <= row.sequence_number:
             found[row.place] = row
-        if row.is_forgotten:
-            marked.add(row.place)
-    return _ascending(found) if numbered else found
+            (marked.add if row.is_forgotten else marked.discard)(row.place)
+        last = max(last, number)
+    return found
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
@@ -121,18 +126,6 @@ def _chain_ids(table: IcebergTable) -> tuple[frozenset[int], int]:
 
 def _holds(row: Materialization, ids: frozenset[int], cut: int, taken_back: set[int]) -> bool:
     return row.snapshot_id in ids or (row.sequence_number < cut and row.snapshot_id not in taken_back)
-
-
-def _ascending(rows: Mapping[str, Materialization]) -> dict[str, Materialization]:
-    """Increments in order, up to the first one that is older than one before it."""
-    found: dict[str, Materialization] = {}
-    newest = -1
-    for place in sorted(rows, key=int):
-        if rows[place].sequence_number < newest:
-            break
-        newest = rows[place].sequence_number
-        found[place] = rows[place]
-    return found
 
 
 def _number(place: str) -> int:

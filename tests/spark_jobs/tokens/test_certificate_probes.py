@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
+from spark_jobs.tokens import certificate_probes
 from spark_jobs.tokens.certificate_probes import (
     ANCHORS,
     REPRESENTATIVES,
@@ -218,6 +219,16 @@ def test_what_python_does_not_know_and_the_library_composes_is_found(
     monkeypatch.setattr(unicodedata, "category", lambda one: "Cn" if ord(one) in unknown else "Lo")
     composing = {0x323, 0x340, 0x300}
     assert newly_composing() == unknown & composing | (unknown & {0x1E4EC} if composes("\U0001e4ec") else set())
+
+
+def test_every_unknown_character_beyond_ascii_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From U+0080 to the last one of Unicode, in blocks of which each is asked for if it changes."""
+    ends = {0x80, 0x1080, 0x10FFFF}
+    known = {"\u0334", *map(chr, range(0xD800, 0x10FFF0))}
+    monkeypatch.setattr(unicodedata, "category", lambda one: "Lo" if one in known else "Cn")
+    changes = {chr(one) for one in ends}
+    monkeypatch.setattr(certificate_probes, "_parted", lambda text: text + "x" if changes.intersection(text) else None)
+    assert newly_composing() == ends
 
 
 def composes(character: str) -> bool:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from spark_jobs.dedup.bags.features import kind_salt
 from spark_jobs.dedup.near import buckets as step_module
+from spark_jobs.dedup.near import key_filter
 from spark_jobs.dedup.near.buckets import BucketsConfig, buckets
 from spark_jobs.dedup.sketches.bands import MAX_BANDS, BandScheme, band_keys, candidate_probability, solve_bands
 
@@ -212,3 +214,80 @@ def test_an_empty_corpus_has_bands_and_no_bucket(spark: SparkSession) -> None:
     assert output.frames["buckets"].count() == 0
     row = rows_of(output.frames["bands"])[0]
     assert (row["documents"], row["background_fraction"], row["false_per_document"]) == (1, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("field", "refused", "taken", "default"),
+    [
+        ("recall", (0, 1), (0.0001, 0.9999), 0.9999),
+        ("document_bytes", (255,), (256,), 16_384),
+        ("expected_documents", (0,), (1, None), None),
+    ],
+)
+def test_settings_end_at_their_bounds(
+    field: str, refused: tuple[Any, ...], taken: tuple[Any, ...], default: Any
+) -> None:
+    """A recall is inside of 0 and 1; a document takes 256 bytes at least; a corpus has one document."""
+    for value in refused:
+        with pytest.raises(ValidationError, match=field):
+            BucketsConfig(**{field: value})
+    assert [getattr(BucketsConfig(**{field: value}), field) for value in taken] == list(taken)
+    assert getattr(BucketsConfig(), field) == default and BucketsConfig().threshold.of("prose") == 0.7
+
+
+def test_a_split_of_members_by_blocks_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of a partition, in batches of the input and blocks of the output of any size; without records no row."""
+    draw = np.random.default_rng(5)
+    keys, places = draw.integers(0, 40, 300).astype(np.uint64), np.arange(300) * 7
+    earlier = draw.integers(0, 2, 300).astype(bool)
+    parts = []
+    for is_earlier in (False, True):
+        chosen = earlier == is_earlier
+        parts.append((keys[chosen].tobytes(), places[chosen].tobytes(), is_earlier))
+    blocks = [
+        pa.RecordBatch.from_arrays(
+            [pa.array([0]), *(pa.array([one]) for one in part)], names=["part", "keys", "places", "earlier"]
+        )
+        for part in parts
+    ]
+    expected = {
+        int(key): (places[(keys == key) & ~earlier].tolist(), places[(keys == key) & earlier].tolist())
+        for key in set(keys.tolist())
+    }
+    for most in (1, 7, 10_000):
+        monkeypatch.setattr(step_module, "_BATCH_MEMBERS", most)
+        batches = list(step_module.bucket_lists(blocks))
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert {row["bucket"]: (row["members"], row["earlier"]) for row in rows} == {
+            key: lists for key, lists in expected.items() if lists[0] and len(lists[0]) + len(lists[1]) > 1
+        }
+        assert all(row["member_count"] == len(row["members"]) + len(row["earlier"]) for row in rows)
+        assert all(row["band"] == row["bucket"] % MAX_BANDS for row in rows)
+        assert len(rows) == len({row["bucket"] for row in rows}) and (len(batches) == 1) == (most == 10_000)
+    assert sum(batch.num_rows for batch in step_module.bucket_lists([])) == 0
+
+
+@pytest.mark.parametrize("by_kind", [False, True])
+def test_the_filter_is_sized_by_the_keys_of_new_documents(
+    spark: SparkSession, by_kind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a key a band of its kind; where nothing came before there is no filter."""
+    counts: list[int] = []
+    real = key_filter.filter_of
+
+    def filter_of(new: Any, keys: Any, count: int) -> bytes:
+        counts.append(count)
+        return real(new, keys, count)
+
+    monkeypatch.setattr(key_filter, "filter_of", filter_of)
+    threshold: Any = {"code": 0.6, "default": 0.8} if by_kind else 0.7
+    documents = signed_documents()
+    run(spark, [one for one in documents if not one.increment], 0, threshold=threshold, recall=0.999)
+    assert counts == []
+    run(spark, documents, 1, threshold=threshold, recall=0.999)
+    sizes = sizes_of(documents)
+    bands = {
+        kind: (scheme_of({kind: sizes[kind]}, {"code": 0.6}.get(kind, 0.8)) if by_kind else scheme_of(sizes, 0.7)).bands
+        for kind in KINDS
+    }
+    assert counts == [sum(bands[one.kind] for one in documents if one.increment)]

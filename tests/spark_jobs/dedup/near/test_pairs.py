@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from spark_jobs.dedup.bags.bag_arrays import binary_column
 from spark_jobs.dedup.near import large_buckets, pool_batches
@@ -196,3 +197,13 @@ def test_documents_that_have_left_are_not_in_the_pool(spark: SparkSession) -> No
     truth = by_numbers(corpus.similar())
     for threshold in THRESHOLDS:
         assert greedy(by_numbers(found), order, threshold) == greedy(truth, order, threshold)
+
+
+def test_settings_end_at_their_bounds() -> None:
+    """No candidate need be verified in the driver; a bucket has two members and more, so at least a pair."""
+    for field in ("driver_candidates", "max_bucket_pairs", "driver_edges"):
+        with pytest.raises(ValidationError, match=field):
+            PairsConfig(**{field: -1})
+    config = PairsConfig()
+    assert PairsConfig(driver_candidates=0).driver_candidates == 0 and config.driver_candidates == 32_768
+    assert [float(one) for one in config.thresholds.together] == [0.7, 0.8, 0.9]

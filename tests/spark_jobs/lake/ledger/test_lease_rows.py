@@ -70,7 +70,7 @@ def insert(engine: Engine, table: str, holder: str = "x", host: str = "elsewhere
 
 def test_the_table_is_the_one_that_other_versions_write() -> None:
     """Its columns are part of the format of a lake: versions of headrace share it."""
-    made = " ".join(str(CreateTable(lease._LEASES).compile(dialect=postgresql.dialect())).split())
+    made = " ".join(str(CreateTable(lease._LEASES).compile(dialect=postgresql.dialect())).split())  # type: ignore[no-untyped-call]
     assert made == (
         "CREATE TABLE headrace_leases ( table_name VARCHAR(255) NOT NULL, holder VARCHAR(64) NOT NULL, "
         "host VARCHAR(255) NOT NULL, pid INTEGER NOT NULL, started BIGINT NOT NULL, expires BIGINT NOT NULL, "
@@ -169,7 +169,7 @@ def test_a_lease_ends_with_its_process_where_that_can_be_looked_up(catalogue: Sq
 @pytest.mark.parametrize("error", [OperationalError, ProgrammingError, IntegrityError])
 def test_who_makes_the_table_second_goes_on(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     """The database says that it is there, after it was looked for."""
-    create = Mock(side_effect=[error("", None, Exception("there")), None])  # type: ignore[arg-type, call-arg]
+    create = Mock(side_effect=[error("", None, Exception("there")), None])
     monkeypatch.setattr(lease, "_LEASES", Mock(create=create))
     lease._make_table(engine := Mock())
     assert [call.args for call in create.call_args_list] == [(engine,)] * 2

@@ -74,3 +74,41 @@ def test_a_process_that_proc_hides_is_not_gone(
     monkeypatch.setattr(Path, "read_text", read)
     monkeypatch.setattr(os, "kill", refuse)
     assert ME.lives() is lives
+
+
+@pytest.mark.parametrize(("state", "start"), [("S", 22), ("R", 22), ("Z", 0), ("X", 0)])
+def test_the_start_is_the_twenty_second_field(state: str, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As proc(5) counts them; the name before them may hold spaces and parentheses. One that ended has none."""
+    line = " ".join(["7", "(a) b (c))", state, *map(str, range(4, 53))])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", lambda path: line)
+        assert process._start_of(7) == start
+
+
+def test_where_nothing_can_be_looked_up_a_process_has_no_scope_and_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc; a signal that is asked for is none."""
+    asked: list[tuple[int, int]] = []
+
+    def gone(pid: int, signal: int) -> None:
+        asked.append((pid, signal))
+        raise ProcessLookupError
+
+    def unreadable(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    process._scope.cache_clear()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_text", unreadable)
+            patched.setattr(os, "kill", gone)
+            assert process._start_of(7) == 0 and asked == [(7, 0)]
+            patched.setattr(process, "_start_of", lambda pid: None)
+            assert (process._scope(), this_process().scope, this_process().start) == ("", "", 0)
+    finally:
+        process._scope.cache_clear()
+    assert this_process() == ME
+
+
+def test_people_read_a_process_as_its_pid_and_host() -> None:
+    """What a waiting writer is told."""
+    assert str(Process("there", "scope", 7, 1)) == "process 7 on there"

@@ -185,6 +185,12 @@ def test_what_a_write_removed_does_not_come_back_when_that_write_is_marked() -> 
     assert list(valid_rows(history.table(), history.rows)) == ["0"]
 
 
+def test_a_write_in_a_table_with_ordinals_says_nothing_of_increments_that_it_removed() -> None:
+    """An increment that was removed and is not written again hides none that comes after it."""
+    history = history_of("1", "0", "2", numbered=True)
+    assert list(valid_rows(history.table(), history.rows)) == ["0", "2"]
+
+
 def test_a_table_of_the_same_name_has_no_row_of_the_one_that_was_dropped() -> None:
     """Neither valid nor to be withdrawn: its UUID is another."""
     history = history_of("0", "1")

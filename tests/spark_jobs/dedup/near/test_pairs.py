@@ -17,6 +17,7 @@ from spark_jobs.dedup.near import large_buckets, pool_batches
 from spark_jobs.dedup.near.pairs import PairsConfig, pairs
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from spark_jobs.lake.declare.step import Output
+from spark_jobs.lake.ledger.step_key import config_json
 from tests.spark_jobs.dedup.near.test_pool_batches import forms, greedy
 from tests.spark_jobs.dedup.near.test_prefix_join import THRESHOLDS, Weights, as_bags, similarity
 
@@ -206,4 +207,5 @@ def test_settings_end_at_their_bounds() -> None:
             PairsConfig(**{field: -1})
     config = PairsConfig()
     assert PairsConfig(driver_candidates=0).driver_candidates == 0 and config.driver_candidates == 32_768
+    assert config_json(config) == config_json(PairsConfig(driver_candidates=0))  # it decides no row
     assert [float(one) for one in config.thresholds.together] == [0.7, 0.8, 0.9]

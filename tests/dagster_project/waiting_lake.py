@@ -21,7 +21,12 @@ from spark_jobs.lake.session.catalogue import ensure_table
 TEXTS = Table(
     name="documents",
     comment="one row per document",
-    columns=(Column("doc_id!", "string", "identity"), Column("content!", "string", "its text")),
+    columns=(
+        Column("doc_id!", "string", "identity"),
+        Column("content!", "string", "its text"),
+        *(Column(name, "string", "where it is") for name in ("repository", "path")),
+        Column("byte_count", "long", "its size"),
+    ),
     partition=("increment",),
 )
 SEEN = Table(
@@ -32,6 +37,7 @@ SEEN = Table(
         Column("status!", "string", "landed"),
         Column("reason", "string", "why"),
         Column("content_sha256", "string", "hash of the bytes"),
+        *(Column(name, "string", "of the document") for name in ("doc_id", "repository", "path")),
     ),
     partition=("increment",),
 )

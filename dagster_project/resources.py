@@ -29,7 +29,7 @@ else:
         from dagster import ConfigurableResource as LazyPySparkResource
 
 
-_STARTING = threading.Lock()
+_STARTING, _OPENING = threading.Lock(), threading.Lock()
 
 
 class LakeResource(LazyPySparkResource):
@@ -93,7 +93,8 @@ def start(extra: dict[str, Any]) -> SparkSession:
 
 def _opened() -> tuple[Catalog, Ledger]:
     settings = load_settings()
-    return _open(tuple(sorted(settings.properties.items())), settings.embedded)
+    with _OPENING:  # else steps that begin at once get a ledger each, and the rows of all but one are not written
+        return _open(tuple(sorted(settings.properties.items())), settings.embedded)
 
 
 @functools.lru_cache(maxsize=4)

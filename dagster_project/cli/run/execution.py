@@ -126,7 +126,7 @@ def execute(
 
 
 def _tell_once(told: dict[str, None], tell: Callable[[str], None], text: str) -> None:
-    """Tell what was not told before."""
+    """Pass a sentence to `tell` the first time that it comes; `told` has those of before."""
     if text not in told:
         told[text] = None
         tell(text)

@@ -15,6 +15,7 @@ from spark_jobs.lake.files.branches import Written
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.excisions import excisions_read, without_excised
@@ -52,7 +53,7 @@ def recomputed(lake: Lake, binding: Binding) -> list[Recomputed]:
     """
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
         lake.ledger.refresh()
-        task = newest_task(lake, binding)
+        task = newest_task(lake.ledger, binding)
         _, written = write_task(lake, binding, task, {})
         try:
             pairs = zip(binding.step.tables, written, strict=True)
@@ -61,13 +62,13 @@ def recomputed(lake: Lake, binding: Binding) -> list[Recomputed]:
             discard_all(lake, written)
 
 
-def newest_task(lake: Lake, binding: Binding) -> Task:
+def newest_task(ledger: Ledger, binding: Binding) -> Task:
     """The task that computes the newest place of a step's tables, as it would be computed now.
 
     Raises:
         InputError: see `recomputed`.
     """
-    table, ledger, scope = binding.tables[0], lake.ledger, binding.step.scope
+    table, scope = binding.tables[0], binding.step.scope
     if binding.step.discover is not None or scope is Scope.INTAKE:
         raise InputError(f"{table}: what its step reads may have changed since, so it cannot be computed once more")
     places = ledger.places(table)

@@ -1,6 +1,6 @@
 """The certificate: for which texts the fast encoder gives the reference's ids, with one tokenizer and given versions.
 
-    texts without an excluded code point    the fast encoder; where the normalizer is NFC, if they are in NFC already
+    texts without an excluded code point    the fast encoder, after the reference's own normalizer
     all others                              the reference (Hugging Face's `tokenizers`)
 
 Both libraries carry tables of characters, from different versions of Unicode, so they disagree on characters that are
@@ -40,23 +40,19 @@ import numpy as np
 from spark_jobs.arrays import BoolArray, Int32Array
 from spark_jobs.tokens.certificate_probes import (
     boundaries,
+    cased_as_ascii,
     character_probes,
     code_point_blocks,
     first_probe,
     line_ends,
     newly_composing,
+    representatives,
     structure_probes,
     whole_words,
 )
-from spark_jobs.tokens.fast.fast_encoder import (
-    NO_ENCODER,
-    LibraryEncoder,
-    encoder_version,
-    load_pieces,
-    reference_version,
-)
-from spark_jobs.tokens.fast.pre_tokenization import splitting_name, token_bytes, without_nfc
-from spark_jobs.tokens.hf_tokenizer import can_cut_at_lines, load_reference
+from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, FastEncoder, encoder_version, reference_version
+from spark_jobs.tokens.fast.pre_tokenization import UnknownSplittingError, token_bytes
+from spark_jobs.tokens.hf_tokenizer import NFC, can_cut_at_lines, load_reference, normalizer_of
 
 _log = logging.getLogger(__name__)
 _FOLDER: Final = Path(sys.prefix) / "share" / "headrace" / "certificates"
@@ -76,13 +72,13 @@ _PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
 class Encodes(Protocol):
     """A fast encoder of documents."""
 
-    def encode(self, data: bytes) -> Int32Array | None:
-        """(T,) ids of a document in UTF-8; None if this encoder cannot encode it."""
+    def encode(self, text: str) -> Int32Array:
+        """(T,) ids of a text."""
         ...
 
 
-Loader = Callable[[str], Encodes | None]
-"""Text of a tokenizer.json -> its fast encoder, or None for a kind of tokenizer that the encoder does not support."""
+Loader = Callable[[str], Encodes]
+"""Text of a tokenizer.json -> its fast encoder."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ class Certificate:
     Attributes:
         tokenizer_sha256: of the tokenizer's file.
         reference: name and version of the library whose ids count.
-        encoder: names and versions of the fast encoders; `none` where none is installed.
+        encoder: name and version of the fast encoder; `none` where none is installed.
         refusal: why there is no fast path; None where there is one.
         excluded: code points whose documents go to the reference, as (first, last), ascending.
         probe_count: texts encoded by both for the comparison.
@@ -145,34 +141,33 @@ class _RefusedError(Exception):
     """The fast encoder may not be used at all; the message says why."""
 
 
-def certify(file_text: str, *loaders: Loader) -> Certificate:
-    """Compare the fast encoders with the reference, over all code points.
+def certify(file_text: str, load: Loader = FastEncoder) -> Certificate:
+    """Compare the fast encoder with the reference, over all code points.
 
     Takes about 5 seconds for a vocabulary of 50,000 (benchmarks/bench_tokens.py), 1 where the result for its
     pre-tokenizer is cached.
 
     Args:
         file_text: text of a tokenizer.json.
-        loaders: each makes a fast encoder, by default gigatoken's and ours; all of them must agree with the reference.
-            Given loaders bypass the cache.
+        load: makes the fast encoder; another one than the default bypasses the cache.
 
     Returns:
         A certificate; its `refusal` says why where the fast encoder may not be used.
     """
     started = time.monotonic()
-    plain = without_nfc(file_text)
-    comparison = _Comparison(loaders or (LibraryEncoder, load_pieces))
+    plain = json.dumps({**json.loads(file_text), "normalizer": None})
+    comparison = _Comparison(load)
     excluded: list[int] = []
     refusal = None
     try:
         kind = _Kind(_require_known(plain), can_cut_at_lines(plain))
-        found = comparison.probed(kind) if loaders else _cached(kind, comparison.probed)
+        found = _cached(kind, comparison.probed) if load is FastEncoder else comparison.probed(kind)
         comparison.probe_count = found.probe_count
         if found.refusal is not None:
             raise _RefusedError(found.refusal)
         excluded = list(found.excluded)
         comparison.require_equal(plain, _vocabulary_probes(plain, set(excluded)), "vocabulary")
-        if plain != file_text:
+        if normalizer_of(json.loads(file_text)) == NFC:
             excluded = sorted({*excluded, *newly_composing()})
     except _RefusedError as error:
         refusal, excluded = str(error), []
@@ -203,8 +198,6 @@ def _require_known(file_text: str) -> dict[str, Any]:
     if encoder_version() == NO_ENCODER:
         raise _RefusedError("no fast encoder is installed; pip install headrace[fast]")
     declared = json.loads(file_text)
-    if splitting_name(declared) is None:
-        raise _RefusedError("its normalizer or pre-tokenizer is not one that the probes know")
     model = declared["model"]
     other = sorted(name for name, plain in _PLAIN_MODEL.items() if model.get(name) not in plain)
     if other:
@@ -215,7 +208,7 @@ def _require_known(file_text: str) -> dict[str, Any]:
     for token in declared.get("added_tokens") or []:
         if not token.get("special") and any(token.get(flag) for flag in ("single_word", "lstrip", "rstrip")):
             raise _RefusedError(f"its added token {token['content']!r} takes in what is around it")
-    pre_tokenizer: dict[str, Any] = declared["pre_tokenizer"]
+    pre_tokenizer: dict[str, Any] = declared["pre_tokenizer"] or {}
     return pre_tokenizer
 
 
@@ -262,26 +255,28 @@ def _cached(kind: _Kind, probe: Callable[[_Kind], _Probed]) -> _Probed:
 def _code_digest() -> str:
     """Digest of the code that probes."""
     folder = Path(__file__).parent
-    sources = [Path(__file__), *sorted(folder.glob("*probes.py")), *sorted(folder.glob("*encoder.py"))]
+    sources = [Path(__file__), *sorted(folder.glob("*probes.py")), *sorted(folder.glob("fast/*.py"))]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 class _Comparison:
-    """Encodes probes by the reference and by the fast encoders, and counts them."""
+    """Encodes probes by the reference and by the fast encoder, and counts them."""
 
-    def __init__(self, loaders: Sequence[Loader]) -> None:
-        self._loaders = loaders
+    def __init__(self, load: Loader) -> None:
+        self._load = load
         self.probe_count = 0
 
     def probed(self, kind: _Kind) -> _Probed:
         """Run the probes that do not depend on the vocabulary."""
-        words, excluded = whole_words(kind.pre_tokenizer, structure_probes()), list[int]()
+        excluded = list[int]()
         try:
-            self.require_equal(words, structure_probes(), "structure")
+            characters = representatives(kind.pre_tokenizer)
+            probes = structure_probes(characters)
+            self.require_equal(whole_words(kind.pre_tokenizer, probes), probes, "structure")
             excluded = self.differing_code_points(boundaries(kind.pre_tokenizer))
             if kind.is_cut:
-                self.require_equal_pieces(kind.pre_tokenizer)
-        except _RefusedError as error:
+                self.require_equal_pieces(kind.pre_tokenizer, line_ends(characters))
+        except (_RefusedError, UnknownSplittingError) as error:
             return _Probed(str(error), (), self.probe_count)
         return _Probed(None, tuple(excluded), self.probe_count)
 
@@ -291,9 +286,8 @@ class _Comparison:
             if expected != found:
                 raise _RefusedError(f"{what}: ids of {probes[number][:80]!r} differ")
 
-    def require_equal_pieces(self, pre_tokenizer: Mapping[str, Any]) -> None:
+    def require_equal_pieces(self, pre_tokenizer: Mapping[str, Any], pairs: Sequence[tuple[str, str]]) -> None:
         """Refuse the tokenizer if the reference's ids on one side of a line end depend on what is on the other side."""
-        pairs = line_ends()
         reference = load_reference(whole_words(pre_tokenizer, [left + right for left, right in pairs]))
         self.probe_count += len(pairs)
         whole, lefts, rights = (
@@ -306,13 +300,13 @@ class _Comparison:
 
     def differing_code_points(self, file_text: str) -> list[int]:
         """Code points beyond ASCII to which the reference and a fast encoder give different classes, ascending."""
-        blocks = list(code_point_blocks())
-        doubtful = [
-            number
-            for at, (expected, found) in enumerate(self._ids(file_text, [block.text for block in blocks]))
-            if expected != found or len(expected) != blocks[at].unsplit_length
-            for number in range(blocks[at].first, blocks[at].last + 1)
-        ]
+        texts = [(block, text) for block in code_point_blocks() for text in block.texts]
+        differing = {
+            texts[at][0]
+            for at, (expected, found) in enumerate(self._ids(file_text, [text for _, text in texts]))
+            if expected != found
+        }
+        doubtful = sorted({*cased_as_ascii(), *(n for block in differing for n in range(block.first, block.last + 1))})
         # One context shows nearly all that differ; only the code points that it does not show need the others.
         excluded = self._differing(file_text, doubtful, lambda character: [first_probe(character)])
         excluded |= self._differing(file_text, sorted({*doubtful} - excluded), character_probes)
@@ -327,19 +321,17 @@ class _Comparison:
         return {probes[at][0] for at, (expected, found) in enumerate(ids) if expected != found}
 
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
-        """For each probe (reference's ids, ids of the first fast encoder that differs, else the reference's again)."""
+        """For each probe (reference's ids, fast encoder's ids)."""
         reference = load_reference(file_text)
         with _refusing("the fast encoder does not load it"):
-            encoders = [encoder for load in self._loaders if (encoder := load(file_text)) is not None]
+            encoder = self._load(file_text)
         for start in range(0, len(probes), _BATCH):
             batch = list(probes[start : start + _BATCH])
             self.probe_count += len(batch)
             expected = reference.encode_batch_fast(batch, add_special_tokens=False)
             with _refusing("the fast encoder fails on a probe"):
-                found = [[encoder.encode(probe.encode()) for encoder in encoders] for probe in batch]
-            for encoding, each in zip(expected, found, strict=True):
-                ways = [ids.tolist() for ids in each if ids is not None]
-                yield encoding.ids, next((ids for ids in ways if ids != encoding.ids), encoding.ids)
+                found = [encoder.encode(probe) for probe in batch]
+            yield from ((encoding.ids, ids.tolist()) for encoding, ids in zip(expected, found, strict=True))
 
 
 @contextlib.contextmanager

@@ -1,16 +1,17 @@
 """Probes: texts, and tokenizers to encode them with, that reveal the class an encoder gives to each character.
 
-Classes are letter, number, white space and other. The texts:
+A class is a set of characters that the pattern of the tokenizer does not tell apart. The texts:
 
-    structure     every text of up to four characters out of a representative of each class, and every ASCII character
-                  in each of the contexts below: all ways that classes can follow one another
-    blocks        64 neighbouring code points between two characters of the class that they should have: aXYZ..a,
-                  1XYZ..1 or ??XYZ..??. Where the reference does not split such a text, all of its characters are of
-                  that class: in the known splittings no other stays in one word with both its neighbours
-    contexts      where the reference does split it, every code point of the block is probed alone. The context `?X's`
-                  shows most differences: after a letter or a number 's is a word, after others ' ends the word before
+    structure     every text of up to four characters out of representatives of each class, longer ones drawn of them,
+                  and every ASCII character in each of the contexts below: all ways that classes can follow one another
+    blocks        64 neighbouring code points of one category of Unicode between characters of each kind: aXYZ..a,
+                  AXYZ..A, 1XYZ..1, ??XYZ..??. Where encoders split all of these alike, they have put each code point
+                  into one class: a character of any other is split from, or joined with, its neighbours in one of them
+    contexts      where they do not, every code point of the block is probed alone, and so is one whose other case is
+                  ASCII, since a pattern may ignore the case. The context `?X's` shows most differences: after a letter
+                  or a number 's is a word, after others ' ends the word before
 
-The expected class of a code point comes from this Python's tables; a wrong one costs time and nothing else.
+The category of a code point comes from this Python's tables; a wrong one costs time and nothing else.
 
 Ids show where a text was split into words only if the vocabulary has a token across the split, and a real vocabulary
 has few such tokens of rare characters. So two encoders can agree on all ids of short texts and still give a character
@@ -28,16 +29,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spark_jobs.tokens.fast.pre_tokenization import BYTE_NAMES, token_name
+from spark_jobs.tokens.fast.pre_tokenization import BYTE_NAMES, atoms, token_name
 
-REPRESENTATIVES: Final = "as1?' \n\r\té²\u00a0—"
+_USUAL: Final = "as1?' \n\r\té²\u00a0—"
+_CANDIDATES: Final = "A/$<É中かʰǅ\u0301٣Ⅷ€+\u200b\x00한ไaé"
+_MOST_TEXTS: Final = 120_000  # of `structure_probes`: 18 representatives, four in a row
 _LONGEST: Final = 4
+_DRAWN: Final = (2000, 7)  # texts, and characters of each: every substring of them becomes a token
 _BLOCK: Final = 4096
 _BLOCK_LENGTH: Final = 64
 _FIRST_CONTEXT: Final = "?X's 0"
@@ -45,33 +50,51 @@ _CONTEXTS: Final = (
     *("X", "aXa", "1X1", "??X??", "XX", " X", "  X", "  Xa", "X a", "X  a", "\nX", "X\n", " X\n", "X's 0"),
     _FIRST_CONTEXT,
     *("a'Xa", "a'rXa", "a'Xea", "a'lXa", "a'Xla", "a'vXa", "a1X1a", "1X11"),
+    *("AXA", "aXA", "AXa", "XA", "AXX", "中X中", "?Xa", "X/\n"),
 )
-_BESIDE: Final = {"L": ("a", "a"), "N": ("1", "1")}
-_OTHERS: Final = ("??", "??")
+_SIDES: Final = (("a", "a"), ("A", "A"), ("1", "1"), ("??", "??"), ("中", "中"))
+_UNASSIGNED_SIDES: Final = (("a", "a"), ("??", "??"))  # what is no letter, number, mark or space differs from all there
 _ASCII: Final = 128
+_SCRIPTS: Final = "".join(map(chr, (*range(0x80, 0xD800, 61), *range(0xE000, 0x20000, 61))))
 
 
 @dataclass(frozen=True)
 class CodePointBlock:
-    """Neighbouring code points that should be of one class; `text` has them between two characters of that class."""
+    """Neighbouring code points of one category; `texts` have them between two characters of each kind."""
 
     first: int
     last: int
-    text: str
-
-    @property
-    def unsplit_length(self) -> int:
-        """Number of tokens of the text, by the tokenizer of `boundaries`, if nothing is split."""
-        return len(self.text.encode()) - (self.last - self.first + 2)
+    texts: tuple[str, ...]
 
 
-def structure_probes() -> list[str]:
-    """Texts with every sequence of up to four classes, and every ASCII character in every context."""
-    ways = itertools.chain.from_iterable(
-        itertools.product(REPRESENTATIVES, repeat=length) for length in range(_LONGEST + 1)
-    )
+def representatives(pre_tokenizer: Mapping[str, Any]) -> str:
+    """One character of ASCII, where there is one, and one beyond of each class that a pre-tokenizer tells apart.
+
+    Raises:
+        UnknownSplittingError: it is not made of known parts.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
+    splits = [pre_tokenizers.Split(Regex(atom), "removed") for atom in atoms(pre_tokenizer)]
+    chosen: dict[tuple[bool, ...], str] = {}
+    for character in _USUAL + _CANDIDATES + "".join(map(chr, range(_ASCII))) + _SCRIPTS:
+        is_in = (not split.pre_tokenize_str(character) for split in splits)
+        chosen.setdefault((character < "\x80", *is_in), character)
+    return "".join(dict.fromkeys([*_USUAL, *chosen.values()]))
+
+
+def structure_probes(characters: str) -> list[str]:
+    """Texts of every sequence of up to four characters (three, of many), longer ones, and ASCII in every context.
+
+    Args:
+        characters: see `representatives`.
+    """
+    longest = _LONGEST if len(characters) ** _LONGEST <= _MOST_TEXTS else _LONGEST - 1
+    ways = itertools.chain.from_iterable(itertools.product(characters, repeat=length) for length in range(longest + 1))
     contexts = (probe for number in range(_ASCII) for probe in character_probes(chr(number)))
-    return list(dict.fromkeys([*map("".join, ways), *contexts]))
+    draw = random.Random(0)
+    drawn = ("".join(draw.choices(characters, k=_DRAWN[1])) for _ in range(_DRAWN[0]))
+    return list(dict.fromkeys([*map("".join, ways), *contexts, *drawn]))
 
 
 def character_probes(character: str) -> list[str]:
@@ -84,33 +107,40 @@ def first_probe(character: str) -> str:
     return _FIRST_CONTEXT.replace("X", character)
 
 
-def line_ends() -> list[tuple[str, str]]:
-    """Pairs of texts for a cut at a line end: a visible character and LF end the left, one begins the right."""
-    ways = [*map("".join, itertools.product(REPRESENTATIVES, repeat=2)), *REPRESENTATIVES]
+def line_ends(characters: str) -> list[tuple[str, str]]:
+    """Pairs of texts for a cut at a line end: a visible character and LF end the left, one but `/` begins the right."""
+    ways = [*map("".join, itertools.product(characters, repeat=2)), *characters]
     before = [way + "\n" for way in ways if not way[-1].isspace()]
-    after = [way for way in ways if not way[0].isspace()]
+    after = [way for way in ways if not way[0].isspace() and way[0] != "/"]
     return list(itertools.product(before, after))
 
 
 def code_point_blocks() -> Iterator[CodePointBlock]:
     """Blocks that hold every code point beyond ASCII once, surrogates left out."""
-    for beside, group in itertools.chain(
-        itertools.groupby(range(_ASCII, 0xD800), key=_beside),
-        itertools.groupby(range(0xE000, sys.maxunicode + 1), key=_beside),
+    for category, group in itertools.chain(
+        itertools.groupby(range(_ASCII, 0xD800), key=_category),
+        itertools.groupby(range(0xE000, sys.maxunicode + 1), key=_category),
     ):
+        sides = _UNASSIGNED_SIDES if category in ("Cn", "Co") else _SIDES
         while numbers := tuple(itertools.islice(group, _BLOCK_LENGTH)):
-            text = "".join((beside[0], *map(chr, numbers), beside[1]))
-            yield CodePointBlock(numbers[0], numbers[-1], text)
+            inside = "".join(map(chr, numbers))
+            yield CodePointBlock(numbers[0], numbers[-1], tuple(left + inside + right for left, right in sides))
 
 
-def _beside(number: int) -> tuple[str, str]:
-    """Two characters of the class that a code point should have, to stand before and after its block."""
-    return _BESIDE.get(unicodedata.category(chr(number))[0], _OTHERS)
+def _category(number: int) -> str:
+    return unicodedata.category(chr(number))
+
+
+def cased_as_ascii() -> list[int]:
+    """Code points beyond ASCII that are equal to ASCII where the case is ignored: the long s, the sign of kelvin."""
+    numbers = itertools.chain(range(_ASCII, 0xD800), range(0xE000, 0x20000))
+    cases = ((number, chr(number).casefold() + chr(number).lower() + chr(number).upper()) for number in numbers)
+    return [number for number, text in cases if any(character < "\x80" for character in text)]
 
 
 _LEADING: Final = range(0xC2, 0xF5)
 _CONTINUING: Final = range(0x80, 0xC0)
-ANCHORS: Final = b"a1?' \ns"
+ANCHORS: Final = b"aA1?' \ns/"
 """ASCII characters that probes put beside other characters."""
 
 

@@ -1,8 +1,8 @@
 """Encode documents: by the fast encoder if its certificate covers them, else by the reference.
 
-    ASCII, or no excluded code point    fast                        nearly all real documents
+    ASCII, or no excluded code point    fast, once normalized       nearly all real documents
     an excluded code point              reference, in batches       and everything where there is no certificate
-    not in NFC, where NFC is asked for  reference
+    the fast encoder fails              reference
     one in 1,000, by hash of doc_id     fast and reference; the first difference is an error
 
 Documents are read from the buffers of Arrow columns. Which of them are ASCII is found for a whole column at once; the
@@ -12,7 +12,7 @@ others are decoded, which refuses bytes that are no UTF-8, and their code points
 from __future__ import annotations
 
 import functools
-import itertools
+import json
 import logging
 import unicodedata
 import zlib
@@ -27,12 +27,11 @@ from spark_jobs.arrays import BoolArray, Int32Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.fast.fast_encoder import FastEncoder, load_fast_encoder
-from spark_jobs.tokens.fast.pre_tokenization import without_nfc
-from spark_jobs.tokens.hf_tokenizer import load_encoder
+from spark_jobs.tokens.hf_tokenizer import NFC, load_encoder, load_reference, normalizer_of
 
 _log = logging.getLogger(__name__)
 _CHECKED_ONE_IN = 1000
-_MOST_CHECKED_BYTES = 1 << 20  # of a task's first document; those chosen by hash are checked whatever their size
+_MOST_CHECKED = 1 << 20  # characters of a task's first document; those chosen by hash are checked whatever their size
 
 
 @dataclass
@@ -79,23 +78,9 @@ class DocumentColumn:
                 "materialize texts again, which decodes what it reads"
             ) from error
 
-    def is_nfc(self, row: int) -> bool:
-        """Whether a document is in Unicode NFC, as all of the table `texts` are."""
-        return bool(self._ascii[row]) or unicodedata.is_normalized("NFC", self.text(row))
-
-    def has_any(self, row: int, code_points: BoolArray) -> bool:
-        """Whether a document has one of some code points.
-
-        Args:
-            row: the document.
-            code_points: (0x110000,) which ones; none of them is ASCII.
-        """
-        if self._ascii[row]:
-            return False
-        self.text(row)  # decoded to refuse what is no UTF-8, which the compiled loop relies on
-        from spark_jobs.tokens.fast.word_ends import has_any
-
-        return bool(has_any(np.frombuffer(self._content[row].as_buffer(), np.uint8), code_points))
+    def is_ascii(self, row: int) -> bool:
+        """Whether a document has nothing beyond ASCII."""
+        return bool(self._ascii[row])
 
 
 @dataclass
@@ -119,11 +104,18 @@ class DocumentEncoder:
     @functools.cached_property
     def _fast(self) -> FastEncoder | None:
         usable = self.certificate.refusal is None and self.certificate.is_for_this_installation
-        return self.load_fast(without_nfc(self.file_text)) if usable else None
+        return self.load_fast(self.file_text) if usable else None
 
     @functools.cached_property
-    def _normalizes(self) -> bool:
-        return without_nfc(self.file_text) != self.file_text
+    def _normalize(self) -> Callable[[str], str] | None:
+        """The reference's normalizer; None where the tokenizer has none."""
+        normalizer = normalizer_of(json.loads(self.file_text))
+        if normalizer is None:
+            return None
+        normalize: Callable[[str], str] = load_reference(self.file_text).normalizer.normalize_str
+        if normalizer == NFC:
+            return lambda text: text if unicodedata.is_normalized("NFC", text) else normalize(text)
+        return normalize
 
     @functools.cached_property
     def _excluded(self) -> BoolArray:
@@ -138,36 +130,64 @@ class DocumentEncoder:
         Raises:
             InputError: a text is no UTF-8, or the two encoders differ; the message names the document.
         """
-        fast = self._fast
-        if fast is None:
+        if self._fast is None:
             yield from self._by_reference(documents, range(len(documents)))
             return
-        for is_excluded, rows in itertools.groupby(
-            range(len(documents)), lambda row: self._is_excluded(documents, row)
-        ):
-            if is_excluded:
-                yield from self._by_reference(documents, list(rows))
+        waiting: list[int] = []  # for the reference, which is fastest with many at once
+        for row in range(len(documents)):
+            ids = self._by_fast(self._fast, documents, row)
+            if ids is None:
+                waiting.append(row)
                 continue
-            for row in rows:
-                data = documents.data(row)
-                ids = fast.encode(data)
-                self.tally.fast += 1
-                if self._is_checked(documents.doc_ids[row], data):
-                    self._check(documents, row, ids)
-                yield ids
+            yield from self._by_reference(documents, waiting)
+            waiting = []
+            yield ids
+        yield from self._by_reference(documents, waiting)
 
-    def _is_excluded(self, documents: DocumentColumn, row: int) -> bool:
-        changed = self._normalizes and not documents.is_nfc(row)
-        return changed or documents.has_any(row, self._excluded)
+    def _covered(self, documents: DocumentColumn, row: int) -> str | None:
+        """A document's text as the fast encoder takes it, normalized; None where the certificate does not cover it."""
+        text = documents.text(row)
+        is_ascii = documents.is_ascii(row)
+        if not is_ascii and self._has_excluded(text):
+            return None
+        if self._normalize is None:
+            return text
+        normalized = self._normalize(text)
+        return None if normalized != text and self._has_excluded(normalized) else normalized
+
+    def _has_excluded(self, text: str) -> bool:
+        from headrace.kernels.utf8 import has_any
+
+        return bool(has_any(np.frombuffer(text.encode(), np.uint8), self._excluded))
+
+    def _by_fast(self, fast: FastEncoder, documents: DocumentColumn, row: int) -> Int32Array | None:
+        """A document's ids; None where the certificate does not cover it, or the fast encoder fails."""
+        text = self._covered(documents, row)
+        if text is None:
+            return None
+        try:
+            ids = fast.encode(text)
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (a panic of Rust is raised as one that is no `Exception`)
+            name, doc_id = self.certificate.encoder, documents.doc_ids[row]
+            _log.warning("tokens: document %s: %s fails, the reference encodes it: %s", doc_id, name, error)
+            return None
+        self.tally.fast += 1
+        if self._is_checked(documents.doc_ids[row], len(text)):
+            self._check(documents, row, ids)
+        return ids
 
     def _by_reference(self, documents: DocumentColumn, rows: Sequence[int]) -> Iterator[Int32Array]:
+        if not rows:
+            return
         self.tally.reference += len(rows)
         reference = load_encoder(self.file_text)
         yield from reference.encode((documents.text(row) for row in rows), self.batch_characters)
 
-    def _is_checked(self, doc_id: str, data: bytes) -> bool:
+    def _is_checked(self, doc_id: str, characters: int) -> bool:
         """Whether the reference encodes a document as well: a thousandth of all, and the first of every task."""
-        is_first = self.tally.checked == 0 and 0 < len(data) <= _MOST_CHECKED_BYTES
+        is_first = self.tally.checked == 0 and 0 < characters <= _MOST_CHECKED
         return is_first or zlib.crc32(doc_id.encode()) % _CHECKED_ONE_IN == 0
 
     def _check(self, documents: DocumentColumn, row: int, ids: Int32Array) -> None:

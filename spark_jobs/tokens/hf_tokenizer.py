@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.threads import made_once
-from spark_jobs.tokens.fast.pre_tokenization import splitting_name
+from spark_jobs.tokens.fast.pre_tokenization import ends_words_at_lines
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -29,9 +29,12 @@ PADDING = "<|padding|>"
 END_OF_DOCUMENT_NAMES = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
 PADDING_NAMES = (PADDING, "<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>")
 
+NFC: Final = {"type": "NFC"}
+"""The normalizer of Qwen, OLMo and others, which changes no text that is in NFC already."""
+
 _PIECES_PER_BATCH = 8  # at least, so that one long document keeps several threads busy
 _UP_TO_SPACE = re.compile(r"(?s).*\S(?=[ \t\n\r])")
-_SAFE_CUT = re.compile(r"(?<=\S\n)(?=\S)")
+_SAFE_CUT = re.compile(r"(?<=\S\n)(?=[^\s/])")  # in the patterns of o200k and tekken symbols take in what follows: ?\n/
 
 
 @dataclass(frozen=True)
@@ -215,18 +218,25 @@ def _batches(pieces: Iterable[tuple[str, bool]], batch_characters: int) -> Itera
 
 
 def can_cut_at_lines(file_text: str) -> bool:
-    r"""Whether a text may be cut after any line feed between two visible characters without a change of its ids.
+    r"""Whether a text may be cut after any line feed between visible characters, the next no `/`, and keep its ids.
 
-    True for the known splittings (`pre_tokenization`, which implies that there is no normalizer) if all added tokens
-    are special ones (which are encoded as text). In GPT-2's splitting a lone line feed is a word by itself:
-    `\s+(?!\S)` cannot match it before a visible character, `\s+` matches it alone, at the end of a text as well. In the
-    others it ends a word, by `[\r\n]*` after symbols and by `\s*[\r\n]+` elsewhere, and no longer word begins with it.
-    No pattern looks back over it.
+    True for known patterns without a normalizer if all added tokens are special ones (which are encoded as text). In
+    GPT-2's splitting a lone line feed is a word by itself: `\s+(?!\S)` cannot match it before a visible character,
+    `\s+` matches it alone, at the end of a text as well. In the others it ends a word, by `[\r\n]*` after symbols and
+    by `\s*[\r\n]+` elsewhere, and no longer word begins with it. No pattern looks back over it.
     """
     declared = json.loads(file_text)
-    return splitting_name(declared) is not None and all(
-        token.get("special") for token in declared.get("added_tokens") or []
+    return (
+        normalizer_of(declared) is None
+        and ends_words_at_lines(declared.get("pre_tokenizer") or {})
+        and all(token.get("special") for token in declared.get("added_tokens") or [])
     )
+
+
+def normalizer_of(declared: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The normalizer of a parsed tokenizer.json; None where it is a sequence of none."""
+    normalizer: dict[str, Any] | None = declared.get("normalizer")
+    return None if normalizer == {"type": "Sequence", "normalizers": []} else normalizer
 
 
 def cut_at_lines(text: str, target_characters: int) -> list[str]:

@@ -1,26 +1,46 @@
-"""How a tokenizer.json splits texts into words before byte pairs are merged, read from the file without loading it.
+r"""How a tokenizer.json splits texts into words before byte pairs are merged, read from the file without loading it.
 
-Three splittings are known here by name. All depend only on whether a character is a letter, a number, white space or
-none of these (and on a few ASCII characters themselves), which is what the probes of a certificate can compare.
+    "pre_tokenizer": Sequence      Split by a pattern, Digits, ..    words are cut once more by each
+                                   ByteLevel                         the last: each byte becomes a letter
 
-    gpt2     "it's 2026"  ->  it  's  Ġ2026         ByteLevel with its own pattern
-    llama3   "it's 2026"  ->  it  's  Ġ  202  6     Split by a pattern, then ByteLevel
-    qwen2    "it's 2026"  ->  it  's  Ġ  2  0  2  6
+A pattern here asks of a character only whether it is in some classes, of the pattern itself or of Unicode. Those are
+its `atoms`. Two encoders that agree on all texts of one character for each combination of atoms can differ only in
+their tables of classes, which a certificate compares one by one (`certificate_probes`)::
+
+    [^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}    ->    [^\r\n\p{L}\p{N}]    \p{L}    \p{N}
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _WORDS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-_REST: Final = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-SPLIT_PATTERNS: Final[Mapping[str, str]] = {
-    "llama3": rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}",
-    "qwen2": rf"{_WORDS}|\p{{N}}|{_REST}",
+_REST: Final = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_CASED: Final = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+SUFFIX"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*SUFFIX"
+)
+_CONTRACTION: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+SPLIT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "llama3": (rf"{_WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}",),
+    "qwen2": (rf"{_WORDS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}",),
+    "qwen3.5": (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+        rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_REST}",
+    ),
+    "o200k": (rf"{_CASED.replace('SUFFIX', _CONTRACTION)}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}",),
+    "tekken": (rf"{_CASED.replace('SUFFIX', '')}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}",),
+    "deepseek": (
+        r"\p{N}{1,3}",
+        "[一-龥\u3040-ゟ゠-ヿ]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+        "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    ),
 }
-"""Patterns of a `Split` step, by the model that made each known."""
+"""Patterns of `Split` steps, by the model that made each known; in all of them a line feed before a visible
+character ends a word, unless that character is a slash."""
 
 
 def _byte_names() -> tuple[str, ...]:
@@ -33,37 +53,91 @@ BYTE_NAMES: Final = _byte_names()
 """The character that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
 _BYTES: Final = {name: byte for byte, name in enumerate(BYTE_NAMES)}
 
-
-def splitting_name(declared: Mapping[str, Any]) -> str | None:
-    """Name of the splitting that a tokenizer uses; None for any other, or where a normalizer changes texts first."""
-    pre_tokenizer = declared.get("pre_tokenizer") or {}
-    if declared.get("normalizer") is not None:
-        return None
-    if _is_byte_level(pre_tokenizer, use_regex=True):
-        return "gpt2"
-    parts = pre_tokenizer.get("pretokenizers") or []
-    if pre_tokenizer.get("type") != "Sequence" or len(parts) != 2 or not _is_byte_level(parts[1], use_regex=False):
-        return None
-    split = parts[0]
-    plain = split.get("type") == "Split" and split.get("behavior") == "Isolated" and not split.get("invert")
-    pattern = (split.get("pattern") or {}).get("Regex")
-    return next((name for name, known in SPLIT_PATTERNS.items() if plain and known == pattern), None)
+_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CONTRACTED: Final = frozenset("sdmtlrve")  # letters of 's 'd 'm 't 'll 're 've, which every context of a probe tries
+_MOST_REPEATED: Final = 3  # probes have up to four characters
+_PART: Final = re.compile(
+    r"""(?P<class>\[(?:\\.|&(?!&)|[^\[\]\\&])+\]|\\[pP]\{\^?\w+\}|\\[sSdDwW]|\.)   # a class of characters
+      | (?P<group>\((?:\?(?:i?:|[!=])|(?!\?))|[)|$])                           # (  (?:  (?i:  (?!  (?=  )  |  $
+      | (?P<repeat>[*+?]|\{(?:\d+,)?(?P<most>\d+)\})
+      | (?P<literal>\\[rnt]|\\?[^\w\\\[\](){}*+?|^$.&]|[sdmtlrve])
+    """,
+    re.VERBOSE,
+)
 
 
-def without_nfc(file_text: str) -> str:
-    """The tokenizer.json without its normalizer if that is NFC (Qwen 2), else as it is; texts in NFC keep their ids."""
-    declared = json.loads(file_text)
-    if declared.get("normalizer") != {"type": "NFC"}:
-        return file_text
-    return json.dumps({**declared, "normalizer": None})
+class UnknownSplittingError(ValueError):
+    """A pre-tokenizer that is not made of steps and patterns that ask only for classes of characters."""
 
 
-def _is_byte_level(part: Mapping[str, Any], use_regex: bool) -> bool:
-    return (
-        part.get("type") == "ByteLevel"
-        and part.get("add_prefix_space") is False
-        and part.get("use_regex", True) is use_regex
+def atoms(pre_tokenizer: Mapping[str, Any]) -> list[str]:
+    r"""Patterns of one character each, `\p{L}` or `[\r\n]`, on which alone it depends how a text is split.
+
+    Args:
+        pre_tokenizer: as in a tokenizer.json.
+
+    Raises:
+        UnknownSplittingError: it has a step, or a part of a pattern, that is not known here; the message names it.
+    """
+    steps = list(_steps(pre_tokenizer))
+    if not steps or steps[-1].get("type") != "ByteLevel" or any(s.get("type") == "ByteLevel" for s in steps[:-1]):
+        raise UnknownSplittingError("its pre-tokenizer does not end in one step ByteLevel")
+    return list(dict.fromkeys(atom for step in steps for pattern in _patterns(step) for atom in _atoms(pattern)))
+
+
+def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The steps of a pre-tokenizer, in order."""
+    if part.get("type") == "Sequence":
+        for inner in part.get("pretokenizers") or []:
+            yield from _steps(inner)
+    else:
+        yield part
+
+
+def _patterns(step: Mapping[str, Any]) -> list[str]:
+    """Regular expressions that a step splits by."""
+    kind, pattern = step.get("type"), step.get("pattern")
+    if kind == "ByteLevel":
+        if step.get("add_prefix_space", True):
+            raise UnknownSplittingError("its pre-tokenizer adds a space before a text")
+        return [_GPT2] if step.get("use_regex", True) else []
+    if kind == "Digits":
+        return [r"\p{N}"]
+    if kind == "Punctuation":
+        return [r"[\p{P}$+<=>^`|~]"]
+    if kind == "Split" and isinstance(pattern, Mapping) and step.get("behavior") != "Removed":
+        if isinstance(pattern.get("Regex"), str):
+            return [pattern["Regex"]]
+        if isinstance(pattern.get("String"), str):
+            return [re.escape(pattern["String"])]
+    raise UnknownSplittingError(f"its pre-tokenizer has a step {kind or step} that the probes do not know")
+
+
+def _atoms(pattern: str) -> Iterator[str]:
+    """The classes and the literal characters of a regular expression."""
+    at = 0
+    while at < len(pattern):
+        part = _PART.match(pattern, at)
+        if part is None or int(part["most"] or 0) > _MOST_REPEATED:
+            raise UnknownSplittingError(f"its pattern has {pattern[at : at + 16]!r}, which the probes do not know")
+        if part["class"] or (part["literal"] and part["literal"] not in _CONTRACTED):
+            yield part["class"] or part["literal"]
+        at = part.end()
+
+
+def ends_words_at_lines(pre_tokenizer: Mapping[str, Any]) -> bool:
+    """Whether it is known that no word goes on after a line feed before a visible character other than a slash."""
+    steps = list(_steps(pre_tokenizer))
+    if not steps or steps[-1].get("type") != "ByteLevel" or steps[-1].get("add_prefix_space", True):
+        return False
+    if steps[-1].get("use_regex", True):
+        return len(steps) == 1
+    plain = all(
+        step.get("type") == "Split" and step.get("behavior") == "Isolated" and not step.get("invert")
+        for step in steps[:-1]
     )
+    patterns = tuple((step.get("pattern") or {}).get("Regex") for step in steps[:-1])
+    return plain and patterns in SPLIT_PATTERNS.values()
 
 
 def token_name(data: bytes) -> str:

@@ -15,12 +15,13 @@ from spark_jobs.tokens.fast.pre_tokenization import SPLIT_PATTERNS
 from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
 
 SOURCES = [path.read_text() for path in sorted(Path(__file__).parents[3].joinpath("spark_jobs").rglob("*.py"))]
-SPLITTINGS = ("gpt2", "llama3")
+SPLITTINGS = ("gpt2", *SPLIT_PATTERNS)
 
 needs_fast_encoder = pytest.mark.skipif(encoder_version() == NO_ENCODER, reason="no fast encoder: headrace[fast]")
 
 HARD_TEXT = st.text(
     st.one_of(
+        st.sampled_from("/Éǅʰ中か\u0301"),
         st.sampled_from(
             "aAsStTrevmlldD1 2\n\n \r\t'’.,?!_-\u00a0\u0085\u2028\u3000\u200b\u200d\x00\x0b\x1cſK²Ⅷ١éß漢가🙂\ufeff"
         ),
@@ -43,12 +44,10 @@ def tokenizer_of(splitting: str) -> str:
     if splitting == "gpt2":
         return trained_tokenizer()
     parts = [
-        {
-            "type": "Split",
-            "pattern": {"Regex": SPLIT_PATTERNS[splitting]},
-            "behavior": "Isolated",
-            "invert": False,
-        },
+        *(
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+            for pattern in SPLIT_PATTERNS[splitting]
+        ),
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
     ]
     return changed(trained_tokenizer(), pre_tokenizer={"type": "Sequence", "pretokenizers": parts})

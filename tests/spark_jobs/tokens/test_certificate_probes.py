@@ -15,33 +15,37 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from spark_jobs.tokens import certificate_probes
 from spark_jobs.tokens.certificate_probes import (
     ANCHORS,
-    REPRESENTATIVES,
     boundaries,
+    cased_as_ascii,
     character_probes,
     code_point_blocks,
     first_probe,
     line_ends,
     newly_composing,
+    representatives,
     structure_probes,
     whole_words,
 )
 from spark_jobs.tokens.fast.pre_tokenization import (
     BYTE_NAMES,
-    SPLIT_PATTERNS,
-    splitting_name,
+    UnknownSplittingError,
+    atoms,
+    ends_words_at_lines,
     token_bytes,
     token_name,
 )
 from spark_jobs.tokens.hf_tokenizer import load_reference
-from tests.spark_jobs.packing.encoders import SPLITTINGS, changed, tokenizer_of, trained_tokenizer
+from tests.spark_jobs.packing.encoders import SPLITTINGS, tokenizer_of
 from tests.tiers import tries
+
+REPRESENTATIVES = "as1?' \n\r\té²\u00a0—"
 
 
 @cache
 def revealing(splitting: str, whole: bool) -> Tokenizer:
     """One of the two tokenizers of a splitting."""
     declared = json.loads(tokenizer_of(splitting))["pre_tokenizer"]
-    return load_reference(whole_words(declared, structure_probes()) if whole else boundaries(declared))
+    return load_reference(whole_words(declared, structure_probes(REPRESENTATIVES)) if whole else boundaries(declared))
 
 
 def words(splitting: str, text: str) -> list[str]:
@@ -84,81 +88,135 @@ def test_bytes_have_the_librarys_names() -> None:
     assert token_bytes("<日>") is None
 
 
-@pytest.mark.parametrize("splitting", ["gpt2", *SPLIT_PATTERNS])
-def test_known_splittings_are_recognised(splitting: str) -> None:
-    """By the tokenizer's file alone, as the library writes it."""
-    file = Tokenizer.from_str(tokenizer_of(splitting)).to_str()
-    assert splitting_name(json.loads(file)) == splitting
+def splitting_of(*steps: dict[str, object]) -> dict[str, object]:
+    """A pre-tokenizer of steps, which ends as those of byte-level tokenizers do."""
+    last = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {"type": "Sequence", "pretokenizers": [*steps, last]}
 
 
-def test_other_splittings_are_not_taken_for_known_ones() -> None:
-    """Another pattern, another behaviour, a step more, a normalizer, a prefix space: each is another splitting."""
-    declared = json.loads(tokenizer_of("llama3"))
-    split, byte_level = declared["pre_tokenizer"]["pretokenizers"]
-    others = [
-        [{**split, "pattern": {"Regex": r"\w+|\W+"}}, byte_level],
-        [{**split, "behavior": "Removed"}, byte_level],
-        [{**split, "invert": True}, byte_level],
-        [split, byte_level, byte_level],
-        [split, {**byte_level, "use_regex": True}],
-        [byte_level],
+def split_by(pattern: str, **parts: object) -> dict[str, object]:
+    """A step that splits by a pattern."""
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False, **parts}
+
+
+@pytest.mark.parametrize("splitting", SPLITTINGS)
+def test_known_splittings_end_words_at_lines(splitting: str) -> None:
+    """By the tokenizer's file alone, as the library writes it; of any other it is not known."""
+    pre_tokenizer = json.loads(Tokenizer.from_str(tokenizer_of(splitting)).to_str())["pre_tokenizer"]
+    assert ends_words_at_lines(pre_tokenizer)
+    others = [{**pre_tokenizer, "add_prefix_space": True}] if splitting == "gpt2" else []
+    if splitting != "gpt2":
+        *splits, last = pre_tokenizer["pretokenizers"]
+        others = [
+            splitting_of(split_by(r"\w+|\W+")),
+            splitting_of(),
+            splitting_of(*splits, {"type": "Digits", "individual_digits": True}),
+            splitting_of(*({**split, "invert": True} for split in splits)),
+            splitting_of(*({**split, "behavior": "Removed"} for split in splits)),
+            {"type": "Sequence", "pretokenizers": [*splits, {**last, "use_regex": True}]},
+        ]
+    assert not [other for other in others if ends_words_at_lines(other)]
+
+
+def test_atoms_are_the_classes_of_all_patterns() -> None:
+    """Of every step, each once; letters of contractions and what only groups or repeats are none."""
+    digits = {"type": "Digits", "individual_digits": True}
+    assert atoms(splitting_of(digits, split_by(r"(?i:'s|'ll)|[^\r\n\p{L}]?\p{L}++|[%&']{1,3}|\s+(?!\S)|\n"))) == [
+        *(r"\p{N}", "'", r"[^\r\n\p{L}]", r"\p{L}", "[%&']", r"\s", r"\S", r"\n"),
     ]
-    for parts in others:
-        assert splitting_name({"pre_tokenizer": {"type": "Sequence", "pretokenizers": parts}}) is None
-    assert splitting_name({**declared, "normalizer": {"type": "NFC"}}) is None
-    gpt2 = json.loads(trained_tokenizer())["pre_tokenizer"]
-    assert (
-        splitting_name(json.loads(changed(trained_tokenizer(), pre_tokenizer={**gpt2, "add_prefix_space": True})))
-        is None
-    )
+
+
+UNKNOWN = (
+    *(
+        "hello",
+        r"(?<=a)\s",
+        r"(?<!')s",
+        r"(?>a)",
+        r"\b",
+        r"\p{N}{1,20}",
+        r"\p{N}{4}",
+        r"[\p{Han}&&[^a]]",
+        "[[:alpha:]]",
+    ),
+    *(r"(s)\1", r"\K", r"^\s", "é", "A", r"\x41", r"(?x: )", r"\s{2,}x"),
+)
+
+
+@pytest.mark.parametrize("pattern", UNKNOWN)
+def test_a_pattern_that_asks_for_more_than_classes_is_refused(pattern: str) -> None:
+    """Words, what stands before, many repetitions, groups: the message has the part."""
+    with pytest.raises(UnknownSplittingError, match=r"^its pattern has ['\"].+['\"], which the probes do not know$"):
+        atoms(splitting_of(split_by(pattern)))
+
+
+def test_a_step_that_is_not_known_is_refused() -> None:
+    """So is one that leaves text out, one that adds a space, and bytes that become letters twice or never."""
+    space = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}
+    refused = [
+        *({}, {"type": "Whitespace"}, space, splitting_of({"type": "Metaspace"}), splitting_of(split_by("a"), space)),
+        *(splitting_of(split_by(r"\s", behavior="Removed")), {"type": "Sequence", "pretokenizers": []}),
+        {"type": "Sequence", "pretokenizers": [split_by(r"\s")]},
+    ]
+    for pre_tokenizer in refused:
+        with pytest.raises(UnknownSplittingError):
+            atoms(pre_tokenizer)
+
+
+@pytest.mark.parametrize("splitting", SPLITTINGS)
+def test_there_is_a_representative_of_each_class(splitting: str) -> None:
+    """No two code points beyond ASCII that are split differently beside all representatives have none between them."""
+    pre_tokenizer = json.loads(tokenizer_of(splitting))["pre_tokenizer"]
+    characters = representatives(pre_tokenizer)
+    assert set(REPRESENTATIVES) <= set(characters) and len(characters) <= 18
+    expected = {"o200k": "AÉ中\u0301/", "tekken": "AÉ中\u0301/", "qwen3.5": "\u0301", "deepseek": "中\u0301\u200b\x00"}
+    assert set(characters) - set(REPRESENTATIVES) == set(expected.get(splitting, ""))
+
+
+def test_other_cases_of_ascii_are_found() -> None:
+    """The long s, the sign of kelvin and ligatures; no letter of another script."""
+    assert {0x17F, 0x212A, 0xFB06} <= set(cased_as_ascii()) and len(cased_as_ascii()) < 30
 
 
 def test_cuts_lie_between_visible_characters() -> None:
     """Every pair of line ends joins to a text that is cut after a line feed, with no white space on either side."""
-    pairs = line_ends()
+    pairs = line_ends(REPRESENTATIVES + "/")
     assert len(pairs) > 5000
     assert all(left[-1] == "\n" and not left[-2].isspace() and not right[0].isspace() for left, right in pairs)
 
 
-def test_probes_of_structure_are_all_ways_that_classes_follow_one_another() -> None:
-    """Up to four representatives, and each ASCII character in each context; none twice."""
-    probes = structure_probes()
+@pytest.mark.parametrize(("characters", "longest"), [(REPRESENTATIVES, 4), (REPRESENTATIVES + "bcdefgh", 3)])
+def test_probes_of_structure_are_all_ways_that_classes_follow_one_another(characters: str, longest: int) -> None:
+    """Up to four representatives, three of many; each ASCII character in each context; 2,000 of seven. None twice."""
+    probes = structure_probes(characters)
     assert len(set(probes)) == len(probes)
-    ways = {"".join(way) for length in range(5) for way in itertools.product(REPRESENTATIVES, repeat=length)}
-    others = set(probes) - ways
-    assert len(probes) == len(ways) + len(others)
-    assert {one for number in range(128) for one in character_probes(chr(number))} <= set(probes)
-    assert {"aza", "5's 0", "?\x7f's 0"} <= others
-    assert not [one for one in others if any(ord(character) >= 128 for character in one)]
+    ways = {"".join(way) for length in range(longest + 1) for way in itertools.product(characters, repeat=length)}
+    contexts = {probe for number in range(128) for probe in character_probes(chr(number))}
+    others = set(probes) - ways - contexts
+    assert len(probes) == len(ways | contexts) + len(others) and len(others) > 1900
+    assert all(len(other) == 7 and set(other) <= set(characters) for other in others)
+    assert {"aza", "5's 0", "?\x7f's 0"} <= contexts
 
 
 def test_a_character_is_put_into_every_context() -> None:
     """The first one is among them."""
     probes = character_probes("\u00e9")
-    assert len(probes) == len(set(probes)) == 23
+    assert len(probes) == len(set(probes)) == 31
     assert first_probe("\u00e9") == "?\u00e9's 0" in probes
-    assert {"\u00e9", "a\u00e9a", "??\u00e9??", "\u00e9\u00e9", "a'\u00e9ea"} <= set(probes)
-
-
-@pytest.mark.parametrize(
-    ("number", "beside"), [(0xE9, "a"), (0x660, "1"), (0x2028, "??"), (0x21AF, "??"), (0x378, "??")]
-)
-def test_a_block_stands_between_characters_of_its_class(number: int, beside: str) -> None:
-    """Letters, numbers, others; at most 64 of one class, of which each border joins two bytes where nothing splits."""
-    (block,) = (one for one in code_point_blocks() if one.first <= number <= one.last)
-    inside = "".join(map(chr, range(block.first, block.last + 1)))
-    assert block.text == beside + inside + beside
-    assert 1 <= len(inside) <= 64
-    assert block.unsplit_length == len(block.text.encode()) - len(inside) - 1
-    assert max(one.last - one.first + 1 for one in code_point_blocks()) == 64
+    assert {"\u00e9", "a\u00e9a", "??\u00e9??", "\u00e9\u00e9", "a'\u00e9ea", "A\u00e9A"} <= set(probes)
 
 
 def test_every_code_point_beyond_ascii_is_in_one_block() -> None:
-    """None is left out but surrogates, which no text holds, and none is probed twice."""
+    """None is left out but surrogates, which no text holds, and none is probed twice; a block is of one category."""
     blocks = list(code_point_blocks())
     numbers = list(itertools.chain.from_iterable(range(block.first, block.last + 1) for block in blocks))
     assert numbers == [number for number in range(128, 0x110000) if not 0xD800 <= number < 0xE000]
-    assert all(one.text.strip("a1?") == "".join(map(chr, range(one.first, one.last + 1))) for one in blocks)
+    assert max(block.last - block.first + 1 for block in blocks) == 64
+    for block in blocks:
+        inside = "".join(map(chr, range(block.first, block.last + 1)))
+        categories = {unicodedata.category(character) for character in inside}
+        sides = "a?" if categories <= {"Cn", "Co"} else "aA1?中"
+        assert len(categories) == 1
+        assert block.texts == tuple(f"{side}{inside}{side}" for side in (2 * "?" if s == "?" else s for s in sides))
 
 
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -203,11 +261,11 @@ def test_a_tokenizer_made_to_be_probed_is_a_plain_one() -> None:
 
 
 def test_line_ends_are_all_pairs_of_two_characters() -> None:
-    """One or two before, the last of them visible, one or two after, the first of them visible."""
-    ways = {"".join(way) for length in (1, 2) for way in itertools.product(REPRESENTATIVES, repeat=length)}
+    """One or two before, the last of them visible, one or two after, the first of them visible and no slash."""
+    ways = {"".join(way) for length in (1, 2) for way in itertools.product(REPRESENTATIVES + "/", repeat=length)}
     before = {way + "\n" for way in ways if not way[-1].isspace()}
-    after = {way for way in ways if not way[0].isspace()}
-    pairs = line_ends()
+    after = {way for way in ways if not way[0].isspace() and way[0] != "/"}
+    pairs = line_ends(REPRESENTATIVES + "/")
     assert set(pairs) == {*itertools.product(before, after)} and len(pairs) == len(before) * len(after)
 
 

@@ -45,6 +45,7 @@ from spark_jobs.packing.plan.repository_runs import (
     unit_lengths,
 )
 from spark_jobs.packing.plan.units import Pieces, cut_documents
+from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, FastEncoder, encoder_version
 from spark_jobs.tokens.hf_tokenizer import Encoder
 
 Int64Array = npt.NDArray[np.int64]
@@ -159,14 +160,10 @@ def tokenizer_file(arguments: argparse.Namespace) -> Path:
 
 def encode(texts: list[str], file: str) -> Iterator[npt.NDArray[np.int32]]:
     """Ids of texts, by the fast encoder where it is installed (the notes show equal ids on such data)."""
-    try:
-        import gigatoken
-    except ModuleNotFoundError:
+    if encoder_version() == NO_ENCODER:
         yield from Encoder(file).encode(texts, 1 << 20)
         return
-    encoder = gigatoken.Tokenizer.from_json(file)
-    for text in texts:
-        yield encoder.encode(text).astype(np.int32)
+    yield from map(FastEncoder(file).encode, texts)
 
 
 def load_counts(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:

@@ -8,23 +8,19 @@ reference as much as it gets through in some seconds, or with `--compare all` ev
 compared on all that both encoded. Cold is the first 8 MB after both encoders are loaded, warm the rest; peak memory is
 that of a process that encodes one document of 100 MB.
 
-    python benchmarks/bench_tokens.py --languages [zh ja ...]
+    python benchmarks/bench_tokens.py --vocabularies [cl100k ...]
 
-measures sentences of REAL_DATA_DIR/languages instead, with GPT-2's tokenizer and one of 128,000 tokens in Llama 3's
-form, trained on a third of all languages. First the second third is encoded (cold: 20 to 100 kB), then the last one,
-new; the best of three fresh encoders counts. Large is the second of two megabytes that a chain of characters draws
-from the sentences (each by the two before it, in scripts with spaces by four), for there is no such text: most clauses
-and many words of it are new. All for `tokenizers`, `tiktoken` (where it is installed), `gigatoken` alone, and the two
-fast encoders as documents take them.
+measures tokenizers of well-known models instead (`vocabularies` says which packages ship them) on text that no encoder
+has seen: sentences of REAL_DATA_DIR/languages, code of the environment. Every text is cut into documents of 6 kB. The
+peer is `tiktoken` with the same vocabulary; the best of three new encoders of each counts, in seconds of the processor.
+Ids are compared with the reference's, and so are tiktoken's.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
-import random
 import sys
 import sysconfig
 import tempfile
@@ -37,18 +33,18 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import command
 import numpy as np
 import pyarrow as pa
-from corpora import distinct, real, rfcs, sentences, up_to
+from corpora import distinct, rfcs, sentences, up_to
 from cpu_time import peak_mib
+from vocabularies import NAMES, Vocabulary, vocabulary
 
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
-from spark_jobs.tokens.fast.fast_encoder import FastEncoder, LibraryEncoder
-from spark_jobs.tokens.fast.pre_tokenization import SPLIT_PATTERNS, token_bytes
-from spark_jobs.tokens.hf_tokenizer import Encoder, train_byte_pairs
+from spark_jobs.tokens.fast.fast_encoder import FastEncoder
+from spark_jobs.tokens.hf_tokenizer import Encoder, cut_at_lines, train_byte_pairs
 
 _REFERENCE_SECONDS = 8.0
-_LANGUAGES = ["zh", "ja", "ko", "ru", "ar", "hi", "th", "el", "vi", "fr", "en"]
-_GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LANGUAGES = ("en", "zh", "ar", "ru", "ja", "ko")
+_DOCUMENT_CHARACTERS = 6000
 _LONG = """
 import resource, sys, time
 import pyarrow as pa
@@ -77,10 +73,10 @@ print(f"one document of {size / 1e6:.0f} MB: {size / 1e6 / seconds:.0f} MB/s, {l
 def main() -> None:
     """Measure and print."""
     arguments = parse_arguments()
-    if arguments.languages is None or arguments.small:
+    if arguments.vocabularies is None or arguments.small:
         print_code_and_prose(arguments)
-    if arguments.languages is not None:
-        command.attempt(print_languages, arguments)
+    if arguments.vocabularies is not None:
+        command.attempt(print_vocabularies, arguments.vocabularies or NAMES, arguments.megabytes * 1e6)
 
 
 def print_code_and_prose(arguments: argparse.Namespace) -> None:
@@ -122,11 +118,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="sources", nargs="*", default=[sysconfig.get_path("purelib")])
     parser.add_argument("--tokenizer", help="a tokenizer.json; by default one is trained on a quarter of the code")
     parser.add_argument("--megabytes", type=float, default=40)
-    parser.add_argument("--languages", nargs="*")
+    parser.add_argument("--vocabularies", nargs="*", choices=NAMES)
     parser.add_argument("--compare", choices=["some", "all"], default="some")
-    parser.set_defaults(vocabulary=32768, long_bytes=100_000_000, chained=2_000_000, trained=(None, 128_000))
-    small = {"megabytes": 0.3, "vocabulary": 1000, "long_bytes": 500_000, "chained": 20_000, "trained": (50, 1000)}
-    return command.read(parser, **small, languages=["zh"])
+    parser.set_defaults(vocabulary=32768, long_bytes=100_000_000)
+    small = {"megabytes": 0.3, "vocabulary": 1000, "long_bytes": 500_000}
+    return command.read(parser, **small, vocabularies=["deepseek"])
 
 
 def print_speeds(name: str, texts: list[str], file: str, certificate: Certificate, compare_seconds: float) -> None:
@@ -164,83 +160,62 @@ def print_speeds(name: str, texts: list[str], file: str, certificate: Certificat
     )
 
 
-def print_languages(arguments: argparse.Namespace) -> None:
-    """Speeds by language, cold and on new text; ids are compared with the reference's."""
-    thirds = {}
-    limit, vocabulary = arguments.trained
-    for language, found in sentences().items():
-        lines = sorted(set(found))[:limit]
-        random.Random(0).shuffle(lines)
-        thirds[language] = ["\n".join(lines[start::3]) for start in range(3)]
-    trained = json.loads(train_byte_pairs([texts[0] for texts in thirds.values()], vocabulary, 1))
-    split = {"type": "Split", "pattern": {"Regex": SPLIT_PATTERNS["llama3"]}, "behavior": "Isolated", "invert": False}
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    trained["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]}
-    files = {"gpt2": real("tokenizers/gpt2.json").read_text(), "llama3": json.dumps(trained)}
-    for name, file in files.items():
-        encoders = encoders_of(file, _GPT2_PATTERN if name == "gpt2" else SPLIT_PATTERNS[name])
-        print(
-            f"{name:8}  kB new" + "".join(f"  {encoder + ' cold, new':>21}" for encoder in encoders) + "   MB/s a core"
-        )
-        for language in arguments.languages or _LANGUAGES:
-            _, seen, new = (text.encode() for text in thirds[language])
-            large = chained("\n".join(thirds[language]), 2 if language in ("zh", "ja") else 4, arguments.chained)
-            expected = encoders["tokenizers"]()(new)
-            row = ""
-            for make in encoders.values():
-                best = np.full(2, np.inf)
-                for _ in range(3):
-                    encode = make()
-                    encode("warm up 東京".encode())
-                    moments = [time.process_time()]
-                    for text in (seen, new):
-                        found = encode(text)
-                        moments.append(time.process_time())
-                    best = np.minimum(best, np.diff(moments))
-                if not np.array_equal(found, expected):
-                    row += " differs"
-                encode(large[0])
+def print_vocabularies(names: list[str], byte_count: float) -> None:
+    """Speeds by vocabulary and language on new text, and how many documents have other ids than the reference's."""
+    texts = {language: "\n".join(found) for language, found in sentences().items() if language in _LANGUAGES}
+    texts["code"] = "\n".join(up_to(distinct(Path(sysconfig.get_path("purelib")).rglob("*.py")), byte_count))
+    print("vocabulary  text    MB  tiktoken MB/s  headrace MB/s  ratio  documents  other ids: tiktoken  headrace")
+    for name in names:
+        command.attempt(print_vocabulary, name, {key: text[: int(byte_count)] for key, text in texts.items()})
+
+
+def print_vocabulary(name: str, texts: dict[str, str]) -> None:
+    """One row for each text; ids are compared with the reference's."""
+    model = vocabulary(name)
+    certificate = certify(model.file_text)
+    left_out = int(certificate.excluded_table().sum())
+    print(f"{name}: {certificate.refusal or f'certified, {left_out} code points left to the reference'}")
+    for language in (*_LANGUAGES, "code"):
+        documents = cut_at_lines(texts[language], _DOCUMENT_CHARACTERS)
+        expected = [ids.tolist() for ids in Encoder(model.file_text).encode(documents, 1 << 18)]
+        size = sum(len(document.encode()) for document in documents) / 1e6
+        speeds, differing = [], []
+        for make in (tiktoken_encoder, certified_encoder):
+            best = 0.0
+            for _ in range(3):
+                encode = make(model, certificate)
+                encode(["warm up: é 東京"])
                 started = time.process_time()
-                encode(large[1])
-                large_speed = len(large[1]) / (time.process_time() - started) / 1e6
-                row += f" {len(seen) / best[0] / 1e6:12.1f} {len(new) / best[1] / 1e6:6.1f} {large_speed:6.1f}"
-            print(f"{language:8} {len(new) / 1e3:6.0f}{row}", flush=True)
-    print_long(files["llama3"], ["".join(thirds["zh"][1:])], arguments.long_bytes)
+                encoded = encode(documents)
+                best = max(best, size / (time.process_time() - started))
+            speeds.append(best)
+            differing.append(sum(list(ids) != right for ids, right in zip(encoded, expected, strict=True)))
+        print(
+            f"{name:10}  {language:4}  {size:4.2f}  {speeds[0]:13.1f}  {speeds[1]:13.1f}  {speeds[1] / speeds[0]:5.1f}"
+            f"  {len(documents):9}  {differing[0]:19}  {differing[1]:8}",
+            flush=True,
+        )
 
 
-def chained(text: str, order: int, size: int) -> list[bytes]:
-    """Two halves of so many bytes, each character drawn by those before it."""
-    following: dict[str, list[str]] = {}
-    for place in range(len(text) - order):
-        following.setdefault(text[place : place + order], []).append(text[place + order])
-    draw = random.Random(0)
-    drawn = text[:order]
-    parts = []
-    for _ in range(size * len(text) // len(text.encode())):
-        character = draw.choice(following.get(drawn, ["\n"]))
-        parts.append(character)
-        drawn = drawn[1:] + character if drawn in following else text[:order]
-    return ["".join(half).encode() for half in (parts[: len(parts) // 2], parts[len(parts) // 2 :])]
+def tiktoken_encoder(model: Vocabulary, certificate: Certificate) -> Callable[[list[str]], list[list[int]]]:
+    """The peer, new."""
+    if not importlib.util.find_spec("tiktoken"):
+        raise command.MissingError("no tiktoken: pip install tiktoken==0.14.0")
+    import tiktoken
+
+    encoding = tiktoken.Encoding("peer", pat_str=model.pattern, mergeable_ranks=model.ranks, special_tokens={})
+    return lambda texts: [encoding.encode_ordinary(text) for text in texts]
 
 
-def encoders_of(file: str, pattern: str) -> dict[str, Callable[[], Callable[[bytes], object]]]:
-    """What makes each encoder of a tokenizer anew."""
+def certified_encoder(model: Vocabulary, certificate: Certificate) -> Callable[[list[str]], list[list[int]]]:
+    """The encoder of `tokens`, new."""
+    encoder = DocumentEncoder(model.file_text, certificate, 1 << 18, load_fast=FastEncoder)
 
-    def reference() -> Callable[[bytes], object]:
-        encoder = Encoder(file)
-        return lambda data: next(encoder.encode([data.decode()], 1 << 18))
+    def encode(texts: list[str]) -> list[list[int]]:
+        doc_ids = [f"{number:032x}" for number in range(len(texts))]
+        return list(encoder.encode(DocumentColumn(pa.array(texts, pa.large_string()), pa.array(doc_ids))))
 
-    def tiktoken() -> Callable[[bytes], object]:
-        import tiktoken
-
-        ranks = {token_bytes(name): rank for name, rank in json.loads(file)["model"]["vocab"].items()}
-        encoder = tiktoken.Encoding(file[:9], pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-        return lambda data: encoder.encode_ordinary(data.decode())
-
-    made: dict[str, Callable[[], Callable[[bytes], object]]] = {"tokenizers": reference}
-    if importlib.util.find_spec("tiktoken"):
-        made["tiktoken"] = tiktoken
-    return {**made, "gigatoken": lambda: LibraryEncoder(file).encode, "both": lambda: FastEncoder(file).encode}
+    return encode
 
 
 def print_long(file: str, texts: list[str], size: int) -> None:

@@ -54,8 +54,8 @@ def _order_files() -> None:
 
 
 def _encode() -> None:
-    from headrace.kernels.utf8 import has_any
     from spark_jobs.tokens.certificate import certify
+    from spark_jobs.tokens.fast.code_points import has_any
     from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
 
     has_any(np.frombuffer(b"a", np.uint8), np.zeros(1, np.bool_))

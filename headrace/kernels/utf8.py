@@ -44,19 +44,3 @@ def code_points_at(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArra
     for k in range(places.size):
         points[k] = code_point(data, places[k])
     return points
-
-
-@compiled(_nrt=False)
-def has_any(data: NDArray[np.uint8], wanted: NDArray[np.bool_]) -> bool:
-    """Whether a text has any of the wanted code points, which are beyond ASCII.
-
-    Args:
-        data: (B,) the text as valid UTF-8.
-        wanted: (0x110000,) whether each code point is wanted.
-    """
-    at = 0
-    while at < len(data):
-        if data[at] >= 0x80 and wanted[code_point(data, at)]:
-            return True
-        at += width(data[at])
-    return False

@@ -156,7 +156,7 @@ class DocumentEncoder:
         return None if normalized != text and self._has_excluded(normalized) else normalized
 
     def _has_excluded(self, text: str) -> bool:
-        from headrace.kernels.utf8 import has_any
+        from spark_jobs.tokens.fast.code_points import has_any
 
         return bool(has_any(np.frombuffer(text.encode(), np.uint8), self._excluded))
 

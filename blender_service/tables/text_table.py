@@ -32,6 +32,7 @@ from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowF
 from blender_service.tables.parquet_to_block import FAULTS, unreadable
 from blender_service.tables.text_packing import Pieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
+from headrace.kernels.token_bounds import character_bounds
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -88,6 +89,8 @@ class TextEncoder:
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._tokenizer.post_processor = None  # of no effect on ids without special tokens; it trims offsets
+        self._normalize = self._tokenizer.normalizer and self._tokenizer.normalizer.normalize_str
         self._end = np.array([end_of_document_id], dtype=np.int32)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -105,7 +108,7 @@ class TextEncoder:
             for text, own, encoding in zip(
                 texts, spans, self._encodings(texts, self._tokenizer.encode_batch), strict=True
             ):
-                masks.append(trainable(text, own, encoding.offsets))
+                masks.append(trainable(text, own, encoding.offsets, self._normalize))
                 yield encoding
 
         return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
@@ -132,7 +135,9 @@ class TextEncoder:
         return Encoded(np.concatenate([*parts, np.empty(0, dtype=np.int32)]), starts)
 
 
-def trainable(text: str, spans: Spans, offsets: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+def trainable(
+    text: str, spans: Spans, offsets: Sequence[tuple[int, int]], normalize: Callable[[str], str] | None = None
+) -> NDArray[np.bool_]:
     """Say which tokens of a document a loss is taken on: those whose characters all lie in one span.
 
     The token that ends the document belongs to the span that reaches the end of the text.
@@ -140,7 +145,8 @@ def trainable(text: str, spans: Spans, offsets: Sequence[tuple[int, int]]) -> ND
     Args:
         text: of the document.
         spans: [start, end) in characters; None for the whole document.
-        offsets: [start, end) of each token, in characters.
+        offsets: [start, end) of each token in characters, see `character_bounds`.
+        normalize: the tokenizer's normalizer; None if it has none.
 
     Returns:
         (T + 1,) one for each token, and one for the token that ends the document.
@@ -148,11 +154,10 @@ def trainable(text: str, spans: Spans, offsets: Sequence[tuple[int, int]]) -> ND
     if spans is None:
         return np.ones(len(offsets) + 1, dtype=bool)
     bounds = np.array(sorted((one["start"], one["end"]) for one in spans), dtype=np.int64).reshape(-1, 2)
-    tokens = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    starts, ends = character_bounds(text, offsets, normalize)
     furthest = np.concatenate([[-1], np.maximum.accumulate(bounds[:, 1])])  # end of the first n spans
-    begun = np.searchsorted(bounds[:, 0], tokens[:, 0], side="right")  # spans that begin at or before a token
-    inside = (tokens[:, 1] <= furthest[begun]) & (tokens[:, 1] > tokens[:, 0])
-    return np.append(inside, furthest[-1] >= len(text))
+    begun = np.searchsorted(bounds[:, 0], starts, side="right")  # spans that begin at or before a token
+    return np.append(ends <= furthest[begun], furthest[-1] >= len(text))
 
 
 @functools.lru_cache(maxsize=4)

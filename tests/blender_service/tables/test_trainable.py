@@ -1,4 +1,4 @@
-"""A loss on spans: the tokens that get one are those of a brute-force alignment of bytes, in all forms of tokenizers."""
+"""A loss on spans: tokens that get one are those of a brute-force alignment of bytes, in all forms of tokenizers."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ class FileColumns:
         return pa.RecordBatch.from_pydict({name: array for name, array in arrays.items() if name not in self.missing})
 
     def _of(self, rows: pa.Table | pa.RecordBatch, there: _Fields, column: Column) -> pa.Array:
-        mapped, array = self._mapped, None
+        mapped: Sequence[MappedField] | None = self._mapped
+        array: pa.Array | None = None
         for one in column.path:
             if one.field_id not in there:
                 return self._lacking(column, one, array, rows.num_rows)
@@ -198,9 +199,9 @@ def _may_become(kind: pa.DataType, target: pa.DataType) -> bool:
     types = pa.types
     for is_kind in (types.is_integer, types.is_floating):
         if is_kind(kind) and is_kind(target):
-            return kind.bit_width <= target.bit_width
+            return bool(kind.bit_width <= target.bit_width)
     if types.is_decimal(kind) and types.is_decimal(target):
-        return kind.scale == target.scale and kind.precision <= target.precision
+        return bool(kind.scale == target.scale and kind.precision <= target.precision)
     if types.is_timestamp(kind) and types.is_timestamp(target):
         return True
     return str(kind).replace("large_", "") == str(target).replace("large_", "")

@@ -307,11 +307,11 @@ def digest(column: pa.ChunkedArray) -> int:
     array = column.combine_chunks()
     if pa.types.is_list(array.type):
         within = array.flatten()
-        found.update(np.asarray(pc.list_value_length(array).fill_null(-1)).astype("<i8"))
+        found.update(np.asarray(pc.list_value_length(array).fill_null(-1)).astype("<i8").data)
         for name in ("start", "end"):
-            found.update(np.asarray(within.field(name)).astype("<i8"))
+            found.update(np.asarray(within.field(name)).astype("<i8").data)
     else:
         data, ends = utf8_of(array)
-        found.update(np.diff(ends).astype("<i8"))
-        found.update(data[ends[0] : ends[-1]])
+        found.update(np.diff(ends).astype("<i8").data)
+        found.update(data[ends[0] : ends[-1]].data)
     return int.from_bytes(found.digest(), "little")

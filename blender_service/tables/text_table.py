@@ -274,7 +274,7 @@ class TextRows:
         runs = (run,) if self.count else ()
         return PackedTable(self.identifier, self.window, runs, file_io, decode=decode, columns=columns)
 
-    def _measure(self, lacking: Collection[str]) -> dict[str, bytes]:
+    def _measure(self, lacking: set[str]) -> dict[str, bytes]:
         """Read every document once, and give what is lacking: lengths, counts of names, digests of columns."""
         documents, encodes = self.documents, not lacking.isdisjoint((LENGTHS, NAMES))
         lengths, starts = np.empty(documents.count, dtype=np.int32), list[int]()

@@ -149,7 +149,7 @@ def _make(spec: BlendSpec | UpdateSpec, dry_run: bool, rows: int | None, tokens:
     if rows is not None or tokens is not None:
         raise CommandError("blend: --rows and --tokens are of a plan; give --dry-run too")
     config = blender.create(spec) if isinstance(spec, BlendSpec) else blender.update(spec)
-    described = _describe(blender, config.blend_id, blender.warnings(config.blend_id))
+    described = _describe(blender, config.blend_id)
     if as_json:
         return print_json(described)
     _print_blend(described)
@@ -185,7 +185,7 @@ def show(
     blend_id = blender.resolve(reference)
     if plan:
         return _print_plan(blender.config(blend_id), blender.head(blend_id), rows, tokens, as_json)
-    described = _describe(blender, blend_id, blender.warnings(blend_id))
+    described = _describe(blender, blend_id)
     if as_json:
         return print_json(described)
     _print_blend(described)
@@ -248,15 +248,15 @@ def _open_blender() -> Blender:
     return Blender(open_catalogue())
 
 
-def _describe(blender: Blender, blend_id: str, warnings: Sequence[str] | None = None) -> dict[str, Any]:
-    """Give the facts of a blend, ready for JSON; those of a list have no warnings."""
+def _describe(blender: Blender, blend_id: str) -> dict[str, Any]:
+    """Give the facts of a blend, ready for JSON."""
     return {
         "id": blend_id,
         "names": blender.names_of(blend_id),
         "rows": blender.head(blend_id).end,
         "updates": [update._asdict() for update in blender.head(blend_id).lineage],
         **blender.config(blend_id).model_dump(mode="json"),
-        **({} if warnings is None else {"warnings": warnings}),
+        "warnings": blender.warnings(blend_id),
     }
 
 

@@ -54,6 +54,7 @@ class Blend:
         end: number of its rows, None without end.
         parent: id of the blend that it goes on from, empty if there is none.
         from_offset: first row that its own sources decide.
+        warnings: what to know before training on it, such as names of control tokens that are letters in its texts.
     """
 
     blend_id: str
@@ -69,6 +70,7 @@ class Blend:
     end: int | None
     parent: str = ""
     from_offset: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def token_bytes(self) -> int:
@@ -196,6 +198,7 @@ def blend_of(message: blends_pb2.Blend) -> Blend:
         end=message.end if message.HasField("end") else None,
         parent=message.parent,
         from_offset=message.from_offset,
+        warnings=tuple(message.warnings),
     )
 
 

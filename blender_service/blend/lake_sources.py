@@ -205,6 +205,7 @@ class WantedSource:
         weight: text, empty to keep `kept_weight`.
         kept_weight: whole weight of the parent, None for a source that the parent does not have now.
         kept_rows: rows of the snapshot, where the parent pinned it; else None.
+        kept_generation: of the same; else empty.
         field: prefix of the names of its fields, for messages.
     """
 
@@ -218,6 +219,7 @@ class WantedSource:
     kept_weight: int | None
     field: str
     kept_rows: int | None = None
+    kept_generation: str = ""
 
 
 def wanted_of(spec: BlendSpec) -> list[WantedSource]:
@@ -267,6 +269,7 @@ def apply_changes(
             kept_weight=source.weight,
             field=f"{where}sources.{source.name}",
             kept_rows=source.rows,
+            kept_generation=source.generation,
         )
     for index, change in enumerate(changes):
         field = f"{where}changes[{index}]"
@@ -288,14 +291,15 @@ def apply_changes(
 def _changed(known: WantedSource | None, change: SourceChange, before: Progress | None, field: str) -> WantedSource:
     """Give a source with its changes; one that is new or comes back starts from the defaults."""
     pin = before.pin if before is not None else None
-    pinned = {source.snapshot_id: source.rows for source in (pin,) if source is not None}
+    pinned = {pin.snapshot_id: (pin.rows, pin.generation)} if pin is not None else {}
     if known is not None:
-        pinned[known.snapshot or None] = known.kept_rows
+        pinned[known.snapshot or None] = (known.kept_rows, known.kept_generation)
     was_live = known.live if known is not None else False
     live = was_live if change.live is None else change.live
     snapshot = known.snapshot if known is not None else ((pin.snapshot_id or "") if pin is not None else "")
     max_epochs = known.max_epochs if known is not None and not was_live else 1
     wanted = "" if live else change.snapshot or snapshot
+    rows, generation = (pinned.get(wanted) if wanted and not change.table else None) or (None, "")
     return WantedSource(
         name=change.name,
         table=change.table or (known.table if known is not None else pin.table if pin is not None else ""),
@@ -306,5 +310,6 @@ def _changed(known: WantedSource | None, change: SourceChange, before: Progress 
         weight=change.weight,
         kept_weight=known.kept_weight if known is not None else None,
         field=field,
-        kept_rows=pinned.get(wanted) if wanted and not change.table else None,
+        kept_rows=rows,
+        kept_generation=generation,
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import IntegerType, ListType, LongType, StructType
+from pyiceberg.types import BinaryType, FixedType, PrimitiveType, StringType
 
 from blender_service.blend.lake_sources import LakeSource, LakeSources, WantedSource, snapshot_of
 from blender_service.blend.requests import TextSpec
@@ -14,8 +17,20 @@ from blender_service.blend.validation import Findings
 from blender_service.exceptions import PackedTableError
 from blender_service.order.segments import Pin
 from blender_service.tables.packed_table import WindowFacts, load_table
+from blender_service.tables.text_documents import (
+    SPANS,
+    TEMPLATE,
+    Documents,
+    TextColumns,
+    are_spans,
+    columns_of_pin,
+    find_columns,
+    names_of,
+    row_groups,
+    text_files,
+)
 from blender_service.tables.text_packing import MOST_GROUP_DOCUMENTS, TextRule, dropped
-from blender_service.tables.text_table import Documents, TextRows, put_tokenizer, row_groups, text_files
+from blender_service.tables.text_table import open_text_rows, put_tokenizer
 
 FACTS = ("vocabulary_size", "end_of_document_id", "padding_id")
 
@@ -35,56 +50,85 @@ class TextSources(LakeSources):
         if table is None:
             return None
         snapshot = snapshot_of(table, wanted.snapshot)
-        wanted_columns = (self.rule.text, self.rule.doc_id, self.rule.trainable, self.rule.template)
-        lacking = [name for name in wanted_columns if name and name not in table.schema().column_names]
-        if lacking:
-            findings.mistake(f"{where}.table", f"{identifier} has no column {lacking[0]}; name it in texts")
-        elif self.rule.trainable and not _are_spans(table, self.rule.trainable):
-            findings.mistake(
-                "texts.trainable", f"{identifier}.{self.rule.trainable} is no list<struct<start: long, end: long>>"
-            )
-        elif wanted.live:
+        if wanted.live:
             findings.mistake(f"{where}.live", "a table of text cannot be followed; leave it out")
-        elif snapshot is None:
-            findings.mistake(f"{where}.snapshot", f"{identifier} has no snapshot {wanted.snapshot!r}")
-        elif len(templates := _templates(table, snapshot, self.rule.template)) > 1:
+            return None
+        names = names_of(self.rule)
+        try:
+            columns = _find(table, snapshot, names, wanted)
+            if isinstance(columns, str):
+                findings.mistake(f"{where}.table", f"{identifier} has no column {columns}; name it in texts")
+            elif (wrong := _wrong_types(columns)) is not None:
+                findings.mistake(f"texts.{wrong[0]}", f"{identifier}.{names[wrong[0]]} is {wrong[1]}")
+            elif snapshot is None:
+                lacking = f"snapshot {wanted.snapshot!r}" if wanted.snapshot else "snapshot yet"
+                findings.mistake(f"{where}.snapshot", f"{identifier} has no {lacking}")
+            else:
+                return self._measured(table, snapshot, columns, wanted, findings)
+        except PackedTableError as error:
+            findings.mistake(f"{where}.table", str(error))
+        return None
+
+    def _measured(
+        self,
+        table: Table,
+        snapshot: Snapshot,
+        columns: TextColumns,
+        wanted: WantedSource,
+        findings: Findings,
+    ) -> LakeSource | None:
+        """Measure the documents of a table; what they lack goes to `findings`."""
+        identifier, where = wanted.table, wanted.field
+        templates = set[str]()
+        if TEMPLATE in columns.columns:
+            files, only = text_files(table, identifier, snapshot), {TEMPLATE: columns.columns[TEMPLATE]}
+            named = Documents(identifier, files, table.io, only, table.name_mapping(), self._groups)
+            for _, part in named.parts(0, named.count):
+                templates.update(part[TEMPLATE].unique().to_pylist())
+        if len(templates) > 1:
             findings.mistake(
                 "texts.template",
                 f"{identifier}.{self.rule.template} is not one for all documents; make a table for each",
             )
-        else:
-            try:
-                documents = Documents(
-                    identifier, text_files(table, identifier, snapshot), table.io, self.rule, self._groups
-                )
-                rows = TextRows(identifier, snapshot.snapshot_id, documents, self._window, self.rule, self._objects)
-            except PackedTableError as error:
-                findings.mistake(f"{where}.table", str(error))
-                return None
-            if rows.count:
-                uuid, pinned = str(table.metadata.table_uuid), str(snapshot.snapshot_id)
-                pin = Pin(identifier, uuid, pinned, rows.count, f"text {pinned}")
-                left_out = dropped(rows.lengths, self._window.window_tokens, self.rule.whole)
-                template = next(iter(templates), None) or None
-                return LakeSource(table, self._window, pin, left_out or None, template)
+            return None
+        rows = open_text_rows(
+            table, identifier, snapshot, columns, self._window, self.rule, self._objects, self._groups
+        )
+        if not rows.count:
             findings.mistake(f"{where}.table", f"{identifier} has no document with text that fits; leave it out")
-        return None
+            return None
+        uuid, pinned = str(table.metadata.table_uuid), str(snapshot.snapshot_id)
+        pin = Pin(identifier, uuid, pinned, rows.count, f"text {pinned}{columns.note}")
+        left_out = dropped(rows.lengths, self._window.window_tokens, self.rule.whole)
+        return LakeSource(table, self._window, pin, left_out or None, next(iter(templates), None) or None)
 
 
-def _are_spans(table: Table, name: str) -> bool:
-    """Whether a column is a list of structs with the whole numbers `start` and `end`."""
-    kind = table.schema().find_field(name).field_type
-    of = kind.element_type if isinstance(kind, ListType) else None
-    types = {one.name: one.field_type for one in of.fields} if isinstance(of, StructType) else {}
-    return all(isinstance(types.get(field), IntegerType | LongType) for field in ("start", "end"))
+def _find(table: Table, snapshot: Snapshot | None, names: Mapping[str, str], wanted: WantedSource) -> TextColumns | str:
+    """Find columns: those that a parent has pinned, else by the names that they have in the snapshot that is named.
+
+    As in SQL, a tag or the id of a snapshot means the schema of that time, the newest snapshot and a branch that of
+    today.
+    """
+    if snapshot is not None and wanted.kept_generation:
+        return columns_of_pin(table, snapshot, names, wanted.kept_generation)
+    reference = table.refs().get(wanted.snapshot)
+    is_branch = reference is not None and reference.snapshot_ref_type == SnapshotRefType.BRANCH
+    return find_columns(table, snapshot, names, not wanted.snapshot or is_branch)
 
 
-def _templates(table: Table, snapshot: Snapshot, name: str | None) -> list[str]:
-    """The different values of the column of the chat template, "" for null; none where no column is named."""
-    if name is None:
-        return []
-    batches = table.scan(selected_fields=(name,), snapshot_id=snapshot.snapshot_id).to_arrow_batch_reader()
-    return list({str(one or "") for batch in batches for one in batch.column(0).unique().to_pylist()})
+def _wrong_types(columns: TextColumns) -> tuple[str, str] | None:
+    """The first column of a type that it cannot have, and what that is; None where all are right."""
+    for name, column in columns.columns.items():
+        kind = column.field.field_type
+        if name == SPANS and not are_spans(column):
+            return name, "no list<struct<start: long, end: long>>"
+        if name == "text" and not isinstance(kind, StringType):
+            return name, f"{kind}, no text; name a column of strings"
+        if name in ("doc_id", TEMPLATE) and (
+            not isinstance(kind, PrimitiveType) or isinstance(kind, BinaryType | FixedType)
+        ):
+            return name, f"{kind}; name a column of strings or whole numbers"
+    return None
 
 
 def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, findings: Findings) -> TextSources:

@@ -18,6 +18,7 @@ reached is given up after `retry_seconds`, and a live row after `wait_seconds`.
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -66,6 +67,8 @@ OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Prewarmed(NamedTuple):
@@ -153,7 +156,7 @@ class BlenderClient:
         """
         stages = tuple(schedule)
         spec = BlendSpec(tuple(sources), seed, name, block_rows, group_blocks, stages, allow_repeat, evals, texts)
-        return blend_of(self._call("CreateBlend", create_request(spec)))
+        return _with_warnings(blend_of(self._call("CreateBlend", create_request(spec))))
 
     def update_blend(
         self,
@@ -185,7 +188,7 @@ class BlenderClient:
         """
         stages = (Stage(from_offset, tuple(changes), align), *schedule)
         spec = UpdateSpec(parent, stages, name, allow_repeat, evals)
-        return blend_of(self._call("UpdateBlend", update_request(spec)))
+        return _with_warnings(blend_of(self._call("UpdateBlend", update_request(spec))))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
         """Describe what a blend has read at an offset, and when its sources run out.
@@ -206,7 +209,7 @@ class BlenderClient:
         Raises:
             BlendNotFoundError: there is none.
         """
-        return blend_of(self._call("GetBlend", blends_pb2.GetBlendRequest(blend=blend)))
+        return _with_warnings(blend_of(self._call("GetBlend", blends_pb2.GetBlendRequest(blend=blend))))
 
     def list_blends(self) -> list[Blend]:
         """List all blends, ascending by id, page by page."""
@@ -379,6 +382,13 @@ class BlenderClient:
 
     def _backoff(self) -> Backoff:
         return Backoff(self._retry_seconds, self._closed, self._token_file)
+
+
+def _with_warnings(blend: Blend) -> Blend:
+    """Log the warnings of a blend, and give it."""
+    for warning in blend.warnings:
+        logger.warning("blend %s: %s", blend.blend_id[:12], warning)
+    return blend
 
 
 connect = BlenderClient

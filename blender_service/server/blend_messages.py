@@ -22,7 +22,9 @@ from headrace.blender.v1 import blends_pb2
 SEGMENTS_SHOWN: Final = 1000  # as documented in blends.proto
 
 
-def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) -> blends_pb2.Blend:
+def blend_message(
+    config: BlendConfig, end: int | None, names: Sequence[str], warnings: Sequence[str]
+) -> blends_pb2.Blend:
     """Describe a blend to a client."""
     return blends_pb2.Blend(
         id=config.blend_id,
@@ -34,6 +36,7 @@ def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) ->
         end=end,
         parent=config.parent or "",
         from_offset=int(config.from_offset or 0),
+        warnings=warnings,
     )
 
 

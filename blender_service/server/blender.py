@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -20,6 +21,7 @@ from blender_service.blend.definition_messages import Description
 from blender_service.blend.describe import describe
 from blender_service.blend.requests import BlendSpec, UpdateSpec
 from blender_service.blend.store import BlendStore, not_found, open_store
+from blender_service.blend.text_warnings import text_warnings
 from blender_service.exceptions import (
     InvalidReadError,
     NotAllowedError,
@@ -34,19 +36,21 @@ from blender_service.rows.blend_reader import BlendReader, Readers
 from blender_service.server.shared_caches import OpenedBlend, SharedCaches, warn_of_small_cache
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
 from blender_service.tables.block_reader import BlockReader
+from blender_service.tables.data_file import OF_PACKED, warn_without_checksums
 from blender_service.tables.live_table import LiveRows
 from blender_service.tables.packed_table import (
     EVALS,
     EXCISED,
     OrdinalRun,
     PackedTable,
+    columns_read,
     index_snapshot,
     load_table,
     served_snapshot,
 )
-from blender_service.tables.parquet_to_block import has_page_checksums
 from blender_service.tables.table_watch import TableWatch
-from blender_service.tables.text_table import Documents, TextRows, text_files
+from blender_service.tables.text_documents import columns_of_pin, names_of
+from blender_service.tables.text_table import log_warnings, open_text_rows
 from blender_service.tables.token_columns import TokenColumn, columns_of
 
 DEFAULT_PAGE_SIZE: Final = 100
@@ -211,6 +215,10 @@ class Blender:
         tables = {source: load_table(self._catalogue, pin.table) for source, pin in self.head(blend_id).pins().items()}
         return {source: table.properties.get(name, "") for source, table in tables.items() if table is not None}
 
+    def warnings(self, blend_id: str) -> list[str]:
+        """Say what to know of a blend before training on it, a line each; see `text_warnings`."""
+        return list(text_warnings(self.config(blend_id), partial(load_table, self._catalogue), self._store.objects))
+
     def list_ids(self) -> list[str]:
         """List the ids of all blends, ascending."""
         return self._store.list_ids()
@@ -314,12 +322,9 @@ class Blender:
         found = self._packed_rows(name, pin, config, table, columns)
         if pin.rows is None:
             return LiveRows(name, found)
-        rows = found.table.rows if found is not None else 0
-        if found is None or rows != pin.rows:
-            raise SourceChangedError(
-                f"source {name}: snapshot {pin.snapshot_id} of {pin.table} has {rows} rows, the blend pinned "
-                f"{pin.rows}; create a new blend"
-            )
+        if found is None or found.table.rows != pin.rows:
+            there = f"snapshot {pin.snapshot_id} of {pin.table} has {found.table.rows if found else 0} rows"
+            raise SourceChangedError(f"source {name}: {there}, the blend pinned {pin.rows}; create a new blend")
         return found
 
     def _packed_rows(
@@ -341,17 +346,16 @@ class Blender:
                 self.cache.forget({run.path for run in before} - {run.path for run in runs})
         if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
             runs = tuple(run for run in runs if run.start < pin.rows)
-        packed = PackedTable(pin.table, config.window, runs, table.io, pin.rows, self._shared.mirrors, columns=columns)
-        if is_new and not all(has_page_checksums(packed, run) for run in {*runs[:1], *runs[-1:]}):
-            logger.warning(
-                "source %s: %s has files whose Parquet pages have no checksums, so a bit that flips in the store is "
-                "served unnoticed; pack the table again with this version of headrace",
-                name, pin.table,
-            )  # fmt: skip
+        packed = PackedTable(
+            pin.table, config.window, runs, table.io, pin.rows, self._shared.mirrors, columns=columns,
+            fields=columns_read(table, snapshot, columns), mapping=table.name_mapping(),
+        )  # fmt: skip
+        if is_new:
+            warn_without_checksums(f"source {name}: {pin.table}", table.io, [run.path for run in runs], OF_PACKED)
         return BlockReader(packed, config.block_rows, self.cache, self._team)
 
     def _text_rows(
-        self, name: str, pin: Pin, config: BlendConfig, table: Table | None, columns: tuple[TokenColumn, ...]
+        self, name: str, pin: Pin, config: BlendConfig, table: Table | None, of_tokens: tuple[TokenColumn, ...]
     ) -> BlockReader | None:
         """Open a table of text at the pinned snapshot."""
         snapshot, rule = served_snapshot(table, name, pin, None), config.texts
@@ -361,15 +365,15 @@ class Blender:
         with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
             rows = self._shared.texts.get(key)
             if rows is None:
-                documents = Documents(
-                    pin.table, text_files(table, pin.table, snapshot), table.io, rule, self._shared.row_groups
-                )
-                rows = TextRows(pin.table, snapshot.snapshot_id, documents, config.window, rule, self._store.objects)
+                columns = columns_of_pin(table, snapshot, names_of(rule), pin.generation)
+                kept = (self._store.objects, self._shared.row_groups)
+                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept)
                 self._shared.texts.put(key, rows)
+                log_warnings(f"source {name}: {pin.table}", rows, table.io)
         listed = load_table(self._shared.catalogue, EXCISIONS)  # also where the caller may not read it
         chosen = Or(IsNull("table"), EqualTo("table", pin.table))
         excised = [] if listed is None else listed.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
-        return BlockReader(rows.table(table.io, excised, columns), config.block_rows, self.cache, self._team)
+        return BlockReader(rows.table(table.io, excised, of_tokens), config.block_rows, self.cache, self._team)
 
     def _index_sources(self, config: BlendConfig) -> None:
         """Open the tables of a new blend, so that warnings about them come when it is created."""

@@ -63,7 +63,8 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         blender = seen_by(context, self._blender)
         page = blender.list_page(request.page_size, request.page_token)
         return blends_pb2.ListBlendsResponse(
-            blends=[_message(blender, blend_id) for blend_id in page.blend_ids], next_page_token=page.next_token
+            blends=[_message(blender, blend_id, is_listed=True) for blend_id in page.blend_ids],
+            next_page_token=page.next_token,
         )
 
     def DescribeBlend(  # noqa: N802
@@ -212,6 +213,7 @@ def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
 
 
-def _message(blender: Blender, blend_id: str) -> blends_pb2.Blend:
-    """Write the message of a blend."""
-    return blend_message(blender.config(blend_id), blender.head(blend_id).end, blender.names_of(blend_id))
+def _message(blender: Blender, blend_id: str, is_listed: bool = False) -> blends_pb2.Blend:
+    """Describe a blend to a client; one of a list without its warnings."""
+    warnings = () if is_listed else blender.warnings(blend_id)
+    return blend_message(blender.config(blend_id), blender.head(blend_id).end, blender.names_of(blend_id), warnings)

@@ -18,7 +18,8 @@ from blender_service.tables.block_reader import BlockFetcher
 from blender_service.tables.mirrors import Mirrors
 from blender_service.tables.packed_table import KnownRuns, OrdinalRun
 from blender_service.tables.table_watch import TableWatch
-from blender_service.tables.text_table import RowGroups, TextRows, row_groups
+from blender_service.tables.text_documents import RowGroups, row_groups
+from blender_service.tables.text_table import TextRows
 
 logger = logging.getLogger(__name__)
 

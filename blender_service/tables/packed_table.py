@@ -10,7 +10,8 @@ found by its smallest and largest `ordinal` in Iceberg's metadata, so an index o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,7 +21,9 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import LongType
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -29,9 +32,11 @@ from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.order.segments import Pin
 from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block import Block
+from blender_service.tables.file_columns import Column, find_column
 from blender_service.tables.mirrors import NO_MIRRORS, Mirrors
 from blender_service.tables.token_columns import TokenColumn
 
+COLUMNS: Final = ("ordinal", "token_count", "input_ids", "segments")
 PROPERTY_OF_FACT: Final = {
     "window_tokens": "headrace.window-tokens",
     "tokenizer_sha256": "headrace.tokenizer-sha256",
@@ -86,6 +91,8 @@ class PackedTable(NamedTuple):
         mirrors: other places of its files.
         decode: makes blocks of ranges of ordinals, where rows do not lie in Parquet as they are served; else None.
         columns: that are read beside the ids, in the order of the blocks' `columns`.
+        fields: what is read of a file, by the name it has in rows (`columns_read`).
+        mapping: which names of files without field ids are which columns.
     """
 
     identifier: str
@@ -96,12 +103,38 @@ class PackedTable(NamedTuple):
     mirrors: Mirrors = NO_MIRRORS
     decode: Callable[[Sequence[tuple[int, int]]], Iterator[Block]] | None = None
     columns: tuple[TokenColumn, ...] = ()
+    fields: Mapping[str, Column] = MappingProxyType({})
+    mapping: NameMapping | None = None
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         rows = self.runs[-1].end if self.runs else 0
         return rows if self.most_rows is None else min(rows, self.most_rows)
+
+
+def schema_at(table: Table, snapshot: Snapshot) -> Schema:
+    """Give the schema that a snapshot was written with; the present one where it is not known any more."""
+    return table.schemas().get(-1 if snapshot.schema_id is None else snapshot.schema_id, table.schema())
+
+
+def columns_read(table: Table, snapshot: Snapshot, columns: Sequence[TokenColumn]) -> dict[str, Column]:
+    """Find what is read of a packed table's files: rows by their names at a snapshot, columns by their ids.
+
+    Raises:
+        PackedTableError: the table has no such column.
+    """
+    schemas = (schema_at(table, snapshot), table.schema())
+    wanted = {**{name: name for name in COLUMNS}, **{one.name: one.field_id for one in columns if one.field_id}}
+    found = {
+        name: next(filter(None, (find_column(schema, key) for schema in schemas)), None) for name, key in wanted.items()
+    }
+    missing = [name for name, column in found.items() if column is None]
+    if missing:
+        raise PackedTableError(
+            f"table {'.'.join(table.name())}: has no column {missing[0]}; name a packed_<dataset>_<length> table"
+        )
+    return {name: column for name, column in found.items() if column is not None}
 
 
 def row_bytes_of(window: WindowFacts, columns: Sequence[TokenColumn]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any, Final
 
 import numpy as np
@@ -14,18 +13,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
-from blender_service.exceptions import EXHAUSTED, PackedTableError, ServerExhaustedError, ServerUnavailableError
+from blender_service.exceptions import PackedTableError
 from blender_service.tables.block import Block, Segments
+from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet, told
+from blender_service.tables.file_columns import FileColumns
 from blender_service.tables.packed_table import OrdinalRun, PackedTable
 from blender_service.tables.token_columns import TRAINABLE, TokenColumn, all_trainable
 
-COLUMNS: Final = ("ordinal", "token_count", "input_ids", "segments")
 READ_ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.05
-# Damaged metadata gives columns of other names, types and sizes, so that errors of Python come up as well as Arrow's.
-FAULTS: Final = (OSError, pa.ArrowException, LookupError, ValueError, TypeError, AttributeError, MemoryError)
-PAGE_HEADER_BYTES: Final = 32  # more than the fields up to the checksum can take
-COMPACT_INT32: Final = 0x15  # Thrift's compact protocol: an i32 follows, its field is the next one
 
 
 def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
@@ -50,133 +46,48 @@ def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[in
         root, path = places[(attempt - 1) % len(places)]
         where = f"table {table.identifier}: file {path}"
         try:
-            with closing(_StoredFile(table, path)) as stream:
-                for block in _decode_once(table, stream, run._replace(path=path), remaining):
+            with opened_parquet(table.io, path) as (file, stream):
+                for block in _decode_once(table, file, run._replace(path=path), remaining):
                     remaining.pop(0)
                     yield block
             table.mirrors.took(root, stream.seconds, stream.byte_count)
             return
-        except _StoreError as error:
-            table.mirrors.failed(root, path, error)
-            if attempt == attempts:
-                raise unreadable(where, error.reason) from error
-        except MemoryError as error:
-            if attempt == attempts:
-                raise ServerExhaustedError(f"{where}: no memory to read it: {error}; lower --cache-memory") from error
         except PackedTableError as error:
             table.mirrors.failed(root, path, error)
             if attempt >= len(places):
                 raise
-        except FAULTS as error:
-            table.mirrors.failed(root, path, error)
+        except (StoreError, *FAULTS) as error:
+            if not isinstance(error, MemoryError):
+                table.mirrors.failed(root, path, error)
             if attempt == attempts:
-                raise PackedTableError(f"{where} cannot be read: {error}; restore the file") from error
+                raise told(where, error) from error
         if attempt >= len(places):
             time.sleep(RETRY_SECONDS * (attempt - len(places) + 1))
 
 
-def has_page_checksums(table: PackedTable, run: OrdinalRun) -> bool:
-    """Say whether the pages of a data file have checksums, judged by its first page.
-
-    Without checksums a bit that flips in the store is served as another token. A file that cannot be read counts as
-    having them: reading its rows will tell what is wrong with it.
-    """
-    try:
-        with table.io.new_input(run.path).open() as stream, pq.ParquetFile(stream) as file:
-            column = file.metadata.row_group(0).column(0)
-            stream.seek(column.dictionary_page_offset or column.data_page_offset)
-            header = stream.read(PAGE_HEADER_BYTES)
-    except FAULTS:
-        return True
-    # Fields 1 to 3 of a page's header (its kind and two sizes) are i32 and always there; 4, the checksum, may not be.
-    at = 0
-    for _ in range(3):
-        at += 2 + next((length for length, byte in enumerate(header[at + 1 :]) if byte < 0x80), 0)
-    return header[at : at + 1] == bytes([COMPACT_INT32])
-
-
-def unreadable(where: str, error: OSError) -> ServerUnavailableError:
-    """Make the error of what the store, or this machine, does not give now: no damage, so another try may succeed."""
-    if error.errno in EXHAUSTED:
-        return ServerExhaustedError(f"{where}: {error.strerror}; raise that limit, or read from another replica")
-    return ServerUnavailableError(f"{where}: its store does not answer: {error}; see that it runs, and read again")
-
-
-class _StoreError(Exception):
-    """The store does not give a file's bytes, whatever they are."""
-
-    def __init__(self, reason: OSError) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-class _StoredFile:
-    """A file of a store. Arrow raises OSError for damaged content too, so what the store raises is marked.
-
-    Attributes:
-        seconds: spent in the store.
-        byte_count: bytes that it gave.
-    """
-
-    closed = False
-
-    def __init__(self, table: PackedTable, path: str) -> None:
-        self.seconds, self.byte_count = 0.0, 0
-        began = time.monotonic()
-        try:
-            self._stream = table.io.new_input(path).open()
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise _StoreError(error) from error
-        self.seconds = time.monotonic() - began
-
-    def read(self, size: int = -1) -> bytes:
-        began = time.monotonic()
-        try:
-            content = self._stream.read(size)
-        except OSError as error:
-            raise _StoreError(error) from error
-        self.seconds += time.monotonic() - began
-        self.byte_count += len(content)
-        return content
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def close(self) -> None:
-        self.closed = True
-        self._stream.close()
-
-
 def _decode_once(
-    table: PackedTable, stream: _StoredFile, run: OrdinalRun, ranges: Sequence[tuple[int, int]]
+    table: PackedTable, file: pq.ParquetFile, run: OrdinalRun, ranges: Sequence[tuple[int, int]]
 ) -> Iterator[Block]:
     """Decode the ranges of a file that are still wanted; `ranges` may shrink from its front meanwhile."""
     rows_in_file = [(start - run.start, end - run.start) for start, end in ranges]
     starts = [start for start, _ in ranges]
-    # headrace and Spark write a checksum into every Parquet page; pages without one are read unchecked.
-    with pq.ParquetFile(stream, page_checksum_verification=True) as file:
-        if file.metadata.num_rows != run.end - run.start:
-            raise PackedTableError(
-                f"table {table.identifier}: file {run.path} has {file.metadata.num_rows} rows, its manifest says "
-                f"{run.end - run.start}; restore the file"
-            )
-        names = [*COLUMNS, *(column.name for column in table.columns)]
-        for start, rows in zip(starts, _read_ranges(file, rows_in_file, names), strict=True):
-            yield decode_block(rows, start, table, run.path)
+    where = f"table {table.identifier}: file {run.path}"
+    if file.metadata.num_rows != run.end - run.start:
+        raise PackedTableError(
+            f"{where} has {file.metadata.num_rows} rows, its manifest says {run.end - run.start}; restore the file"
+        )
+    columns = FileColumns(file, where, table.fields, table.mapping)
+    for start, rows in zip(starts, _read_ranges(file, rows_in_file, columns), strict=True):
+        yield decode_block(rows, start, table, run.path)
 
 
-def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], columns: list[str]) -> Iterator[pa.Table]:
+def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], columns: FileColumns) -> Iterator[pa.Table]:
     """Read ranges of rows of a Parquet file in one pass over the row groups they touch.
 
     Args:
         file: open.
         ranges: [first, last) of each, ascending, disjoint, all inside the file.
-        columns: to read.
+        columns: to read; those that the file lacks are left out.
     """
     metadata = file.metadata
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
@@ -190,8 +101,8 @@ def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], column
     for group in groups:
         position = int(ends[group]) - metadata.row_group(group).num_rows
         batch_rows = max(last - first for first, last in ranges)
-        batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns, use_threads=False)
-        for batch in batches:
+        batches = file.iter_batches(batch_rows, row_groups=[group], columns=columns.names, use_threads=False)
+        for batch in map(columns.there, batches):
             while remaining and remaining[0][0] < position + batch.num_rows:
                 first, last = remaining[0]
                 low, high = max(first - position, 0), min(last - position, batch.num_rows)

@@ -2,7 +2,7 @@
 
 The lengths of all documents are computed once for a tokenizer and a snapshot, and kept in the lake (`blends/texts/`),
 so that replicas share them; they say which row holds which tokens (`text_packing`), hence how many rows there are, and
-where any of them is. Documents are numbered by the names of the data files, then by their place in the file.
+where any of them is. The same pass counts the names of control tokens in the texts, which are letters here.
 
 A document that was excised since has no segment any more: what stands behind it in its row moves up, padding follows.
 """
@@ -12,32 +12,44 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import PackedTableError
-from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block import Block, Segments
+from blender_service.tables.data_file import OF_TEXTS, warn_without_checksums
+from blender_service.tables.file_columns import Column
 from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowFacts
-from blender_service.tables.parquet_to_block import FAULTS, unreadable
+from blender_service.tables.text_documents import (
+    Digests,
+    Documents,
+    RowGroups,
+    TextColumns,
+    digest,
+    text_files,
+    utf8_of,
+)
 from blender_service.tables.text_packing import Pieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
+from headrace.kernels.control_names import HeldName, NameFinder, control_names, held, told
+from headrace.kernels.token_bounds import character_bounds
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BATCH_CHARACTERS: Final = 1 << 20  # encoded at once; the library needs about 115 bytes of memory a byte
-GROUP_BYTES: Final = 256 << 20  # of the row groups read last: neighbouring blocks lie in one
+logger = logging.getLogger(__name__)
+
+LENGTHS, NAMES = "lengths", "names"
 PACKED_DOCUMENTS: Final = 1 << 18  # of which rows are counted at once
 
 
@@ -49,21 +61,6 @@ class Objects(Protocol):
 
     def read(self, path: str) -> bytes | None:
         """Read an object, None if there is none."""
-
-
-RowGroups = RecentlyUsed[tuple[str, int, str, str, str], pa.Table]  # by file, number and columns
-
-
-def row_groups() -> RowGroups:
-    """Give an empty cache of row groups: a row group holds many blocks, and is read as a whole."""
-    return RecentlyUsed(GROUP_BYTES, weigh=lambda rows: int(rows.nbytes))
-
-
-class TextFile(NamedTuple):
-    """One data file: where it is, and its number of documents."""
-
-    path: str
-    documents: int
 
 
 class Encoded(NamedTuple):
@@ -88,7 +85,14 @@ class TextEncoder:
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._tokenizer.post_processor = None  # of no effect on ids without special tokens; it trims offsets
+        self._normalize = self._tokenizer.normalizer and self._tokenizer.normalizer.normalize_str
         self._end = np.array([end_of_document_id], dtype=np.int32)
+        self.control_names = control_names(file, self._ids_of)
+
+    def _ids_of(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents."""
@@ -105,7 +109,7 @@ class TextEncoder:
             for text, own, encoding in zip(
                 texts, spans, self._encodings(texts, self._tokenizer.encode_batch), strict=True
             ):
-                masks.append(trainable(text, own, encoding.offsets))
+                masks.append(trainable(text, own, encoding.offsets, self._normalize))
                 yield encoding
 
         return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
@@ -132,7 +136,9 @@ class TextEncoder:
         return Encoded(np.concatenate([*parts, np.empty(0, dtype=np.int32)]), starts)
 
 
-def trainable(text: str, spans: Spans, offsets: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+def trainable(
+    text: str, spans: Spans, offsets: Sequence[tuple[int, int]], normalize: Callable[[str], str] | None = None
+) -> NDArray[np.bool_]:
     """Say which tokens of a document a loss is taken on: those whose characters all lie in one span.
 
     The token that ends the document belongs to the span that reaches the end of the text.
@@ -140,7 +146,8 @@ def trainable(text: str, spans: Spans, offsets: Sequence[tuple[int, int]]) -> ND
     Args:
         text: of the document.
         spans: [start, end) in characters; None for the whole document.
-        offsets: [start, end) of each token, in characters.
+        offsets: [start, end) of each token in characters, see `character_bounds`.
+        normalize: the tokenizer's normalizer; None if it has none.
 
     Returns:
         (T + 1,) one for each token, and one for the token that ends the document.
@@ -148,11 +155,10 @@ def trainable(text: str, spans: Spans, offsets: Sequence[tuple[int, int]]) -> ND
     if spans is None:
         return np.ones(len(offsets) + 1, dtype=bool)
     bounds = np.array(sorted((one["start"], one["end"]) for one in spans), dtype=np.int64).reshape(-1, 2)
-    tokens = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    starts, ends = character_bounds(text, offsets, normalize)
     furthest = np.concatenate([[-1], np.maximum.accumulate(bounds[:, 1])])  # end of the first n spans
-    begun = np.searchsorted(bounds[:, 0], tokens[:, 0], side="right")  # spans that begin at or before a token
-    inside = (tokens[:, 1] <= furthest[begun]) & (tokens[:, 1] > tokens[:, 0])
-    return np.append(inside, furthest[-1] >= len(text))
+    begun = np.searchsorted(bounds[:, 0], starts, side="right")  # spans that begin at or before a token
+    return np.append(ends <= furthest[begun], furthest[-1] >= len(text))
 
 
 @functools.lru_cache(maxsize=4)
@@ -167,89 +173,44 @@ def put_tokenizer(objects: Objects, file: str) -> str:
     return sha256
 
 
-class Documents:
-    """The documents of a table of text at a snapshot, by number; safe for many threads."""
-
-    def __init__(
-        self, identifier: str, files: Sequence[TextFile], file_io: FileIO, rule: TextRule, groups: RowGroups
-    ) -> None:
-        """Read the columns of a rule, keeping row groups in `groups`."""
-        self._where = f"table {identifier}"
-        self._files, self._io, self._rule = files, file_io, rule
-        self._starts = np.concatenate([[0], np.cumsum([file.documents for file in files])]).astype(np.int64)
-        self._groups = groups
-
-    @property
-    def count(self) -> int:
-        """Number of documents."""
-        return int(self._starts[-1])
-
-    def read(self, first: int, last: int) -> pa.Table:
-        """Give the documents [first, last): columns `doc_id` and `text`, of which none is null, and `trainable`.
-
-        A value of `trainable` is a list of spans, null for a whole document; the column is there if the rule names one.
-
-        Raises:
-            PackedTableError: a data file cannot be read.
-            ServerUnavailableError: its store does not answer.
-        """
-        return pa.concat_tables(part for _, part in self.parts(first, last))
-
-    def parts(self, first: int, last: int) -> Iterator[tuple[int, pa.Table]]:
-        """Give the documents [first, last) by row groups, each with the number of its first document."""
-        for index in range(int(np.searchsorted(self._starts, first, side="right")) - 1, len(self._files)):
-            if self._starts[index] >= last:
-                return
-            if self._files[index].documents:
-                yield from self._parts_of(index, first, last)
-
-    def _parts_of(self, index: int, first: int, last: int) -> Iterator[tuple[int, pa.Table]]:
-        path, number = self._files[index].path, int(self._starts[index])
-        columns = (self._rule.doc_id, self._rule.text, self._rule.trainable or "")
-        try:
-            with self._io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
-                for group in range(file.num_row_groups):
-                    end = number + file.metadata.row_group(group).num_rows
-                    if end > first and number < last:
-                        low, high = max(first, number), min(last, end)
-                        rows = self._groups.find(
-                            (path, group, *columns), functools.partial(self._read_group, file, group)
-                        )
-                        yield low, rows.slice(low - number, high - low)
-                    number = end
-        except FileNotFoundError as error:
-            raise PackedTableError(f"{self._where}: file {path} is not there; restore it") from error
-        except OSError as error:
-            raise unreadable(f"{self._where}: file {path}", error) from error
-        except FAULTS as error:
-            raise PackedTableError(f"{self._where}: file {path} cannot be read: {error}; restore it") from error
-
-    def _read_group(self, file: pq.ParquetFile, group: int) -> pa.Table:
-        names = {"doc_id": self._rule.doc_id, "text": self._rule.text}
-        spans = self._rule.trainable
-        rows = file.read_row_group(group, [*names.values(), *([spans] if spans else [])], use_threads=False)
-        read = {own: rows[name].cast(pa.large_string()).fill_null("") for own, name in names.items()}
-        return pa.table(read | ({"trainable": rows[spans]} if spans else {}))
+def places_of(identifier: str, snapshot_id: int, columns: Mapping[str, Column], window: WindowFacts) -> dict[str, str]:
+    """Give the objects that hold what was measured of a table's snapshot: lengths, names, and digests by column."""
+    of = {name: f"{identifier}-{snapshot_id}-{column.field.field_id}" for name, column in columns.items()}
+    places = {name: f"texts/{name}/{window.tokenizer_sha256}/{of['text']}" for name in (LENGTHS, NAMES)}
+    return places | {name: f"texts/digests/{of_column}" for name, of_column in of.items()}
 
 
-def text_files(table: Table, identifier: str, snapshot: Snapshot) -> tuple[TextFile, ...]:
-    """List the data files of a snapshot, ascending by name, whatever folder they lie in.
+def open_text_rows(
+    table: Table,
+    identifier: str,
+    snapshot: Snapshot,
+    columns: TextColumns,
+    window: WindowFacts,
+    rule: TextRule,
+    objects: Objects,
+    groups: RowGroups,
+) -> TextRows:
+    """Open the rows that a rule makes of a table of text at a snapshot; see `Documents` and `TextRows`."""
+    files = text_files(table, identifier, snapshot)
+    documents = Documents(identifier, files, table.io, columns.of_rows(), table.name_mapping(), groups)
+    return TextRows(identifier, snapshot.snapshot_id, documents, window, rule, objects)
 
-    Raises:
-        PackedTableError: a file deletes rows of others, or is not Parquet.
-    """
-    files = [
-        entry.data_file
-        for manifest in snapshot.manifests(table.io)
-        for entry in manifest.fetch_manifest_entry(table.io)
-    ]
-    for file in files:
-        if file.content != DataFileContent.DATA or file.file_format != FileFormat.PARQUET:
-            raise PackedTableError(
-                f"table {identifier}: {file.file_path} is no Parquet of rows; rewrite the table without deletes"
-            )
-    found = [TextFile(file.file_path, file.record_count) for file in files]
-    return tuple(sorted(found, key=lambda file: file.path.rsplit("/", 1)[-1]))
+
+def log_warnings(where: str, rows: TextRows, file_io: FileIO) -> None:
+    """Log what to know of a source whose rows are opened."""
+    if rows.warning:
+        logger.warning("%s: %s", where, rows.warning)
+    warn_without_checksums(where, file_io, [file.path for file in rows.documents.files], OF_TEXTS)
+
+
+def warning_of(names: bytes) -> str:
+    """Say which names of control tokens a table holds, as was counted; empty where it holds none."""
+    counted = json.loads(names)
+    return told([HeldName(*one) for one in counted["held"]], counted["texts"])
+
+
+def _digests_of(kept: Mapping[str, bytes]) -> dict[str, Digests]:
+    return {name: Digests.from_bytes(content) for name, content in kept.items() if name not in (LENGTHS, NAMES)}
 
 
 def _some(pieces: Pieces, chosen: NDArray[np.bool_]) -> Pieces:
@@ -273,19 +234,24 @@ class TextRows:
         Raises:
             PackedTableError: the tokenizer is not in the lake, or the lengths are of other documents.
         """
-        self.identifier, self.window, self.rule, self._documents = identifier, window, rule, documents
+        self.identifier, self.window, self.rule, self.documents = identifier, window, rule, documents
         file = objects.read(f"texts/tokenizers/{window.tokenizer_sha256}")
         if file is None or hashlib.sha256(file).hexdigest() != window.tokenizer_sha256:
             raise PackedTableError(
                 f"table {identifier}: tokenizer {window.tokenizer_sha256} is not kept with the blends; create it again"
             )
         self._encoder = _encoder(file.decode(), window.end_of_document_id)
-        self._place = f"texts/lengths/{window.tokenizer_sha256}/{identifier}-{snapshot_id}-{rule.text}"
-        content = objects.read(self._place)
-        if content is None:
-            objects.put_if_absent(self._place, self._measure())
-            content = objects.read(self._place) or b""
-        self.lengths: Int32Array = np.load(io.BytesIO(content))["lengths"]
+        places = places_of(identifier, snapshot_id, documents.columns, window)
+        self._place = places[LENGTHS]
+        kept = {name: content for name, place in places.items() if (content := objects.read(place)) is not None}
+        documents.expected = _digests_of(kept)
+        if lacking := places.keys() - kept.keys():
+            for name, content in self._measure(lacking).items():
+                objects.put_if_absent(places[name], content)
+                kept[name] = objects.read(places[name]) or content
+            documents.expected = _digests_of(kept)
+        self.warning = warning_of(kept[NAMES])
+        self.lengths: Int32Array = np.load(io.BytesIO(kept[LENGTHS]))["lengths"]
         if self.lengths.size != documents.count:
             raise PackedTableError(
                 f"table {identifier}: snapshot {snapshot_id} has {documents.count} documents, {self._place} is of "
@@ -303,19 +269,33 @@ class TextRows:
     def table(self, file_io: FileIO, excised: Collection[str], columns: tuple[TokenColumn, ...] = ()) -> PackedTable:
         """Give the rows as a packed table of one file, with columns of tokens."""
         state = hashlib.sha256("\n".join(sorted(excised)).encode()).hexdigest()[:16]
-        run = OrdinalRun(f"{self._place} {self.rule!r} {state}", 0, self.count)
+        run = OrdinalRun(f"{self._place} {self.documents.field_ids} {self.rule!r} {state}", 0, self.count)
         decode = functools.partial(self._decode, frozenset(excised), columns)
         runs = (run,) if self.count else ()
         return PackedTable(self.identifier, self.window, runs, file_io, decode=decode, columns=columns)
 
-    def _measure(self) -> bytes:
-        """Encode every document once, and write the lengths."""
-        lengths = np.empty(self._documents.count, dtype=np.int32)
-        for first, part in self._documents.parts(0, lengths.size):
-            lengths[first : first + part.num_rows] = np.diff(self._encoder.encode(part["text"].to_pylist()).starts)
+    def _measure(self, lacking: set[str]) -> dict[str, bytes]:
+        """Read every document once, and give what is lacking: lengths, counts of names, digests of columns."""
+        documents, encodes = self.documents, not lacking.isdisjoint((LENGTHS, NAMES))
+        lengths, starts = np.empty(documents.count, dtype=np.int32), list[int]()
+        names = NameFinder(self._encoder.control_names)
+        counts = np.zeros(len(names.names), dtype=np.int64)
+        values = {name: list[int]() for name in documents.columns}
+        for first, part in documents.parts(0, documents.count):
+            starts.append(first)
+            for name, found in values.items():
+                found.append(digest(part[name]))
+            if encodes:
+                texts = part["text"].combine_chunks()
+                lengths[first : first + part.num_rows] = np.diff(self._encoder.encode(texts.to_pylist()).starts)
+                counts += np.bincount(names.find(*utf8_of(texts))[1], minlength=counts.size)
+        made = {name: Digests(np.array(starts, np.int64), np.array(of, np.uint64)) for name, of in values.items()}
         written = io.BytesIO()
         np.savez_compressed(written, lengths=lengths)
-        return written.getvalue()
+        of_names = {"texts": documents.count, "held": held(names.names, counts.tolist())}
+        measured = {NAMES: json.dumps(of_names).encode(), LENGTHS: written.getvalue()}
+        measured |= {name: digests.to_bytes() for name, digests in made.items()}
+        return {name: content for name, content in measured.items() if name in lacking}
 
     def _pack(self, first: int, last: int) -> tuple[Pieces, Int64Array]:
         packed: tuple[Pieces, Int64Array] = pack(
@@ -338,7 +318,7 @@ class TextRows:
         pieces = _some(pieces._replace(rows=rows), taken)
         needed, index = np.unique(pieces.documents, return_inverse=True)
         low, high = int(needed[0]) + base, int(needed[-1]) + base + 1
-        texts = self._documents.read(low, high).take(needed + base - low)
+        texts = self.documents.read(low, high).take(needed + base - low)
         contents, mask = texts["text"].to_pylist(), None
         if columns and self.rule.trainable is not None:
             encoded, mask = self._encoder.encode_trainable(contents, texts["trainable"].to_pylist())

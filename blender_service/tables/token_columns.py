@@ -28,10 +28,12 @@ class TokenColumn(NamedTuple):
     Attributes:
         name: of the column.
         dtype: NumPy's, `?` or `<f4`.
+        field_id: of the column in its table; 0 where the table has none.
     """
 
     name: str
     dtype: str
+    field_id: int = 0
 
 
 def columns_of(
@@ -61,21 +63,24 @@ def columns_of(
 def _columns(table: Table, source: str, wanted: Sequence[str], is_text: bool) -> tuple[TokenColumn, ...]:
     known = {} if is_text else _of_tokens(table)
     if is_text or TRAINABLE not in table.schema().column_names:
-        known.setdefault(TRAINABLE, "?")
+        known.setdefault(TRAINABLE, TokenColumn(TRAINABLE, "?"))
     missing = [name for name in wanted if name not in known]
     if missing:
         raise InvalidReadError(
             f"read: source {source} has no column {missing[0]} with a bool or float for each token; it has "
             f"{', '.join(known) or 'none'}"
         )
-    return tuple(TokenColumn(name, known[name]) for name in wanted)
+    return tuple(known[name] for name in wanted)
 
 
-def _of_tokens(table: Table) -> dict[str, str]:
-    """The columns of lists of bool or float32, with NumPy's name of the type."""
-    lists = {one.name: one.field_type for one in table.schema().fields if isinstance(one.field_type, ListType)}
-    found = {name: _DTYPE_OF.get(type(of.element_type)) for name, of in lists.items()}
-    return {name: dtype for name, dtype in found.items() if dtype is not None}
+def _of_tokens(table: Table) -> dict[str, TokenColumn]:
+    """The columns of lists of bool or float32."""
+    return {
+        field.name: TokenColumn(field.name, dtype, field.field_id)
+        for field in table.schema().fields
+        if isinstance(field.field_type, ListType)
+        and (dtype := _DTYPE_OF.get(type(field.field_type.element_type))) is not None
+    }
 
 
 def all_trainable(row_tokens: Int32Array, window_tokens: int) -> NDArray[np.bool_]:

@@ -170,6 +170,8 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
             spec = _spec(declared, present_evals(catalogue).digest if declared.evals else "")
             config, called, known = _create(blender, declared, spec)
             shown = _metadata(config, blender.describe(config.blend_id), blender.head(config.blend_id).end)
+            if warnings := blender.warnings(config.blend_id):
+                shown["notice"] = "; ".join(warnings)
         except BlenderError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
         yield dg.MaterializeResult(

@@ -153,12 +153,13 @@ def load_reference(file_text: str) -> Tokenizer:
     """The library's tokenizer for a tokenizer.json, without truncation, padding or special tokens in texts.
 
     Names of special tokens in a document are encoded as text, as any other characters are. Truncation and padding that
-    the file asks for are switched off here, its post-processor's template where texts are encoded.
+    the file asks for are switched off here, and its post-processor is, which adds special tokens and trims offsets.
     """
     tokenizer = _parse(file_text)
     tokenizer.encode_special_tokens = True
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    tokenizer.post_processor = None
     return tokenizer
 
 

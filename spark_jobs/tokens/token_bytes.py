@@ -11,6 +11,7 @@ import json
 
 import numpy as np
 
+from headrace.kernels.token_bounds import character_bounds
 from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.tokens.hf_tokenizer import load_reference
@@ -84,7 +85,8 @@ def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[In
     Raises:
         TableMismatchError: the text does not give these ids.
     """
-    encoding = load_reference(file_text).encode(text, add_special_tokens=False)
+    tokenizer = load_reference(file_text)
+    encoding = tokenizer.encode(text, add_special_tokens=False)
     if not np.array_equal(np.array(encoding.ids, dtype=np.int32), input_ids):
         raise TableMismatchError(
             f"trace: the text encodes to {len(encoding.ids)} tokens other than the {len(input_ids)} in tokens; "
@@ -93,8 +95,8 @@ def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[In
     widths = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     utf8 = 1 + (widths >= 0x80).astype(np.int64) + (widths >= 0x800) + (widths >= 0x10000)
     byte_of = np.concatenate([[0], np.cumsum(utf8)])  # by character
-    offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-    return byte_of[offsets[:, 0]], byte_of[offsets[:, 1]]
+    starts, ends = character_bounds(text, encoding.offsets, tokenizer.normalizer and tokenizer.normalizer.normalize_str)
+    return byte_of[starts], byte_of[ends]
 
 
 def _parts(declared: dict[str, object] | None, key: str) -> list[dict[str, object]]:

@@ -9,7 +9,7 @@ an id, and bitmaps are joined by `or`. Lengths of documents are counted in power
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.kernels.control_names import ControlName, NameFinder
 from spark_jobs.arrays import BoolArray, Int64Array
+from spark_jobs.text.text_columns import utf8_arrays
 
 HISTOGRAM_LENGTH: Final = 33  # a token count has 0 to 32 bits
 MEASURES: Final = ("character_count", "byte_count", "word_count")
@@ -30,6 +32,7 @@ COUNTED_SCHEMA: Final = pa.schema(
         pa.field("max_token_count", pa.int64()),
         pa.field("length_histogram", pa.list_(pa.int64())),
         pa.field("used_ids", pa.binary()),
+        pa.field("named", pa.list_(pa.int64())),
     ]
 )
 
@@ -45,12 +48,14 @@ class TokenUse:
         max_token_count: tokens of the longest document.
         histogram: (HISTOGRAM_LENGTH,) documents by the bits of their token count.
         used: (V,) whether each id occurs.
+        named: (N,) documents that hold each name of a control token.
     """
 
     sums: Int64Array
     max_token_count: int
     histogram: Int64Array
     used: BoolArray
+    named: Int64Array
 
     def add(self, other: TokenUse) -> None:
         """Add the counts of other documents."""
@@ -58,6 +63,7 @@ class TokenUse:
         self.max_token_count = max(self.max_token_count, other.max_token_count)
         self.histogram += other.histogram
         self.used |= other.used
+        self.named += other.named
 
 
 @dataclass
@@ -66,10 +72,12 @@ class TokenUses:
 
     Attributes:
         vocabulary_size: V.
+        name_count: N, names of control tokens.
         by_group: counts of each (dataset, language).
     """
 
     vocabulary_size: int
+    name_count: int = 0
     by_group: dict[Group, TokenUse] = field(default_factory=dict)
 
     def count(self, batch: pa.RecordBatch) -> None:
@@ -87,6 +95,9 @@ class TokenUses:
         )
         used = np.zeros((len(code_of), self.vocabulary_size), dtype=np.bool_)
         used[np.repeat(codes, counts), batch.column("input_ids").flatten().to_numpy()] = True
+        held = np.repeat(codes, pc.list_value_length(batch.column("named")).to_numpy())
+        named = np.zeros((len(code_of), self.name_count), dtype=np.int64)
+        np.add.at(named, (held, batch.column("named").flatten().to_numpy()), 1)
         bits = np.frexp(counts)[1]
         for group, code in code_of.items():
             rows = codes == code
@@ -97,6 +108,7 @@ class TokenUses:
                     int(counts[rows].max()),
                     np.bincount(bits[rows], minlength=HISTOGRAM_LENGTH).astype(np.int64),
                     used[code],
+                    named[code],
                 ),
             )
 
@@ -109,6 +121,7 @@ class TokenUses:
                 row["max_token_count"],
                 np.array(row["length_histogram"], dtype=np.int64),
                 bits[: self.vocabulary_size].astype(np.bool_),
+                np.array(row["named"], dtype=np.int64),
             )
             self.add((row["dataset"], row["language"]), use)
 
@@ -129,14 +142,17 @@ class TokenUses:
                 "max_token_count": use.max_token_count,
                 "length_histogram": use.histogram.tolist(),
                 "used_ids": np.packbits(use.used, bitorder="little").tobytes(),
+                "named": use.named.tolist(),
             }
             for (dataset, language), use in sorted(self.by_group.items())
         ]
 
 
-def count_partition(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:
+def count_partition(
+    batches: Iterable[pa.RecordBatch], vocabulary_size: int, name_count: int = 0
+) -> Iterator[pa.RecordBatch]:
     """Count the documents of a partition into one batch of `COUNTED_SCHEMA`; no batch for no document."""
-    uses = TokenUses(vocabulary_size)
+    uses = TokenUses(vocabulary_size, name_count)
     for batch in batches:
         if len(batch):
             uses.count(batch)
@@ -144,13 +160,18 @@ def count_partition(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> 
         yield pa.RecordBatch.from_pylist(uses.rows(), schema=COUNTED_SCHEMA)
 
 
-def measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replace the column `content` of batches, the last one, by the lengths named in `MEASURES`."""
+def measured(batches: Iterable[pa.RecordBatch], names: Sequence[ControlName] = ()) -> Iterator[pa.RecordBatch]:
+    """Replace the column `content` of batches, the last one, by the lengths of `MEASURES` and the `names` it holds."""
+    finder = NameFinder(names)
     for batch in batches:
         content = batch.column("content")
         lengths = [pc.utf8_length(content), pc.binary_length(content), pa.array(word_counts(content))]
-        columns = [*batch.columns[:-1], *(length.cast(pa.int64()) for length in lengths)]
-        yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names[:-1], *MEASURES])
+        data, starts = utf8_arrays(content)
+        texts, held = finder.find(data, starts)
+        ends = np.searchsorted(texts, np.arange(len(batch) + 1)).astype(np.int32)
+        named = pa.ListArray.from_arrays(pa.array(ends), pa.array(held.astype(np.int32)))
+        columns = [*batch.columns[:-1], *(length.cast(pa.int64()) for length in lengths), named]
+        yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names[:-1], *MEASURES, "named"])
 
 
 def word_counts(content: pa.Array) -> Int64Array:

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, TextSpec
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, TextSpec, UpdateSpec
 from blender_service.blend.store import open_store
 from blender_service.client import connect
 from blender_service.exceptions import InvalidBlendError, PackedTableError, StateError
@@ -25,6 +26,7 @@ from blender_service.server.server import RunningServer
 from blender_service.tables.text_table import TextEncoder
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch
+from dagster_project.cli.train.blend import blend
 from spark_jobs.tokens.hf_tokenizer import load_encoder
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.rows.test_blend_reader import rows_of
@@ -337,3 +339,44 @@ def test_a_loss_is_taken_on_the_tokens_of_spans(
         blender.create(BlendSpec([SourceSpec("main.chats")], texts=replace(RULES[0], template="doc_id")))
     with pytest.raises(InvalidBlendError, match="content is no list"):
         blender.create(BlendSpec([SourceSpec("main.chats")], texts=replace(RULES[0], trainable="content")))
+
+
+def test_names_of_control_tokens_are_told_with_counts(
+    lake: Catalog,
+    texts: dict[str, str],
+    serve: Serve,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """To whoever creates the blend, looks it up, or serves it, once measured and ever after; others hear nothing."""
+    monkeypatch.chdir(tmp_path)
+    chats = {f"c{at}": f"<|endoftext|>user {at}" + "<|padding|>" * (at % 2) for at in range(6)}
+    put_texts(lake, "main.chats", chats)
+    put_texts(lake, "main.plain", {"a": "nothing < of | that >", "b": "<|endof"})
+    said = (
+        "source main.chats: main.chats: `<|endoftext|>` in 6 of 6 rows: it is letters here; "
+        "`<|padding|>` in 3 of 6 rows: it is letters here"
+    )
+    sources = [SourceSpec("main.chats"), SourceSpec("main.plain")]
+    for address in (serve().address, "lake:"):
+        with connect(address) as client:
+            caplog.clear()
+            made = client.create_blend(sources, texts=RULES[0])
+            assert made.warnings == (said,)
+            assert f"blend {made.blend_id[:12]}: {said}" in caplog.text
+            assert client.get_blend(made.blend_id).warnings == (said,)
+            assert not client.create_blend([SourceSpec("main.plain")], texts=RULES[0]).warnings
+            assert not client.list_blends()[0].warnings
+    caplog.clear()
+    blender = Blender(lake)
+    blender.open(made.blend_id)
+    assert said in caplog.text
+    child = blender.update(UpdateSpec(made.blend_id, (Stage(2, (SourceChange("main.chats", max_epochs=2),)),)))
+    assert blender.warnings(child.blend_id) == [said]
+    printed = CliRunner().invoke(blend, ["show", made.blend_id], catch_exceptions=False).output
+    assert f"  warning    {said}\n" in printed
+    created = ["create", "--source", "main.chats", "--texts", "main.tokenizer"]
+    assert "`<|endoftext|>` in 6 of 6 rows" in CliRunner().invoke(blend, created, catch_exceptions=False).output
+    lake.drop_table("main.plain")
+    assert Blender(lake).warnings(made.blend_id) == [said]

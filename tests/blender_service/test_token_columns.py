@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import BooleanType, DoubleType, FloatType, IntegerType, ListType
+from pyiceberg.types import BooleanType, DoubleType, FloatType, IntegerType, ListType, StringType
 
 from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
@@ -185,3 +185,27 @@ def test_batches_of_torch_have_them(
         assert np.array_equal(torch.cat(got).numpy(), expected.columns[name])
     with pytest.raises(InvalidReadError, match="has a labels of its own"):
         BlendDataset(reader.address, blend.blend_id, 8, columns=("labels",))
+
+
+def test_columns_are_those_of_the_table_whatever_files_call_them(
+    reader: BlenderClient, rollouts: dict[str, np.ndarray[Any, Any]], lake: Catalog
+) -> None:
+    """A renamed column is read under its new name, one that was dropped and added again is not the old one."""
+    blend = reader.create_blend([SourceSpec(TABLE)]).blend_id
+    before = read(reader, blend, 0, 90, BOTH)
+    table = lake.load_table(TABLE)
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.rename_column("log_probability", "lp")
+        change.rename_column("input_ids", "ids")
+        change.rename_column("segments.element.doc_id", "document")
+        change.delete_column("trainable")
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.add_column("trainable", ListType(100, BooleanType(), element_required=True))
+        change.add_column("input_ids", StringType())
+    table.refresh()
+    after = read(reader, blend, 0, 90, ("lp", "trainable"))
+    assert np.array_equal(after.input_ids, before.input_ids)
+    assert np.array_equal(after.columns["lp"], before.columns["log_probability"])
+    assert not np.array_equal(before.columns["trainable"], rollouts["trainable"] | True)
+    tokens = np.arange(WINDOW_TOKENS) < np.asarray(after.token_counts)[:, np.newaxis]
+    assert np.array_equal(after.columns["trainable"], tokens)

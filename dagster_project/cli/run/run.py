@@ -134,6 +134,7 @@ def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
 
 def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
     """Print warnings about datasets and corpora of a run, and increments in quarantine that wait for a decision."""
+    from dagster_project.inspect.lake.control_names import named_in_texts
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
     from dagster_project.inspect.lake.unread_code import unread_code
@@ -142,7 +143,7 @@ def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
 
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
     ledger = Ledger.fresh(catalogue)
-    for found in (empty_datasets, unread_code, few_kept, much_removed, left_and_returned):
+    for found in (empty_datasets, unread_code, few_kept, much_removed, named_in_texts, left_and_returned):
         for line in found(ledger, namespaces):
             say(line)
     for name in (one.removesuffix(SUFFIX) for one in quarantines):

@@ -256,6 +256,7 @@ def _describe(blender: Blender, blend_id: str) -> dict[str, Any]:
         "rows": blender.head(blend_id).end,
         "updates": [update._asdict() for update in blender.head(blend_id).lineage],
         **blender.config(blend_id).model_dump(mode="json"),
+        "warnings": blender.warnings(blend_id),
     }
 
 
@@ -286,6 +287,8 @@ def _print_blend(described: dict[str, Any]) -> None:
             f"  source     {source['name']}: weight {source['weight']}, {source['rows']} rows of {source['table']} at "
             f"snapshot {source['snapshot_id']}, {epochs}, then {source['on_exhausted']}"
         )
+    for warning in described["warnings"]:
+        say(f"  warning    {warning}")
 
 
 def _print_rows(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:

@@ -35,10 +35,11 @@ from dagster_project.inspect.documents.selection_findings import (
     failed_rule,
     shape_finding,
 )
+from dagster_project.inspect.lake.control_names import names_in
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find_corpus
 from dagster_project.inspect.lake.run_notices import new_generation, returned
 from dagster_project.inspect.lake.unread_code import METHODS, counted, no_order, reasons_of, repositories, why_by_path
-from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.files.lookups import read_rows, read_wide_value
 from spark_jobs.lake.plan.excisions import EXCISIONS, excisions_of
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
@@ -366,7 +367,10 @@ def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, inc
     if not tokens:
         yield missing(corpus.own("tokens"))
         return
-    yield Finding(corpus.own("tokens"), "encoded", f"{tokens[0]['token_count']:,} tokens", tokens[0])
+    text = read_wide_value(catalogue, f"{document.dataset}.texts", "content", document.doc_id, document.partition)
+    names = names_in(catalogue, corpus.name, text or "")
+    said = f"{tokens[0]['token_count']:,} tokens" + (f"; its text has {names}" if names else "")
+    yield Finding(corpus.own("tokens"), "encoded", said, tokens[0])
     prefix = f"packed_{document.dataset}_"
     lengths = sorted(int(name.removeprefix(prefix)) for name in corpus.tables if _is_packed(name, prefix))
     for length in lengths:

@@ -195,7 +195,7 @@ class BlendSource(_message.Message):
     def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ..., template: _Optional[str] = ...) -> None: ...
 
 class Blend(_message.Message):
-    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset")
+    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     CONFIG_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,7 @@ class Blend(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     id: str
     names: _containers.RepeatedScalarFieldContainer[str]
     config_json: str
@@ -214,7 +215,8 @@ class Blend(_message.Message):
     end: int
     parent: str
     from_offset: int
-    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BlendDescription(_message.Message):
     __slots__ = ("blend", "offset", "sources", "tokens", "segments")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tokenizers import Tokenizer, models
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.token_statistics import TOKEN_STATISTICS, token_statistics
@@ -18,7 +19,9 @@ DOCUMENTS = [
     ("code", 1, "b", "Python", "", []),
     ("code", 0, "c", None, "a é", [1, 9]),
     ("prose", 0, "d", "en", "a few words here", [2, 2, 2]),
-    ("prose", 0, "gone", "en", "not tokenized", None),
+    ("prose", 0, "e", "en", "say <|im_end|> <|im_end|> or <|tool|><b>", [2]),
+    ("prose", 0, "f", "en", "<|im_end|>", [2]),
+    ("prose", 0, "gone", "en", "not tokenized <|im_end|>", None),
 ]
 
 
@@ -37,8 +40,12 @@ def frames(
 
 
 def sized(spark: SparkSession, *sizes: int) -> DataFrame:
-    """The tokenizer's row."""
-    return spark.createDataFrame(pa.table({"vocabulary_size": pa.array(sizes, pa.int32())}))
+    """The tokenizer's row, of one with two control tokens."""
+    made = Tokenizer(models.BPE())
+    made.add_special_tokens(["<|im_end|>"])
+    made.add_tokens(["<|tool|>", "<b>"])
+    files = pa.array([made.to_str()] * len(sizes), pa.string())
+    return spark.createDataFrame(pa.table({"vocabulary_size": pa.array(sizes, pa.int32()), "file": files}))
 
 
 @pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.nightly), 3])
@@ -59,7 +66,12 @@ def test_each_dataset_and_language_is_one_row(spark: SparkSession, partitions: i
     ]
     assert (python["used_token_count"], python["used_fraction"], python["max_token_count"]) == (3, 0.3, 4)
     assert python["length_histogram"][:4] == [1, 0, 0, 1]
-    assert (rows["code", "unknown"]["bytes_per_token"], rows["prose", "en"]["tokens_per_word"]) == (2.0, 0.75)
+    assert (rows["code", "unknown"]["bytes_per_token"], rows["prose", "en"]["tokens_per_word"]) == (2.0, 0.5)
+    assert [name.asDict() for name in rows["prose", "en"]["control_names"]] == [
+        {"name": "<|im_end|>", "is_letters": True, "document_count": 2},
+        {"name": "<|tool|>", "is_letters": False, "document_count": 1},
+    ]
+    assert rows["code", "unknown"]["control_names"] == []
     assert found.where(" and ".join(f"({check.predicate})" for check in TOKEN_STATISTICS.checks)).count() == 3
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.kernels.control_names import ControlName
 from spark_jobs.tokens.pictures import characters_per_token, draw_token_statistics, length_histograms
 from spark_jobs.tokens.token_statistics import described_row
 from spark_jobs.tokens.token_use import COUNTED_SCHEMA, TokenUses, count_partition, measured, word_counts
@@ -15,6 +16,7 @@ from tests.spark_jobs.packing.encoders import HARD_TEXT
 from tests.tiers import tries
 
 VOCABULARY_SIZE = 21
+NAMES = (ControlName("a", True), ControlName("é", True), ControlName("<|x|>", False))
 DOCUMENT = st.tuples(
     st.sampled_from(["code", "prose"]),
     st.sampled_from(["Python", "en", "unknown"]),
@@ -36,7 +38,7 @@ def batch(documents: list[Document]) -> pa.RecordBatch:
         ],
         names=["dataset", "language", "token_count", "content"],
     )
-    (lengths,) = measured([texts])
+    (lengths,) = measured([texts], NAMES)
     return lengths.append_column("input_ids", pa.array(ids, pa.list_(pa.int32())))
 
 
@@ -59,6 +61,7 @@ def expected_row(documents: list[Document], group: tuple[str, str]) -> dict[str,
         "max_token_count": max(len(ids) for _, _, _, ids in own),
         "length_histogram": histogram,
         "used_ids": bits.to_bytes(3, "little"),
+        "named": [sum(one.name in text for _, _, text, _ in own) for one in NAMES],
     }
 
 
@@ -68,9 +71,9 @@ def test_counts_are_those_of_a_loop_however_parted(documents: list[Document], fi
     """Two partitions, the first of two batches, merged: each group's counts as one document after the other gives."""
     cuts = sorted((min(first, len(documents)), min(second, len(documents))))
     parts = [[batch(documents[: cuts[0]]), batch(documents[cuts[0] : cuts[1]])], [batch(documents[cuts[1] :])]]
-    uses = TokenUses(VOCABULARY_SIZE)
+    uses = TokenUses(VOCABULARY_SIZE, len(NAMES))
     for part in parts:
-        for counted in count_partition(part, VOCABULARY_SIZE):
+        for counted in count_partition(part, VOCABULARY_SIZE, len(NAMES)):
             assert counted.schema == COUNTED_SCHEMA
             uses.merge(counted)
     groups = sorted({(document[0], document[1]) for document in documents})
@@ -79,7 +82,7 @@ def test_counts_are_those_of_a_loop_however_parted(documents: list[Document], fi
 
 def test_no_documents_give_no_counts() -> None:
     """An empty partition has nothing to say."""
-    assert list(count_partition([batch([])], VOCABULARY_SIZE)) == []
+    assert list(count_partition([batch([])], VOCABULARY_SIZE, len(NAMES))) == []
 
 
 @pytest.mark.parametrize("text", ["", " ", "a", " a  b ", "\u00a0a\u2028b\u3000", "a\x1cb\x1fc", "\x85a", "a\u200bb"])
@@ -90,10 +93,11 @@ def test_words_are_runs_without_white_space(text: str) -> None:
 
 def test_derived_numbers_follow_from_the_counts() -> None:
     """Sizes of tokens, use of the vocabulary; null where nothing is divided by."""
-    row = described_row(expected_row([("d", "l", "ab cé", [1, 1, 4])], ("d", "l")), 8)
+    row = described_row(expected_row([("d", "l", "ab cé", [1, 1, 4])], ("d", "l")), 8, NAMES)
     assert (row["characters_per_token"], row["bytes_per_token"], row["tokens_per_word"]) == (5 / 3, 2.0, 1.5)
     assert (row["used_token_count"], row["used_fraction"], row["vocabulary_size"]) == (2, 0.25, 8)
-    empty = described_row(expected_row([("d", "l", "", [])], ("d", "l")), 8)
+    assert [(one["name"], one["document_count"]) for one in row["control_names"]] == [("a", 1), ("é", 1)]
+    empty = described_row(expected_row([("d", "l", "", [])], ("d", "l")), 8, NAMES)
     assert (empty["characters_per_token"], empty["tokens_per_word"], empty["used_token_count"]) == (None, None, 0)
 
 

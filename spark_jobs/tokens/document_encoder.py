@@ -3,6 +3,7 @@
     ASCII, or no excluded code point    fast                        nearly all real documents
     an excluded code point              reference, in batches       and everything where there is no certificate
     not in NFC, where NFC is asked for  reference
+    names that `added_tokens` leaves    reference                   of other added tokens the ids are put between texts
     one in 1,000, by hash of doc_id     fast and reference; the first difference is an error
 
 Documents are read from the buffers of Arrow columns. Which of them are ASCII is found for a whole column at once; the
@@ -25,9 +26,9 @@ import pyarrow.compute as pc
 
 from spark_jobs.arrays import BoolArray, Int32Array
 from spark_jobs.exceptions import InputError
+from spark_jobs.tokens.added_tokens import AddedTokens, load_added_tokens
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.fast.fast_encoder import FastEncoder, load_fast_encoder
-from spark_jobs.tokens.fast.pre_tokenization import without_nfc
 from spark_jobs.tokens.hf_tokenizer import load_encoder
 
 _log = logging.getLogger(__name__)
@@ -119,11 +120,11 @@ class DocumentEncoder:
     @functools.cached_property
     def _fast(self) -> FastEncoder | None:
         usable = self.certificate.refusal is None and self.certificate.is_for_this_installation
-        return self.load_fast(without_nfc(self.file_text)) if usable else None
+        return self.load_fast(self._added.plain) if usable else None
 
     @functools.cached_property
-    def _normalizes(self) -> bool:
-        return without_nfc(self.file_text) != self.file_text
+    def _added(self) -> AddedTokens:
+        return load_added_tokens(self.file_text)
 
     @functools.cached_property
     def _excluded(self) -> BoolArray:
@@ -150,15 +151,17 @@ class DocumentEncoder:
                 continue
             for row in rows:
                 data = documents.data(row)
-                ids = fast.encode(data)
+                ids = self._added.encode(data, fast.encode)
                 self.tally.fast += 1
                 if self._is_checked(documents.doc_ids[row], data):
                     self._check(documents, row, ids)
                 yield ids
 
     def _is_excluded(self, documents: DocumentColumn, row: int) -> bool:
-        changed = self._normalizes and not documents.is_nfc(row)
-        return changed or documents.has_any(row, self._excluded)
+        changed = self._added.normalizes and not documents.is_nfc(row)
+        return (
+            changed or documents.has_any(row, self._excluded) or self._added.is_left_to_reference(documents.data(row))
+        )
 
     def _by_reference(self, documents: DocumentColumn, rows: Sequence[int]) -> Iterator[Int32Array]:
         self.tally.reference += len(rows)

@@ -131,7 +131,7 @@ class Encoding:
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.INCREMENT,
     tables=(TOKENS,),
 )

@@ -10,7 +10,6 @@ none of these (and on a few ASCII characters themselves), which is what the prob
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -48,14 +47,6 @@ def splitting_name(declared: Mapping[str, Any]) -> str | None:
     plain = split.get("type") == "Split" and split.get("behavior") == "Isolated" and not split.get("invert")
     pattern = (split.get("pattern") or {}).get("Regex")
     return next((name for name, known in SPLIT_PATTERNS.items() if plain and known == pattern), None)
-
-
-def without_nfc(file_text: str) -> str:
-    """The tokenizer.json without its normalizer if that is NFC (Qwen 2), else as it is; texts in NFC keep their ids."""
-    declared = json.loads(file_text)
-    if declared.get("normalizer") != {"type": "NFC"}:
-        return file_text
-    return json.dumps({**declared, "normalizer": None})
 
 
 def _is_byte_level(part: Mapping[str, Any], use_regex: bool) -> bool:

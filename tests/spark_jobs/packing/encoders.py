@@ -42,16 +42,21 @@ def tokenizer_of(splitting: str) -> str:
     """The same vocabulary under a way of splitting texts into words."""
     if splitting == "gpt2":
         return trained_tokenizer()
-    parts = [
-        {
-            "type": "Split",
-            "pattern": {"Regex": SPLIT_PATTERNS[splitting]},
-            "behavior": "Isolated",
-            "invert": False,
-        },
-        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-    ]
-    return changed(trained_tokenizer(), pre_tokenizer={"type": "Sequence", "pretokenizers": parts})
+    return changed(trained_tokenizer(), pre_tokenizer=splitting_parts(splitting))
+
+
+def splitting_parts(splitting: str) -> dict[str, object]:
+    """The pre-tokenizer of a known splitting, as a tokenizer.json has it."""
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splitting == "gpt2"}
+    if splitting == "gpt2":
+        return level
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": SPLIT_PATTERNS[splitting]},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return {"type": "Sequence", "pretokenizers": [split, level]}
 
 
 def changed(file_text: str, **parts: object) -> str:

@@ -16,12 +16,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, normalizers
+from tokenizers import Tokenizer, normalizers
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
 from spark_jobs.tokens.certificate import Certificate, certify
-from spark_jobs.tokens.certificate_probes import CodePointBlock, character_probes, code_point_blocks, newly_composing
+from spark_jobs.tokens.certificate_probes import (
+    CodePointBlock,
+    character_probes,
+    code_point_blocks,
+    name_probes,
+    newly_composing,
+)
 from spark_jobs.tokens.fast.fast_encoder import (
     NO_ENCODER,
     LibraryEncoder,
@@ -215,7 +221,9 @@ def test_nfc_is_certified_for_texts_that_are_in_it(monkeypatch: pytest.MonkeyPat
     assert (found.refusal, found.excluded) == (None, certify(trained_tokenizer()).excluded)
     known = unicodedata.category
     monkeypatch.setattr(unicodedata, "category", lambda one: "Cn" if one in "\u0323\u1ea1" else known(one))
+    newly_composing.forget()
     assert newly_composing() == {0x323, 0x1EA1}
+    newly_composing.forget()
 
 
 @pytest.mark.usefixtures("few_blocks")
@@ -243,20 +251,17 @@ def refusal_of(file_text: str) -> str:
 
 
 def test_tokenizers_that_probes_do_not_know_are_refused() -> None:
-    """A normalizer, another splitting, another model, a missing byte, a greedy added token: each with its reason."""
+    """A normalizer, another splitting, another model, a missing byte: each with its reason."""
     file = trained_tokenizer()
     declared = json.loads(file)
     with_normalizer = Tokenizer.from_str(file)
     with_normalizer.normalizer = normalizers.Lowercase()
-    greedy = Tokenizer.from_str(file)
-    greedy.add_tokens([AddedToken("<think>", lstrip=True)])
     model = declared["model"]
     lacking = {**model, "vocab": {name: number for name, number in model["vocab"].items() if name != "\u0100"}}
     assert "normalizer" in refusal_of(with_normalizer.to_str())
     assert "pre-tokenizer" in refusal_of(changed(file, pre_tokenizer={"type": "Whitespace"}))
     assert "(byte_fallback)" in refusal_of(changed(file, model={**model, "byte_fallback": True}))
     assert "lacks a byte" in refusal_of(changed(file, model=lacking))
-    assert "'<think>'" in refusal_of(greedy.to_str())
 
 
 def model_with(**parts: object) -> str:
@@ -287,18 +292,6 @@ def test_each_setting_of_a_model_that_is_not_plain_is_named(parts: dict[str, obj
         )
 
 
-@pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip"])
-def test_added_tokens_that_take_in_their_neighbours_are_refused(flag: str) -> None:
-    """Unless they are special, since documents have no special tokens; others are added as they are."""
-    plain = {"id": 5000, "content": "<think>", "special": False, "single_word": False, "lstrip": False, "rstrip": False}
-    for special, value, refused in ((False, False, False), (True, True, False), (False, True, True)):
-        file = changed(trained_tokenizer(), added_tokens=[{**plain, "special": special, flag: value}])
-        if refused:
-            assert refusal_of(file) == "its added token '<think>' takes in what is around it"
-        else:
-            assert certificate_module._require_known(file)
-
-
 def block_of(first: int, beside: str) -> CodePointBlock:
     """Eight code points between two characters."""
     return CodePointBlock(first, first + 7, f"{beside}{''.join(map(chr, range(first, first + 8)))}{beside}")
@@ -312,6 +305,7 @@ def two_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(certificate_module, "structure_probes", lambda: ["", "a", "?", "a1", " a", "?a?"])
     monkeypatch.setattr(certificate_module, "can_cut_at_lines", lambda file: False)
+    monkeypatch.setattr(certificate_module, "name_probes", lambda names: [])
     monkeypatch.setattr(certificate_module, "_vocabulary_probes", lambda file, excluded: ["one", "two"] * 5)
 
 
@@ -390,20 +384,26 @@ def test_what_was_probed_is_cached_by_kind_versions_and_code(
 
 
 def test_probes_of_a_vocabulary_leave_out_what_is_excluded() -> None:
-    """Each token that is text, 1,024 rows of 32 of them, and the names of added tokens whole and cut in contexts."""
+    """Each token that is text, and 1,024 rows of 32 of them."""
     declared = json.loads(trained_tokenizer())
-    declared["added_tokens"] = [{"content": "<|end|>"}, {"content": "<x>"}]
     texts = [
         one.decode() for name in declared["model"]["vocab"] if (one := token_bytes(name)) is not None and valid(one)
     ]
     probes = certificate_module._vocabulary_probes(json.dumps(declared), set())
-    assert probes[: len(texts)] == texts and len(probes) == len(texts) + 1024 + 2 * 2 * 9
-    rows = probes[len(texts) : len(texts) + 1024]
+    assert probes[: len(texts)] == texts and len(probes) == len(texts) + 1024
+    rows = probes[len(texts) :]
     assert min(map(len, rows)) >= 32 and set("".join(rows)) <= set("".join(texts)) and len(set(rows)) == 1024
-    named = probes[-36:]
-    assert {"<|end|>", "<|end|", "a<x>", "?<x's", "\n<|end|>\n", "<x><x>", " <x> ", "1<x1"} <= set(named)
     without = certificate_module._vocabulary_probes(json.dumps(declared), {ord("e")})
-    assert not [one for one in without[:-36] if "e" in one]
+    assert without and not [one for one in without if "e" in one]
+
+
+def test_probes_of_names_have_them_whole_cut_and_in_company() -> None:
+    """In contexts, two that share characters, rows of several; no names, no probes."""
+    probes = name_probes(["<|end|>", "<x>", ">>", ""])
+    assert {"<|end|>", "<|end|", "a<x>", "?<x's", "\n<|end|>\n", "<x><x>", " <x> ", "1<x1"} <= set(probes)
+    assert {"<|end|>>", "<x>>", ">>>"} <= set(probes)
+    assert any("<x>" in one and "<|end|>" in one and ">>" in one for one in probes)
+    assert name_probes([]) == []
 
 
 def valid(data: bytes) -> bool:
@@ -577,7 +577,7 @@ def test_the_code_that_probes_is_part_of_the_key() -> None:
 def test_the_rows_of_a_vocabulary_are_the_same_each_time() -> None:
     """Drawn by a seed."""
     probes = certificate_module._vocabulary_probes(trained_tokenizer(), set())
-    count = len(probes) - 1024 - 2 * 9 * len(json.loads(trained_tokenizer())["added_tokens"])
+    count = len(probes) - 1024
     drawn = random.Random(0).choices(probes[:count], k=1024 * 32)
     assert probes[count : count + 1024] == ["".join(drawn[at : at + 32]) for at in range(0, len(drawn), 32)]
 

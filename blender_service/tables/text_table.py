@@ -13,7 +13,7 @@ import functools
 import hashlib
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,7 @@ from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowF
 from blender_service.tables.parquet_to_block import FAULTS, unreadable
 from blender_service.tables.text_packing import Pieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from headrace.kernels.tokenizer_file import open_tokenizer
 
 BATCH_CHARACTERS: Final = 1 << 20  # encoded at once; the library needs about 115 bytes of memory a byte
 GROUP_BYTES: Final = 256 << 20  # of the row groups read last: neighbouring blocks lie in one
@@ -81,13 +79,16 @@ class TextEncoder:
     """Gives the ids of `tokenizers` for whole documents: no special tokens, whose names are encoded as text."""
 
     def __init__(self, file: str, end_of_document_id: int) -> None:
-        """Read a tokenizer.json."""
-        from tokenizers import Tokenizer
+        """Read a tokenizer.json.
 
-        self._tokenizer: Tokenizer = Tokenizer.from_str(file)
+        Raises:
+            PackedTableError: it is none, or has a field that may change ids unseen.
+        """
+        try:
+            self._tokenizer = open_tokenizer(file)
+        except ValueError as error:
+            raise PackedTableError(f"the tokenizer of a table of text: {error}") from error
         self._tokenizer.encode_special_tokens = True
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
         self._end = np.array([end_of_document_id], dtype=np.int32)
 
     def encode(self, texts: Sequence[str]) -> Encoded:

@@ -39,10 +39,17 @@ _NFC: Final = {"type": "NFC"}
 
 
 def plain_tokenizer(file_text: str) -> str:
-    """The tokenizer.json without its added tokens, and without its normalizer if that is NFC."""
+    """The tokenizer.json without its added tokens, without dropout, and without its normalizer if that is NFC."""
     declared = json.loads(file_text)
-    normalizer = declared.get("normalizer")
-    return json.dumps({**declared, "added_tokens": [], "normalizer": None if normalizer == _NFC else normalizer})
+    normalizer, model = declared.get("normalizer"), declared["model"]
+    return json.dumps(
+        {
+            **declared,
+            "added_tokens": [],
+            "normalizer": None if normalizer == _NFC else normalizer,
+            "model": {**model, "dropout": None} if model.get("dropout") is not None else model,
+        }
+    )
 
 
 class _Name(NamedTuple):

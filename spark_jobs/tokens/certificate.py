@@ -70,7 +70,6 @@ _CODE_POINTS: Final = 0x110000
 _MOST_EXCLUDED: Final = 1 << 16  # 14,049 are measured (docs/tokens.md); many more mean that something else is wrong
 _PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
     "type": ("BPE",),
-    "dropout": (None, 0.0),
     "unk_token": (None,),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tokenizers import Tokenizer
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
@@ -96,10 +97,21 @@ def added(content: str, number: int, **flags: bool) -> dict[str, Any]:
     return {"id": number, "content": content, **plain, **flags}
 
 
-def ids_of(file_text: str, texts: list[str], batch_characters: int) -> list[list[int]]:
-    """Ids of texts by way of the certificate, which there has to be."""
+def ids_by(reference: Tokenizer, text: str) -> list[int] | None:
+    """Ids of a text by the library; None where it panics: where a name takes in white space that begins another one."""
+    try:
+        return list(reference.encode(text, add_special_tokens=False).ids)
+    except BaseException as error:  # a panic in Rust is raised as one that is no `Exception`
+        if "bad split" not in str(error):
+            raise
+        return None
+
+
+def ids_of(file_text: str, texts: list[str], batch_characters: int) -> list[list[int]] | None:
+    """Ids of texts by way of the certificate; None where it is refused."""
     certificate = certify(file_text)
-    assert certificate.refusal is None
+    if certificate.refusal is not None:
+        return None
     encoder = DocumentEncoder(file_text, certificate, batch_characters)
     column = DocumentColumn(pa.array(["", *texts], pa.string()), pa.array([str(at) for at in range(len(texts) + 1)]))
     return [ids.tolist() for ids in encoder.encode(column)][1:]
@@ -118,16 +130,20 @@ def splittings_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     "seeds", [range(300), pytest.param(range(300, 10_000), marks=pytest.mark.nightly)], ids=["few", "many"]
 )
 def test_no_random_tokenizer_is_certified_and_wrong(seeds: range) -> None:
-    """Whatever their names, flags and normalizer: each is certified, and has the reference's ids for any text.
+    """Whatever their names, flags and normalizer: nearly all are certified, and have the reference's ids for any text.
 
     The first document of an encoder is empty, so that none of the others is compared while it is encoded.
     """
+    refused = 0
     for seed in seeds:
         drawn = Drawn(seed)
-        texts = drawn.texts(12)
         reference = load_reference(drawn.file_text)
-        expected = [reference.encode(text, add_special_tokens=False).ids for text in texts]
-        assert ids_of(drawn.file_text, texts, drawn.draw.choice((1, 8, 1 << 16))) == expected, seed
+        encoded = {text: ids for text in drawn.texts(12) if (ids := ids_by(reference, text)) is not None}
+        texts, expected = list(encoded), list(encoded.values())
+        ids = ids_of(drawn.file_text, texts, drawn.draw.choice((1, 8, 1 << 16)))
+        assert ids in (expected, None), seed
+        refused += ids is None
+    assert refused <= len(seeds) / 100
 
 
 PAIRS = {

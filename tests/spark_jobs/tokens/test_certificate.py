@@ -272,9 +272,8 @@ def model_with(**parts: object) -> str:
 @pytest.mark.parametrize(
     ("parts", "named"),
     [
-        ({"dropout": 0.0, "continuing_subword_prefix": "", "end_of_word_suffix": "", "byte_fallback": None}, ""),
+        ({"dropout": 0.1, "continuing_subword_prefix": "", "end_of_word_suffix": "", "byte_fallback": None}, ""),
         ({"type": "WordPiece"}, "type"),
-        ({"dropout": 0.1}, "dropout"),
         ({"unk_token": "?"}, "unk_token"),
         (
             {"continuing_subword_prefix": "##", "end_of_word_suffix": "_"},

@@ -28,10 +28,12 @@ from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import PackedTableError
 from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block import Block, Segments
+from blender_service.tables.encoder_record import EncoderRecord, id_digests
 from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowFacts
 from blender_service.tables.parquet_to_block import FAULTS, unreadable
 from blender_service.tables.text_packing import Pieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
+from headrace.kernels.fixed_texts import fixed_ids
 from headrace.kernels.tokenizer_file import open_tokenizer
 
 BATCH_CHARACTERS: Final = 1 << 20  # encoded at once; the library needs about 115 bytes of memory a byte
@@ -110,6 +112,10 @@ class TextEncoder:
                 yield encoding
 
         return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
+
+    def fixed_ids(self, file: str) -> str:
+        """The ids that tell encoders of a tokenizer.json apart (`fixed_texts`)."""
+        return fixed_ids(file, lambda texts: [one.ids for one in self._encodings(texts, self._tokenizer.encode_batch)])
 
     def _encodings(self, texts: Sequence[str], encode: Callable[..., list[Any]]) -> Iterator[Any]:
         """Let the library encode documents, about a million characters at a time."""
@@ -282,11 +288,15 @@ class TextRows:
             )
         self._encoder = _encoder(file.decode(), window.end_of_document_id)
         self._place = f"texts/lengths/{window.tokenizer_sha256}/{identifier}-{snapshot_id}-{rule.text}"
+        fixed = functools.partial(self._encoder.fixed_ids, file.decode())
         content = objects.read(self._place)
         if content is None:
-            objects.put_if_absent(self._place, self._measure())
+            objects.put_if_absent(self._place, self._measure(fixed()))
             content = objects.read(self._place) or b""
-        self.lengths: Int32Array = np.load(io.BytesIO(content))["lengths"]
+        measured = np.load(io.BytesIO(content))
+        self.lengths: Int32Array = measured["lengths"]
+        self._record = EncoderRecord.of(measured)
+        self._record.require_same(fixed, f"table {identifier}: {self._place}")
         if self.lengths.size != documents.count:
             raise PackedTableError(
                 f"table {identifier}: snapshot {snapshot_id} has {documents.count} documents, {self._place} is of "
@@ -309,13 +319,16 @@ class TextRows:
         runs = (run,) if self.count else ()
         return PackedTable(self.identifier, self.window, runs, file_io, decode=decode, columns=columns)
 
-    def _measure(self) -> bytes:
-        """Encode every document once, and write the lengths."""
+    def _measure(self, fixed_ids: str) -> bytes:
+        """Encode every document once, and write the lengths, with what tells other ids later."""
         lengths = np.empty(self._documents.count, dtype=np.int32)
+        digests = np.empty(lengths.size, dtype=np.uint32)
         for first, part in self._documents.parts(0, lengths.size):
-            lengths[first : first + part.num_rows] = np.diff(self._encoder.encode(part["text"].to_pylist()).starts)
+            encoded = self._encoder.encode(part["text"].to_pylist())
+            lengths[first : first + part.num_rows] = np.diff(encoded.starts)
+            digests[first : first + part.num_rows] = id_digests(*encoded)
         written = io.BytesIO()
-        np.savez_compressed(written, lengths=lengths)
+        np.savez_compressed(written, lengths=lengths, **EncoderRecord.arrays(fixed_ids, digests))
         return written.getvalue()
 
     def _pack(self, first: int, last: int) -> tuple[Pieces, Int64Array]:
@@ -345,12 +358,12 @@ class TextRows:
             encoded, mask = self._encoder.encode_trainable(contents, texts["trainable"].to_pylist())
         else:
             encoded = self._encoder.encode(contents)
-        if not np.array_equal(np.diff(encoded.starts), self.lengths[needed + base]):
-            raise PackedTableError(
-                f"table {self.identifier}: a document near row {start} has another number of tokens than {self._place} "
-                "says; install the version of tokenizers that made it, or delete that object"
-            )
         names = texts["doc_id"].to_pylist()
+        wrong = self._record.differing(*encoded, needed + base)
+        wrong |= np.diff(encoded.starts) != self.lengths[needed + base]
+        if wrong.any():
+            where = f"table {self.identifier}: {self._place}"
+            raise self._record.error(f"document {names[int(wrong.argmax())]}", where)
         kept = np.array([name not in excised for name in names], dtype=bool)[index]
         pieces, index = _some(pieces, kept), index[kept]
         window = self.window

@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepRunError
-from spark_jobs.lake.declare.step import Output, Scope
+from spark_jobs.lake.declare.step import Output, Scope, Standing
 from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.engine.choice import SAIL, SPARK
 from spark_jobs.lake.engine.embedded import is_embedded
@@ -37,7 +38,7 @@ from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
 from spark_jobs.lake.plan.excisions import excisions_in
 from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
@@ -220,6 +221,7 @@ def write_task(
     spark = lake.session()
     try:
         given = _inputs(lake, binding, task)
+        guarded = _guarded(lake, binding, task, ready[0], given)
         if lake.rollout is not None and can_be_tried(binding):
             there = list(lake.ledger.increments(binding.tables[0]))
             number, base = task.increment or 0, _base(lake, binding, task)
@@ -255,7 +257,18 @@ def write_task(
         with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died holds nothing any more
             for frame in output.persisted:
                 release(frame)
-    return output.properties, written
+    return {**output.properties, **guarded}, written
+
+
+def _guarded(
+    lake: Lake, binding: Binding, task: Task, table: IcebergTable, given: Mapping[str, DataFrame]
+) -> Mapping[str, str]:
+    """The properties that the step's guard sets; it raises where an increment would not agree with earlier ones."""
+    if binding.step.guard is None:
+        return {}
+    earlier = any(number < (task.increment or 0) for number in lake.ledger.increments(binding.tables[0]))
+    inputs = {name: tables_of(source) for name, source in binding.inputs.items()}
+    return binding.step.guard(binding.config, given, Standing(lake.catalogue, table, inputs) if earlier else None)
 
 
 def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:

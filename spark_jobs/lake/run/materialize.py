@@ -27,7 +27,7 @@ from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.engine.choice import SAIL, SPARK
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.audit import Evidence
-from spark_jobs.lake.files.branches import Written, discard, publish, require_passed
+from spark_jobs.lake.files.branches import Written, discard, note_properties, publish, require_passed
 from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import table_rows
@@ -48,6 +48,7 @@ from spark_jobs.lake.run.frames import frames
 from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, summary_of
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
+    GENERATION_PROPERTY,
     SCOPE_PROPERTY,
     again_if_disconnected,
     catalogue_errors,
@@ -317,6 +318,9 @@ def _publish(
     )
     if before is not None and _has_equal_rows(lake, before, task.place, one.version):
         discard(lake.catalogue, one)
+        if one.identifier == binding.tables[0]:
+            facts_of_rows = {name: value for name, value in properties.items() if name != GENERATION_PROPERTY}
+            note_properties(lake.catalogue, one.identifier, facts_of_rows)
         return replace(
             facts,
             data_version=before.data_version,

@@ -114,6 +114,19 @@ def test_another_version_adds_to_tokens_only_where_it_gives_the_ids_that_are_rec
     assert (now[ENCODED_BY], json.loads(now[FIXED_IDS])) == (OTHERS["another"], recorded)
 
 
+def test_who_encodes_anew_is_recorded_where_rows_are_equal(
+    lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no earlier increment nothing is compared; the rows that are there stay, and the record is the new one's."""
+    lake = lake_at(tmp_path / "lake")
+    encode(lake, tmp_path, 0)
+    snapshots = lake.catalogue.load_table("main.tokens").metadata.snapshots
+    monkeypatch.setattr(encoder_guard, "installed", lambda: OTHERS["another"])
+    (tmp_path / "texts-0.parquet").unlink()
+    assert encode(lake, tmp_path, 0)[ENCODED_BY] == OTHERS["another"]
+    assert lake.catalogue.load_table("main.tokens").current_snapshot() == snapshots[-1]
+
+
 class Stored:
     """A table of ids as far as the guard looks at it."""
 

@@ -105,7 +105,7 @@ _REVIEWED = {
     "spark_jobs.tokens.certificate._code_digest": _DRIVER,
     "spark_jobs.tokens.document_encoder.DocumentEncoder._excluded": _OF_A_TASK,
     "spark_jobs.tokens.document_encoder.DocumentEncoder._fast": _OF_A_TASK,
-    "spark_jobs.tokens.document_encoder.DocumentEncoder._normalizes": _OF_A_TASK,
+    "spark_jobs.tokens.document_encoder.DocumentEncoder._added": _OF_A_TASK,
     "headrace.kernels.compiling.sources_digest": _PURE,
 }
 

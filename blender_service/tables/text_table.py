@@ -15,7 +15,7 @@ import io
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import PackedTableError
 from blender_service.tables.block import Block, Segments
 from blender_service.tables.data_file import OF_TEXTS, warn_without_checksums
+from blender_service.tables.encoder_record import EncoderRecord, id_digests
 from blender_service.tables.file_columns import Column
 from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowFacts
 from blender_service.tables.text_documents import (
@@ -41,10 +42,9 @@ from blender_service.tables.text_documents import (
 from blender_service.tables.text_packing import Pieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
 from headrace.kernels.control_names import HeldName, NameFinder, control_names, held, told
+from headrace.kernels.fixed_texts import fixed_ids
 from headrace.kernels.token_bounds import character_bounds
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from headrace.kernels.tokenizer_file import open_tokenizer
 
 BATCH_CHARACTERS: Final = 1 << 20  # encoded at once; the library needs about 115 bytes of memory a byte
 logger = logging.getLogger(__name__)
@@ -78,13 +78,16 @@ class TextEncoder:
     """Gives the ids of `tokenizers` for whole documents: no special tokens, whose names are encoded as text."""
 
     def __init__(self, file: str, end_of_document_id: int) -> None:
-        """Read a tokenizer.json."""
-        from tokenizers import Tokenizer
+        """Read a tokenizer.json.
 
-        self._tokenizer: Tokenizer = Tokenizer.from_str(file)
+        Raises:
+            PackedTableError: it is none, or has a field that may change ids unseen.
+        """
+        try:
+            self._tokenizer = open_tokenizer(file)
+        except ValueError as error:
+            raise PackedTableError(f"the tokenizer of a table of text: {error}") from error
         self._tokenizer.encode_special_tokens = True
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
         self._tokenizer.post_processor = None  # of no effect on ids without special tokens; it trims offsets
         self._normalize = self._tokenizer.normalizer and self._tokenizer.normalizer.normalize_str
         self._end = np.array([end_of_document_id], dtype=np.int32)
@@ -113,6 +116,10 @@ class TextEncoder:
                 yield encoding
 
         return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
+
+    def fixed_ids(self, file: str) -> str:
+        """The ids that tell encoders of a tokenizer.json apart (`fixed_texts`)."""
+        return fixed_ids(file, lambda texts: [one.ids for one in self._encodings(texts, self._tokenizer.encode_batch)])
 
     def _encodings(self, texts: Sequence[str], encode: Callable[..., list[Any]]) -> Iterator[Any]:
         """Let the library encode documents, about a million characters at a time."""
@@ -241,17 +248,21 @@ class TextRows:
                 f"table {identifier}: tokenizer {window.tokenizer_sha256} is not kept with the blends; create it again"
             )
         self._encoder = _encoder(file.decode(), window.end_of_document_id)
+        fixed = functools.partial(self._encoder.fixed_ids, file.decode())
         places = places_of(identifier, snapshot_id, documents.columns, window)
         self._place = places[LENGTHS]
         kept = {name: content for name, place in places.items() if (content := objects.read(place)) is not None}
         documents.expected = _digests_of(kept)
         if lacking := places.keys() - kept.keys():
-            for name, content in self._measure(lacking).items():
+            for name, content in self._measure(lacking, fixed).items():
                 objects.put_if_absent(places[name], content)
                 kept[name] = objects.read(places[name]) or content
             documents.expected = _digests_of(kept)
         self.warning = warning_of(kept[NAMES])
-        self.lengths: Int32Array = np.load(io.BytesIO(kept[LENGTHS]))["lengths"]
+        measured = np.load(io.BytesIO(kept[LENGTHS]))
+        self.lengths: Int32Array = measured["lengths"]
+        self._record = EncoderRecord.of(measured)
+        self._record.require_same(fixed, f"table {identifier}: {self._place}")
         if self.lengths.size != documents.count:
             raise PackedTableError(
                 f"table {identifier}: snapshot {snapshot_id} has {documents.count} documents, {self._place} is of "
@@ -274,10 +285,11 @@ class TextRows:
         runs = (run,) if self.count else ()
         return PackedTable(self.identifier, self.window, runs, file_io, decode=decode, columns=columns)
 
-    def _measure(self, lacking: set[str]) -> dict[str, bytes]:
+    def _measure(self, lacking: set[str], fixed_ids: Callable[[], str]) -> dict[str, bytes]:
         """Read every document once, and give what is lacking: lengths, counts of names, digests of columns."""
         documents, encodes = self.documents, not lacking.isdisjoint((LENGTHS, NAMES))
         lengths, starts = np.empty(documents.count, dtype=np.int32), list[int]()
+        ids_digests = np.empty(documents.count, dtype=np.uint32)
         names = NameFinder(self._encoder.control_names)
         counts = np.zeros(len(names.names), dtype=np.int64)
         values = {name: list[int]() for name in documents.columns}
@@ -287,11 +299,14 @@ class TextRows:
                 found.append(digest(part[name]))
             if encodes:
                 texts = part["text"].combine_chunks()
-                lengths[first : first + part.num_rows] = np.diff(self._encoder.encode(texts.to_pylist()).starts)
+                encoded = self._encoder.encode(texts.to_pylist())
+                lengths[first : first + part.num_rows] = np.diff(encoded.starts)
+                ids_digests[first : first + part.num_rows] = id_digests(*encoded)
                 counts += np.bincount(names.find(*utf8_of(texts))[1], minlength=counts.size)
         made = {name: Digests(np.array(starts, np.int64), np.array(of, np.uint64)) for name, of in values.items()}
         written = io.BytesIO()
-        np.savez_compressed(written, lengths=lengths)
+        if encodes:
+            np.savez_compressed(written, lengths=lengths, **EncoderRecord.arrays(fixed_ids(), ids_digests))
         of_names = {"texts": documents.count, "held": held(names.names, counts.tolist())}
         measured = {NAMES: json.dumps(of_names).encode(), LENGTHS: written.getvalue()}
         measured |= {name: digests.to_bytes() for name, digests in made.items()}
@@ -324,12 +339,12 @@ class TextRows:
             encoded, mask = self._encoder.encode_trainable(contents, texts["trainable"].to_pylist())
         else:
             encoded = self._encoder.encode(contents)
-        if not np.array_equal(np.diff(encoded.starts), self.lengths[needed + base]):
-            raise PackedTableError(
-                f"table {self.identifier}: a document near row {start} has another number of tokens than {self._place} "
-                "says; install the version of tokenizers that made it, or delete that object"
-            )
         names = texts["doc_id"].to_pylist()
+        wrong = self._record.differing(*encoded, needed + base)
+        wrong |= np.diff(encoded.starts) != self.lengths[needed + base]
+        if wrong.any():
+            where = f"table {self.identifier}: {self._place}"
+            raise self._record.error(f"document {names[int(wrong.argmax())]}", where)
         kept = np.array([name not in excised for name in names], dtype=bool)[index]
         pieces, index = _some(pieces, kept), index[kept]
         window = self.window

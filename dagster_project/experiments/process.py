@@ -17,20 +17,20 @@ from typing import Any, Final
 import numpy as np
 import torch
 from pyiceberg.catalog import Catalog
-from tokenizers import Tokenizer
 
 from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
 from dagster_project.experiments.harness import harness_scores
 from dagster_project.experiments.reading import Contents, Rows, rows_of
-from dagster_project.inspect.documents.blend_rows import tokenizer_of
+from dagster_project.inspect.documents.blend_rows import tokenizer_file
 from spark_jobs.experiments.evaluation import Item, score_documents, score_items
 from spark_jobs.experiments.training import network_of, next_offset, train
 from spark_jobs.experiments.training_run import TrainingRun, shape_of
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.progress import PROGRESS, tell
+from spark_jobs.tokens.hf_tokenizer import load_reference
 
 _STEP_TOKENS: Final = {"proxy_1m": 4096, "proxy_15m": 32_768, "proxy_125m": 131_072}
 _CURVE_POINTS: Final = 500
@@ -158,14 +158,15 @@ def _items(file: str) -> list[Item]:
 
 
 def _encoder(catalogue: Catalog, table: str, window: WindowFacts) -> Callable[[str], list[int]]:
-    """The tokenizer of a variant.
+    """The ids of a text as its documents have them, by the tokenizer of a variant.
 
     Raises:
         CommandError: it is not in the lake any more.
     """
-    tokenizer: Tokenizer | None = tokenizer_of(catalogue, table, window.tokenizer_sha256)
-    if tokenizer is None:
+    file = tokenizer_file(catalogue, table, window.tokenizer_sha256)
+    if file is None:
         raise CommandError(f"{table}: its tokenizer {window.tokenizer_sha256[:12]} is not in the lake; run its corpus")
+    tokenizer = load_reference(file)
     return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
 
 

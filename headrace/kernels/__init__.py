@@ -1,1 +1,1 @@
-"""Compiled functions that packages share: hashes, hash tables, UTF-8, memory, a permutation; on NumPy and Numba."""
+"""What packages share: compiled hashes, hash tables, UTF-8, memory, a permutation; how a tokenizer.json is opened."""

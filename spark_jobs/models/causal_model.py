@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headrace.kernels.tokenizer_file import open_tokenizer
 from spark_jobs.arrays import Float64Array, Int64Array
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.models.model_file import DIGEST_BYTES, MAGIC, byte_model_file, read_model_file, unpack_folder
@@ -262,19 +263,15 @@ def _readable(folder: str, name: str, what: str) -> Iterator[None]:
 
 def _read_folder(folder: str, name: str, sha256: str, device: str) -> CausalModel:
     """Read the causal model in an unpacked folder."""
-    from tokenizers import Tokenizer
-
     network = read_network("AutoModelForCausalLM", folder, name, "causal model")
     with _readable(folder, name, "causal model"):
-        tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+        tokenizer = open_tokenizer(Path(folder, "tokenizer.json").read_text("utf-8"))
     vocabulary = network.get_input_embeddings().num_embeddings
     if tokenizer.get_vocab_size() > vocabulary:
         raise InputError(
             f"{name}: the tokenizer has {tokenizer.get_vocab_size()} tokens, the model {vocabulary}; "
             "put the model's own tokenizer.json beside it"
         )
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     network.config.use_cache = False
     start = network.config.bos_token_id
     before = [start] if isinstance(start, int) and start < vocabulary else []

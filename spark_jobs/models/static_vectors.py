@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from tokenizers import Tokenizer
 
+from headrace.kernels.tokenizer_file import open_tokenizer
 from spark_jobs.arrays import Float32Array, Float64Array, Int16Array, Int64Array
 from spark_jobs.exceptions import InputError
 
@@ -29,18 +30,15 @@ _BATCH_CHARACTERS: Final = 1 << 20  # the library takes about 115 bytes of memor
 
 
 def read_tokenizer(text: bytes, name: str) -> Tokenizer:
-    """The tokenizer of an encoder, without truncation and padding.
+    """The tokenizer of an encoder, without truncation, padding and dropout.
 
     Raises:
         InputError: the text is no tokenizer.json.
     """
     try:
-        tokenizer = Tokenizer.from_str(text.decode())
-    except Exception as error:  # the library raises what it likes
+        return open_tokenizer(text.decode())
+    except ValueError as error:  # bytes that are no UTF-8 as well
         raise InputError(f"{name}: tokenizer.json cannot be read ({error}); copy it again") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
 
 
 def scaled(vectors: Float64Array) -> Int16Array:

@@ -45,6 +45,7 @@ from spark_jobs.packing.windows.assemble import WindowFacts, assemble_windows
 from spark_jobs.packing.windows.cut import cut_pieces
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
+from spark_jobs.tokens.encoder_guard import same_reference
 
 logger = logging.getLogger(__name__)
 Batches = Iterable[pa.RecordBatch]
@@ -76,6 +77,7 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
         name=table.name,
         numbered=True,
         plot=Plot("Fill of the windows", ("token_count",), functools.partial(draw_fill, window_tokens=window_tokens)),
+        guard=same_reference,
     )
     def packed(
         tokens: DataFrame,

@@ -1,13 +1,15 @@
 """The certificate: for which texts the fast encoder gives the reference's ids, with one tokenizer and given versions.
 
-    texts without an excluded code point    the fast encoder, after the reference's own normalizer
+    texts without an excluded code point    the fast encoder, after the reference's own normalizer, and between added
+                                            tokens, unless their names have rules of their own
     all others                              the reference (Hugging Face's `tokenizers`)
 
 Both libraries carry tables of characters, from different versions of Unicode, so they disagree on characters that are
 letters in one and unassigned in the other, and every upgrade of either changes which these are. So the certificate is
 measured: the class of every code point is probed (`certificate_probes`), and code points with a difference are
 excluded. Everything else must agree without exception, or there is no certificate: how classes follow one another, all
-tokens of the vocabulary, special and added tokens, texts of many words, the cuts in long documents.
+tokens of the vocabulary, texts of many words, the cuts in long documents. Added tokens are matched by `added_tokens`,
+which keeps them from the fast encoder; its rules are compared with the reference on names in all kinds of company.
 
 A certificate decides no row of `tokens`, since ids are the same with and without it. It is valid for the versions that
 it names; where others are installed a new one is made (a few seconds) and not stored.
@@ -30,7 +32,7 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -38,6 +40,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from spark_jobs.arrays import BoolArray, Int32Array
+from spark_jobs.tokens.added_tokens import AddedTokens, plain_tokenizer
 from spark_jobs.tokens.certificate_probes import (
     boundaries,
     cased_as_ascii,
@@ -45,6 +48,7 @@ from spark_jobs.tokens.certificate_probes import (
     code_point_blocks,
     first_probe,
     line_ends,
+    name_probes,
     newly_composing,
     representatives,
     structure_probes,
@@ -52,7 +56,7 @@ from spark_jobs.tokens.certificate_probes import (
 )
 from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, FastEncoder, encoder_version, reference_version
 from spark_jobs.tokens.fast.pre_tokenization import UnknownSplittingError, token_bytes
-from spark_jobs.tokens.hf_tokenizer import NFC, can_cut_at_lines, load_reference, normalizer_of
+from spark_jobs.tokens.hf_tokenizer import NFC, can_cut_at_lines, load_reference
 
 _log = logging.getLogger(__name__)
 _FOLDER: Final = Path(sys.prefix) / "share" / "headrace" / "certificates"
@@ -61,7 +65,6 @@ _CODE_POINTS: Final = 0x110000
 _MOST_EXCLUDED: Final = 1 << 16  # 14,049 are measured (docs/tokens.md); many more mean that something else is wrong
 _PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
     "type": ("BPE",),
-    "dropout": (None, 0.0),
     "unk_token": (None,),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
@@ -155,7 +158,7 @@ def certify(file_text: str, load: Loader = FastEncoder) -> Certificate:
         A certificate; its `refusal` says why where the fast encoder may not be used.
     """
     started = time.monotonic()
-    plain = json.dumps({**json.loads(file_text), "normalizer": None})
+    plain = plain_tokenizer(file_text)
     comparison = _Comparison(load)
     excluded: list[int] = []
     refusal = None
@@ -166,9 +169,12 @@ def certify(file_text: str, load: Loader = FastEncoder) -> Certificate:
         if found.refusal is not None:
             raise _RefusedError(found.refusal)
         excluded = list(found.excluded)
-        comparison.require_equal(plain, _vocabulary_probes(plain, set(excluded)), "vocabulary")
-        if normalizer_of(json.loads(file_text)) == NFC:
+        added = AddedTokens(file_text)
+        if added.normalizer == NFC:
             excluded = sorted({*excluded, *newly_composing()})
+        named = _covered(name_probes(added.names), added, {*excluded})
+        comparison.require_equal(plain, [*_vocabulary_probes(plain, {*excluded}), *named], "vocabulary")
+        comparison.require_equal_names(file_text, added, named)
     except _RefusedError as error:
         refusal, excluded = str(error), []
     sha256 = hashlib.sha256(file_text.encode()).hexdigest()
@@ -205,9 +211,6 @@ def _require_known(file_text: str) -> dict[str, Any]:
     known = {token_bytes(name) for name in model["vocab"]}
     if any(bytes([byte]) not in known for byte in range(256)):
         raise _RefusedError("its vocabulary lacks a byte")
-    for token in declared.get("added_tokens") or []:
-        if not token.get("special") and any(token.get(flag) for flag in ("single_word", "lstrip", "rstrip")):
-            raise _RefusedError(f"its added token {token['content']!r} takes in what is around it")
     pre_tokenizer: dict[str, Any] = declared["pre_tokenizer"] or {}
     return pre_tokenizer
 
@@ -286,6 +289,19 @@ class _Comparison:
             if expected != found:
                 raise _RefusedError(f"{what}: ids of {probes[number][:80]!r} differ")
 
+    def require_equal_names(self, file_text: str, added: AddedTokens, probes: Sequence[str]) -> None:
+        """Refuse the tokenizer if the reference finds other added tokens than `added` does."""
+        reference, plain = load_reference(file_text), load_reference(added.plain)
+        self.probe_count += len(probes)
+
+        def encode(text: str) -> Int32Array:
+            return np.array(plain.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+
+        expected = reference.encode_batch_fast(list(probes), add_special_tokens=False)
+        for probe, encoding in zip(probes, expected, strict=True):
+            if encoding.ids != added.encode(probe, encode).tolist():
+                raise _RefusedError(f"added tokens: ids of {probe[:80]!r} differ")
+
     def require_equal_pieces(self, pre_tokenizer: Mapping[str, Any], pairs: Sequence[tuple[str, str]]) -> None:
         """Refuse the tokenizer if the reference's ids on one side of a line end depend on what is on the other side."""
         reference = load_reference(whole_words(pre_tokenizer, [left + right for left, right in pairs]))
@@ -350,17 +366,19 @@ def _refusing(what: str) -> Iterator[None]:
 
 
 def _vocabulary_probes(file_text: str, excluded: set[int]) -> list[str]:
-    """Probes from the vocabulary: each token alone, 32 random ones in a row, special and added tokens in contexts."""
+    """Probes from the vocabulary: each token alone, 32 random ones in a row."""
     declared = json.loads(file_text)
     found = (token_bytes(name) for name in declared["model"]["vocab"])
     texts = [text for text in map(_as_text, found) if text is not None and not excluded.intersection(map(ord, text))]
     draw = random.Random(0)
-    mixed = draw.choices(texts, k=1 << 15)
+    mixed = draw.choices(texts, k=min(1 << 15, 32 * len(texts)))
     rows = ["".join(mixed[start : start + 32]) for start in range(0, len(mixed), 32)]
-    names = [str(token["content"]) for token in declared.get("added_tokens") or []]
-    contexts = ("X", "aX", "Xa", " X ", "XX", "\nX\n", "a\nX\nb", "1X1", "?X's")
-    named = [context.replace("X", part) for name in names for part in (name, name[:-1]) for context in contexts]
-    return [*texts, *rows, *named]
+    return [*texts, *rows]
+
+
+def _covered(probes: Iterable[str], added: AddedTokens, excluded: Set[int]) -> list[str]:
+    """The probes that documents of this text would let the fast encoder encode as they are."""
+    return [probe for probe in probes if added.normalized(probe) == probe and not excluded & {*map(ord, probe)}]
 
 
 def _as_text(data: bytes | None) -> str | None:

@@ -7,6 +7,7 @@ A class is a set of characters that the pattern of the tokenizer does not tell a
     blocks        64 neighbouring code points of one category of Unicode between characters of each kind: aXYZ..a,
                   AXYZ..A, 1XYZ..1, ??XYZ..??. Where encoders split all of these alike, they have put each code point
                   into one class: a character of any other is split from, or joined with, its neighbours in one of them
+    names         of added tokens: each in contexts, whole and cut short, two that share characters, random rows
     contexts      where they do not, every code point of the block is probed alone, and so is one whose other case is
                   ASCII, since a pattern may ignore the case. The context `?X's` shows most differences: after a letter
                   or a number 's is a word, after others ' ends the word before
@@ -32,10 +33,11 @@ import json
 import random
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from spark_jobs.threads import made_once
 from spark_jobs.tokens.fast.pre_tokenization import BYTE_NAMES, atoms, token_name
 
 _USUAL: Final = "as1?' \n\r\té²\u00a0—"
@@ -46,6 +48,9 @@ _DRAWN: Final = (2000, 7)  # texts, and characters of each: every substring of t
 _BLOCK: Final = 4096
 _BLOCK_LENGTH: Final = 64
 _FIRST_CONTEXT: Final = "?X's 0"
+_NAME_CONTEXTS: Final = ("X", "aX", "Xa", " X ", "XX", "\nX\n", "a\nX\nb", "1X1", "?X's")
+_NAME_ROWS: Final = 512
+_MOST_OVERLAPS: Final = 8
 _CONTEXTS: Final = (
     *("X", "aXa", "1X1", "??X??", "XX", " X", "  X", "  Xa", "X a", "X  a", "\nX", "X\n", " X\n", "X's 0"),
     _FIRST_CONTEXT,
@@ -113,6 +118,28 @@ def line_ends(characters: str) -> list[tuple[str, str]]:
     before = [way + "\n" for way in ways if not way[-1].isspace()]
     after = [way for way in ways if not way[0].isspace() and way[0] != "/"]
     return list(itertools.product(before, after))
+
+
+def name_probes(names: Sequence[str]) -> list[str]:
+    """Texts with names of added tokens: each in contexts, pairs that share characters, and rows of parts of names."""
+    whole = [context.replace("X", part) for name in names for part in (name, name[:-1]) for context in _NAME_CONTEXTS]
+    by_start: dict[str, list[str]] = {}
+    for name in names:
+        for length in range(1, len(name)):
+            by_start.setdefault(name[:length], []).append(name)
+    shared = (
+        name[:start] + other
+        for name in names
+        for start in range(len(name))
+        for other in by_start.get(name[start:], ())[:_MOST_OVERLAPS]
+    )
+    draw = random.Random(0)
+    parts = (names, [*"a1 \n'?", *(name[at:] for name in names for at in range(1, min(len(name), _MOST_OVERLAPS)))])
+    rows = (
+        "".join(draw.choice(draw.choice(parts)) for _ in range(draw.randint(2, 6)))
+        for _ in range(_NAME_ROWS if names else 0)
+    )
+    return list(dict.fromkeys([*whole, *itertools.islice(shared, _NAME_ROWS), *rows]))
 
 
 def code_point_blocks() -> Iterator[CodePointBlock]:
@@ -204,7 +231,8 @@ def _tokenizer_json(pre_tokenizer: Mapping[str, Any], tokens: Iterable[str], mer
     )
 
 
-def newly_composing() -> set[int]:
+@made_once
+def newly_composing() -> frozenset[int]:
     """Code points that the reference's NFC composes or decomposes and that this Python does not know.
 
     Python checks whether a text is in NFC, and it takes characters of a later Unicode for ones that never compose.
@@ -215,7 +243,7 @@ def newly_composing() -> set[int]:
         block = unknown[start : start + _BLOCK]
         if _parted("".join(map(_marked, block))) is not None:
             found.update(one for character in block for one in _parted(_marked(character)) or "")
-    return {ord(character) for character in found.intersection(unknown)}
+    return frozenset(map(ord, found.intersection(unknown)))
 
 
 def _marked(character: str) -> str:

@@ -2,6 +2,7 @@
 
     ASCII, or no excluded code point    fast, once normalized       nearly all real documents
     an excluded code point              reference, in batches       and everything where there is no certificate
+    names that `added_tokens` leaves    reference                   of other added tokens the ids are put between texts
     the fast encoder fails              reference
     one in 1,000, by hash of doc_id     fast and reference; the first difference is an error
 
@@ -12,9 +13,7 @@ others are decoded, which refuses bytes that are no UTF-8, and their code points
 from __future__ import annotations
 
 import functools
-import json
 import logging
-import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +24,10 @@ import pyarrow.compute as pc
 
 from spark_jobs.arrays import BoolArray, Int32Array
 from spark_jobs.exceptions import InputError
+from spark_jobs.tokens.added_tokens import AddedTokens, load_added_tokens
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.fast.fast_encoder import FastEncoder, load_fast_encoder
-from spark_jobs.tokens.hf_tokenizer import NFC, load_encoder, load_reference, normalizer_of
+from spark_jobs.tokens.hf_tokenizer import load_encoder
 
 _log = logging.getLogger(__name__)
 _CHECKED_ONE_IN = 1000
@@ -104,18 +104,11 @@ class DocumentEncoder:
     @functools.cached_property
     def _fast(self) -> FastEncoder | None:
         usable = self.certificate.refusal is None and self.certificate.is_for_this_installation
-        return self.load_fast(self.file_text) if usable else None
+        return self.load_fast(self._added.plain) if usable else None
 
     @functools.cached_property
-    def _normalize(self) -> Callable[[str], str] | None:
-        """The reference's normalizer; None where the tokenizer has none."""
-        normalizer = normalizer_of(json.loads(self.file_text))
-        if normalizer is None:
-            return None
-        normalize: Callable[[str], str] = load_reference(self.file_text).normalizer.normalize_str
-        if normalizer == NFC:
-            return lambda text: text if unicodedata.is_normalized("NFC", text) else normalize(text)
-        return normalize
+    def _added(self) -> AddedTokens:
+        return load_added_tokens(self.file_text)
 
     @functools.cached_property
     def _excluded(self) -> BoolArray:
@@ -147,13 +140,10 @@ class DocumentEncoder:
     def _covered(self, documents: DocumentColumn, row: int) -> str | None:
         """A document's text as the fast encoder takes it, normalized; None where the certificate does not cover it."""
         text = documents.text(row)
-        is_ascii = documents.is_ascii(row)
-        if not is_ascii and self._has_excluded(text):
+        if not documents.is_ascii(row) and self._has_excluded(text):
             return None
-        if self._normalize is None:
-            return text
-        normalized = self._normalize(text)
-        return None if normalized != text and self._has_excluded(normalized) else normalized
+        normal = self._added.normalized(text)
+        return None if normal is None or (normal != text and self._has_excluded(normal)) else normal
 
     def _has_excluded(self, text: str) -> bool:
         from spark_jobs.tokens.fast.code_points import has_any
@@ -166,7 +156,7 @@ class DocumentEncoder:
         if text is None:
             return None
         try:
-            ids = fast.encode(text)
+            ids = self._added.encode(text, fast.encode)
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 (a panic of Rust is raised as one that is no `Exception`)

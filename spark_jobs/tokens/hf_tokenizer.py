@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from headrace.kernels.tokenizer_file import open_tokenizer
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.threads import made_once
@@ -140,25 +141,21 @@ def _find(vocabulary: dict[str, int], wanted: str | None, names: Sequence[str], 
 
 
 def _parse(file_text: str) -> Tokenizer:
-    """The library's tokenizer for a tokenizer.json; an InputError if it is none."""
-    from tokenizers import Tokenizer
-
+    """The library's tokenizer for a tokenizer.json (`open_tokenizer`); an InputError if it is none."""
     try:
-        return Tokenizer.from_str(file_text)
-    except Exception as error:  # `tokenizers` raises bare Exception, nothing narrower
-        raise InputError(f"tokenizer: the file is no tokenizer.json that this library reads: {error}") from error
+        return open_tokenizer(file_text)
+    except ValueError as error:
+        raise InputError(f"tokenizer: {error}") from error
 
 
 def load_reference(file_text: str) -> Tokenizer:
-    """The library's tokenizer for a tokenizer.json, without truncation, padding or special tokens in texts.
+    """The library's tokenizer for a tokenizer.json, without truncation, padding, dropout or special tokens in texts.
 
-    Names of special tokens in a document are encoded as text, as any other characters are. Truncation and padding that
-    the file asks for are switched off here, and its post-processor is, which adds special tokens and trims offsets.
+    Names of special tokens in a document are encoded as text, as any other characters are. The post-processor, which
+    adds special tokens and trims offsets, is switched off.
     """
     tokenizer = _parse(file_text)
     tokenizer.encode_special_tokens = True
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     tokenizer.post_processor = None
     return tokenizer
 

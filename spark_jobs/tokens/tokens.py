@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +29,16 @@ from pydantic import Field
 
 from spark_jobs.dedup.passages.cut_texts import with_cuts
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.step import ArrowRows, ConfigModel, Output, Scope, step
+from spark_jobs.lake.declare.step import ArrowRows, ConfigModel, Output, Scope, Standing, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.spark_sql import DataFrame
+from spark_jobs.threads import made_once
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
+from spark_jobs.tokens.encoder_guard import installed, recorded_versions, require_same_encoder
 
 _log = logging.getLogger(__name__)
+_certified = made_once(most=1)(certify)  # the guard asks for it, then the step
 _TOKENS_DDL = "dataset string, shard int, doc_id string, input_ids array<int>, token_count int"
 _TOKENS_SCHEMA = pa.schema(
     [
@@ -130,10 +133,32 @@ class Encoding:
     batch_characters: int
 
 
+def same_encoder(config: TokensConfig, inputs: Mapping[str, DataFrame], standing: Standing | None) -> dict[str, str]:
+    """Refuse an increment whose ids would not be those of the earlier ones (`encoder_guard`).
+
+    Raises:
+        InputError: names the versions, and the text or document that differs.
+    """
+    if recorded_versions(standing) == installed():
+        return {}
+    row = inputs["tokenizer"].select("file", "sha256").first()
+    if row is None:
+        return {}
+    certificate = _certificate(inputs.get("tokenizer_certificate"), row["file"], row["sha256"], config)
+    encoder = DocumentEncoder(row["file"], certificate, config.batch_characters)
+
+    def encode(texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
+        names = [f"number {number}" for number in range(len(texts))]
+        return list(encoder.encode(DocumentColumn(pa.array(texts, pa.string()), pa.array(names, pa.string()))))
+
+    return require_same_encoder(row["file"], encode, standing, documents=True)
+
+
 @step(
-    version="1",
+    version="2",
     scope=Scope.INCREMENT,
     tables=(TOKENS,),
+    guard=same_encoder,
 )
 def tokens(
     survivors: DataFrame,
@@ -170,7 +195,7 @@ def _certificate(stored: DataFrame | None, file_text: str, sha256: str, config: 
         return Certificate.refused(sha256, "use_fast_encoder is false in the config of tokens")
     if certificate is None or not certificate.is_for_this_installation:
         _log.info("tokens: no certificate of tokenizer %.8s for the libraries installed here; making one", sha256)
-        certificate = certify(file_text)
+        certificate = _certified(file_text)
     if certificate.refusal is not None:
         _log.warning(
             "tokens: tokenizer %.8s has no certified fast encoder: %s; %s encodes everything, at 1-2 MB/s a core",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from blender_service.client import connect
 from blender_service.exceptions import InvalidBlendError, PackedTableError, StateError
 from blender_service.server.blender import Blender
 from blender_service.server.server import RunningServer
+from blender_service.tables import text_table
 from blender_service.tables.text_table import TextEncoder
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch
@@ -208,12 +210,12 @@ def test_lengths_are_measured_once(lake: Catalog, texts: dict[str, str], monkeyp
     Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[0]))
     objects = open_store(lake).objects
     with monkeypatch.context() as patched:
-        patched.setattr("blender_service.tables.text_table.TextRows._measure", lambda self: pytest.fail("again"))
+        patched.setattr("blender_service.tables.text_table.TextRows._measure", lambda self, fixed: pytest.fail("again"))
         config = Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1]))
         Blender(lake).open(config.blend_id).gather(3, 1)
     encode = TextEncoder.encode
     monkeypatch.setattr(TextEncoder, "encode", lambda self, texts: encode(self, [text + "!" for text in texts]))
-    with pytest.raises(PackedTableError, match="another number of tokens"):
+    with pytest.raises(PackedTableError, match=r"document \w+ gets other ids by tokenizers .* than by tokenizers"):
         Blender(lake).open(config.blend_id).gather(3, 1)
     for name in objects.list("texts/tokenizers"):
         objects.delete(f"texts/tokenizers/{name}")
@@ -380,3 +382,59 @@ def test_names_of_control_tokens_are_told_with_counts(
     assert "`<|endoftext|>` in 6 of 6 rows" in CliRunner().invoke(blend, created, catch_exceptions=False).output
     lake.drop_table("main.plain")
     assert Blender(lake).warnings(made.blend_id) == [said]
+
+
+def lengths_of(lake: Catalog) -> tuple[Any, str, dict[str, Any]]:
+    """The store, the one object of lengths in it, and its arrays."""
+    objects = open_store(lake).objects
+    (tokenizer_sha256,) = objects.list("texts/tokenizers")
+    (name,) = objects.list(f"texts/lengths/{tokenizer_sha256}")
+    place = f"texts/lengths/{tokenizer_sha256}/{name}"
+    return objects, place, dict(np.load(io.BytesIO(objects.read(place) or b"")))
+
+
+def put_lengths(objects: Any, place: str, arrays: dict[str, Any]) -> None:
+    """Write that object anew."""
+    written = io.BytesIO()
+    np.savez_compressed(written, **arrays)
+    objects.delete(place)
+    objects.put_if_absent(place, written.getvalue())
+
+
+def other_ids(file: str) -> str:
+    """The tokenizer with two ids exchanged: lengths are the same."""
+    declared = json.loads(file)
+    vocabulary = declared["model"]["vocab"]
+    vocabulary["a"], vocabulary["o"] = vocabulary["o"], vocabulary["a"]
+    return json.dumps(declared)
+
+
+def test_another_version_serves_only_the_ids_that_were_measured(
+    lake: Catalog, texts: dict[str, str], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused when rows are opened, by both versions and a text; a document with other ids when it is read.
+
+    Equal ids are served by any version, and lengths from before, which have no record, as they were.
+    """
+    config = Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1]))
+    objects, place, arrays = lengths_of(lake)
+    expected = found_rows(Blender(lake).open(config.blend_id).gather(0, 9))
+    plain = TextEncoder.__init__
+
+    def other(self: TextEncoder, file: str, end: int) -> None:
+        plain(self, other_ids(file), end)
+
+    put_lengths(objects, place, {**arrays, "encoded_by": np.array("tokenizers 0.22.0")})
+    assert found_rows(Blender(lake).open(config.blend_id).gather(0, 9)) == expected
+    with monkeypatch.context() as patched:
+        patched.setattr(TextEncoder, "__init__", other)
+        text_table._encoder.cache_clear()
+        said = r"the fixed text '.*' from token \d+ on gets other ids by tokenizers \S+ than by tokenizers 0\.22\.0"
+        with pytest.raises(PackedTableError, match=said):
+            Blender(lake).open(config.blend_id)
+        put_lengths(objects, place, arrays)
+        with pytest.raises(PackedTableError, match=r"document \w+ gets other ids by"):
+            Blender(lake).open(config.blend_id).gather(0, 9)
+    text_table._encoder.cache_clear()
+    put_lengths(objects, place, {"lengths": arrays["lengths"]})
+    assert found_rows(Blender(lake).open(config.blend_id).gather(0, 9)) == expected

@@ -42,6 +42,7 @@ from spark_jobs.spark_sql import DataFrame
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table as IcebergTable
 
 Discover: TypeAlias = "Callable[[Any, pa.Table, bool, Catalog | None], pa.Table | None]"
 SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base", "objects"})
@@ -123,6 +124,24 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """The main table of a step before an increment is added to it.
+
+    Attributes:
+        catalogue: the lake's.
+        table: the table as it stands; it holds earlier increments.
+        inputs: identifiers of the tables of every input parameter.
+    """
+
+    catalogue: Catalog
+    table: IcebergTable
+    inputs: Mapping[str, tuple[str, ...]]
+
+
+Guard: TypeAlias = "Callable[[Any, Mapping[str, DataFrame], Standing | None], Mapping[str, str]]"
+
+
+@dataclass(frozen=True)
 class Step:
     """A declared step; call it as the function it wraps.
 
@@ -148,6 +167,9 @@ class Step:
             before a run computes anything.
         any_engine: whether its author says that the function's rows do not depend on the engine (docs/engines.md).
         without_excised: whether excised documents are left out of what it reads, as they are where rows are numbered.
+        guard: compares what would compute an increment with what computed the earlier ones, before anything is written.
+            It is called with the config, the inputs by parameter and the table as it stands (None where there are no
+            earlier increments), gives properties of the table to set, and raises where the two do not agree.
         listed_rows: for a step with `discover`: how many rows what it listed will make; None where that is not known.
     """
 
@@ -166,6 +188,7 @@ class Step:
     any_engine: bool = False
     without_excised: bool = False
     listed_rows: Callable[[Any, pa.Table], int | None] | None = None
+    guard: Guard | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -223,6 +246,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     any_engine: bool = False,
     without_excised: bool = False,
     listed_rows: Callable[[Any, pa.Table], int | None] | None = None,
+    guard: Guard | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -236,7 +260,8 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
         own = (step_name, version, scope, tables, model, function)
-        return Step(*own, discover, fetch, numbered, plot, gate, refuse, any_engine, without_excised, listed_rows)
+        more = (any_engine, without_excised, listed_rows, guard)
+        return Step(*own, discover, fetch, numbered, plot, gate, refuse, *more)
 
     return declare
 

@@ -150,6 +150,16 @@ def publish(
         ) from error
 
 
+def note_properties(catalogue: Catalog, identifier: str, properties: Mapping[str, str]) -> None:
+    """Set those properties of a table that differ, for rows that are not written since they are there already."""
+
+    def updates(table: IcebergTable) -> tuple[SetPropertiesUpdate, ...]:
+        changed = {name: value for name, value in properties.items() if table.properties.get(name) != value}
+        return (SetPropertiesUpdate(updates=changed),) if changed else ()
+
+    commit(catalogue, identifier, lambda table: (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
+
+
 def discard(catalogue: Catalog, written: Written) -> None:
     """Drop the branch of rows that are not published; their files are deleted by the next expiry of snapshots."""
     remove_ref(catalogue, written.identifier, written.branch)

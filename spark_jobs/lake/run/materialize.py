@@ -19,14 +19,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepRunError
-from spark_jobs.lake.declare.step import Output, Scope
+from spark_jobs.lake.declare.step import Output, Scope, Standing
 from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.engine.choice import SAIL, SPARK
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.audit import Evidence
-from spark_jobs.lake.files.branches import Written, discard, publish, require_passed
+from spark_jobs.lake.files.branches import Written, discard, note_properties, publish, require_passed
 from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import table_rows
@@ -37,7 +38,7 @@ from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
 from spark_jobs.lake.plan.excisions import excisions_in
 from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
@@ -47,6 +48,7 @@ from spark_jobs.lake.run.frames import frames
 from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, summary_of
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
+    GENERATION_PROPERTY,
     SCOPE_PROPERTY,
     again_if_disconnected,
     catalogue_errors,
@@ -220,6 +222,7 @@ def write_task(
     spark = lake.session()
     try:
         given = _inputs(lake, binding, task)
+        guarded = _guarded(lake, binding, task, ready[0], given)
         if lake.rollout is not None and can_be_tried(binding):
             there = list(lake.ledger.increments(binding.tables[0]))
             number, base = task.increment or 0, _base(lake, binding, task)
@@ -255,7 +258,18 @@ def write_task(
         with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died holds nothing any more
             for frame in output.persisted:
                 release(frame)
-    return output.properties, written
+    return {**output.properties, **guarded}, written
+
+
+def _guarded(
+    lake: Lake, binding: Binding, task: Task, table: IcebergTable, given: Mapping[str, DataFrame]
+) -> Mapping[str, str]:
+    """The properties that the step's guard sets; it raises where an increment would not agree with earlier ones."""
+    if binding.step.guard is None:
+        return {}
+    earlier = any(number < (task.increment or 0) for number in lake.ledger.increments(binding.tables[0]))
+    inputs = {name: tables_of(source) for name, source in binding.inputs.items()}
+    return binding.step.guard(binding.config, given, Standing(lake.catalogue, table, inputs) if earlier else None)
 
 
 def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
@@ -304,6 +318,9 @@ def _publish(
     )
     if before is not None and _has_equal_rows(lake, before, task.place, one.version):
         discard(lake.catalogue, one)
+        if one.identifier == binding.tables[0]:
+            facts_of_rows = {name: value for name, value in properties.items() if name != GENERATION_PROPERTY}
+            note_properties(lake.catalogue, one.identifier, facts_of_rows)
         return replace(
             facts,
             data_version=before.data_version,

@@ -43,14 +43,19 @@ def tokenizer_of(splitting: str) -> str:
     """The same vocabulary under a way of splitting texts into words."""
     if splitting == "gpt2":
         return trained_tokenizer()
-    parts = [
-        *(
-            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-            for pattern in SPLIT_PATTERNS[splitting]
-        ),
-        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+    return changed(trained_tokenizer(), pre_tokenizer=splitting_parts(splitting))
+
+
+def splitting_parts(splitting: str) -> dict[str, object]:
+    """The pre-tokenizer of a known splitting, as a tokenizer.json has it."""
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splitting == "gpt2"}
+    if splitting == "gpt2":
+        return level
+    splits = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in SPLIT_PATTERNS[splitting]
     ]
-    return changed(trained_tokenizer(), pre_tokenizer={"type": "Sequence", "pretokenizers": parts})
+    return {"type": "Sequence", "pretokenizers": [*splits, level]}
 
 
 def changed(file_text: str, **parts: object) -> str:

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
@@ -27,6 +26,7 @@ from spark_jobs.tokens.certificate_probes import (
     boundaries,
     character_probes,
     code_point_blocks,
+    name_probes,
     newly_composing,
 )
 from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, FastEncoder, encoder_version, reference_version
@@ -209,7 +209,9 @@ def test_nfc_is_certified_for_texts_that_are_in_it(monkeypatch: pytest.MonkeyPat
     assert (found.refusal, found.excluded) == (None, certify(trained_tokenizer()).excluded)
     known = unicodedata.category
     monkeypatch.setattr(unicodedata, "category", lambda one: "Cn" if one in "\u0323\u1ea1" else known(one))
+    newly_composing.forget()
     assert newly_composing() == {0x323, 0x1EA1}
+    newly_composing.forget()
 
 
 @pytest.mark.usefixtures("few_blocks")
@@ -237,17 +239,14 @@ def refusal_of(file_text: str) -> str:
 
 
 def test_tokenizers_that_probes_do_not_know_are_refused() -> None:
-    """Another splitting, another model, a missing byte, a greedy added token: each with its reason."""
+    """Another splitting, another model, a missing byte: each with its reason."""
     file = trained_tokenizer()
     declared = json.loads(file)
-    greedy = Tokenizer.from_str(file)
-    greedy.add_tokens([AddedToken("<think>", lstrip=True)])
     model = declared["model"]
     lacking = {**model, "vocab": {name: number for name, number in model["vocab"].items() if name != "\u0100"}}
     assert "pre-tokenizer" in refusal_of(changed(file, pre_tokenizer={"type": "Whitespace"}))
     assert "(byte_fallback)" in refusal_of(changed(file, model={**model, "byte_fallback": True}))
     assert "lacks a byte" in refusal_of(changed(file, model=lacking))
-    assert "'<think>'" in refusal_of(greedy.to_str())
 
 
 def model_with(**parts: object) -> str:
@@ -258,9 +257,8 @@ def model_with(**parts: object) -> str:
 @pytest.mark.parametrize(
     ("parts", "named"),
     [
-        ({"dropout": 0.0, "continuing_subword_prefix": "", "end_of_word_suffix": "", "byte_fallback": None}, ""),
+        ({"dropout": 0.1, "continuing_subword_prefix": "", "end_of_word_suffix": "", "byte_fallback": None}, ""),
         ({"type": "WordPiece"}, "type"),
-        ({"dropout": 0.1}, "dropout"),
         ({"unk_token": "?"}, "unk_token"),
         (
             {"continuing_subword_prefix": "##", "end_of_word_suffix": "_"},
@@ -278,18 +276,6 @@ def test_each_setting_of_a_model_that_is_not_plain_is_named(parts: dict[str, obj
         )
 
 
-@pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip"])
-def test_added_tokens_that_take_in_their_neighbours_are_refused(flag: str) -> None:
-    """Unless they are special, since documents have no special tokens; others are added as they are."""
-    plain = {"id": 5000, "content": "<think>", "special": False, "single_word": False, "lstrip": False, "rstrip": False}
-    for special, value, refused in ((False, False, False), (True, True, False), (False, True, True)):
-        file = changed(trained_tokenizer(), added_tokens=[{**plain, "special": special, flag: value}])
-        if refused:
-            assert refusal_of(file) == "its added token '<think>' takes in what is around it"
-        else:
-            assert certificate_module._require_known(file)
-
-
 def block_of(first: int, beside: str) -> CodePointBlock:
     """Eight code points between two characters."""
     return CodePointBlock(first, first + 7, (f"{beside}{''.join(map(chr, range(first, first + 8)))}{beside}",))
@@ -304,6 +290,7 @@ def two_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificate_module, "structure_probes", lambda _: ["", "a", "?", "a1", " a", "?a?"])
     monkeypatch.setattr(certificate_module, "cased_as_ascii", list)
     monkeypatch.setattr(certificate_module, "can_cut_at_lines", lambda file: False)
+    monkeypatch.setattr(certificate_module, "name_probes", lambda names: [])
     monkeypatch.setattr(certificate_module, "_vocabulary_probes", lambda file, excluded: ["one", "two"] * 5)
 
 
@@ -366,20 +353,26 @@ def test_what_was_probed_is_cached_by_kind_versions_and_code(
 
 
 def test_probes_of_a_vocabulary_leave_out_what_is_excluded() -> None:
-    """Each token that is text, 1,024 rows of 32 of them, and the names of added tokens whole and cut in contexts."""
+    """Each token that is text, and 1,024 rows of 32 of them."""
     declared = json.loads(trained_tokenizer())
-    declared["added_tokens"] = [{"content": "<|end|>"}, {"content": "<x>"}]
     texts = [
         one.decode() for name in declared["model"]["vocab"] if (one := token_bytes(name)) is not None and valid(one)
     ]
     probes = certificate_module._vocabulary_probes(json.dumps(declared), set())
-    assert probes[: len(texts)] == texts and len(probes) == len(texts) + 1024 + 2 * 2 * 9
-    rows = probes[len(texts) : len(texts) + 1024]
+    assert probes[: len(texts)] == texts and len(probes) == len(texts) + 1024
+    rows = probes[len(texts) :]
     assert min(map(len, rows)) >= 32 and set("".join(rows)) <= set("".join(texts)) and len(set(rows)) == 1024
-    named = probes[-36:]
-    assert {"<|end|>", "<|end|", "a<x>", "?<x's", "\n<|end|>\n", "<x><x>", " <x> ", "1<x1"} <= set(named)
     without = certificate_module._vocabulary_probes(json.dumps(declared), {ord("e")})
-    assert not [one for one in without[:-36] if "e" in one]
+    assert without and not [one for one in without if "e" in one]
+
+
+def test_probes_of_names_have_them_whole_cut_and_in_company() -> None:
+    """In contexts, two that share characters, rows of several; no names, no probes."""
+    probes = name_probes(["<|end|>", "<x>", ">>", ""])
+    assert {"<|end|>", "<|end|", "a<x>", "?<x's", "\n<|end|>\n", "<x><x>", " <x> ", "1<x1"} <= set(probes)
+    assert {"<|end|>>", "<x>>", ">>>"} <= set(probes)
+    assert any("<x>" in one and "<|end|>" in one and ">>" in one for one in probes)
+    assert name_probes([]) == []
 
 
 def valid(data: bytes) -> bool:
@@ -461,7 +454,7 @@ def test_a_certificate_names_its_file_its_versions_and_what_is_excluded(caplog: 
     """The digest is that of the file as it is given, NFC or not; what composes newly goes to the reference as well."""
     file = changed(trained_tokenizer(), normalizer={"type": "NFC"})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(certificate_module, "newly_composing", lambda: {0x21AF, 0x10})
+        patch.setattr(certificate_module, "newly_composing", lambda: frozenset({0x21AF, 0x10}))
         found = certify(file, SplitsAt)
         assert certify(trained_tokenizer(), SplitsAt).excluded == ((0x21AF, 0x21AF),)
     assert found.tokenizer_sha256 == hashlib.sha256(file.encode()).hexdigest()
@@ -552,7 +545,7 @@ def test_the_code_that_probes_is_part_of_the_key() -> None:
 def test_the_rows_of_a_vocabulary_are_the_same_each_time() -> None:
     """Drawn by a seed."""
     probes = certificate_module._vocabulary_probes(trained_tokenizer(), set())
-    count = len(probes) - 1024 - 2 * 9 * len(json.loads(trained_tokenizer())["added_tokens"])
+    count = len(probes) - 1024
     drawn = random.Random(0).choices(probes[:count], k=1024 * 32)
     assert probes[count : count + 1024] == ["".join(drawn[at : at + 32]) for at in range(0, len(drawn), 32)]
 

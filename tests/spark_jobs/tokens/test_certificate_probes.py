@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import unicodedata
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -269,6 +270,15 @@ def test_line_ends_are_all_pairs_of_two_characters() -> None:
     assert set(pairs) == {*itertools.product(before, after)} and len(pairs) == len(before) * len(after)
 
 
+@pytest.fixture
+def nothing_known() -> Iterator[None]:
+    """What was found of this Python is forgotten, before and after."""
+    newly_composing.forget()
+    yield
+    newly_composing.forget()
+
+
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.parametrize("unknown", [set[int](), {0x80, 0x323, 0x340}, {0x10FFFF}, {0x1E4EC, 0x300}])
 def test_what_python_does_not_know_and_the_library_composes_is_found(
     unknown: set[int], monkeypatch: pytest.MonkeyPatch
@@ -279,6 +289,7 @@ def test_what_python_does_not_know_and_the_library_composes_is_found(
     assert newly_composing() == unknown & composing | (unknown & {0x1E4EC} if composes("\U0001e4ec") else set())
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_every_unknown_character_beyond_ascii_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """From U+0080 to the last one of Unicode, in blocks of which each is asked for if it changes."""
     ends = {0x80, 0x1080, 0x10FFFF}

@@ -1,0 +1,87 @@
+"""Open a tokenizer.json so that a text has one list of ids, of all of it, whoever encodes it and how often.
+
+A tokenizer.json may ask for things that serve a training loop: to leave merges out at random (`dropout`; `alpha` and
+`nbest_size` where a release reads them), to cut texts (`truncation`), to lengthen them (`padding`). All are switched
+off. A field of another name may do the same in a later release of `tokenizers`, which ignores what it does not know, so
+it is refused; a name that begins with `_` is a comment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_DRAWING: Final = ("dropout", "alpha", "nbest_size")
+_TOKENS: Final = frozenset({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"})
+_MODEL: Final = frozenset(
+    {
+        *("type", "vocab", "merges", "unk_token", "unk_id", "byte_fallback", "fuse_unk", "ignore_merges", *_DRAWING),
+        *("continuing_subword_prefix", "end_of_word_suffix", "max_input_chars_per_word"),
+    }
+)
+_PARTS: Final = frozenset(
+    {
+        *("type", "normalizers", "pretokenizers", "processors", "pattern", "String", "Regex", "content", "behavior"),
+        *("invert", "add_prefix_space", "trim_offsets", "use_regex", "individual_digits", "delimiter", "length"),
+        *("replacement", "prepend_scheme", "split", "str_rep", "prepend", "precompiled_charsmap", "clean_text"),
+        *("handle_chinese_chars", "strip_accents", "lowercase", "strip_left", "strip_right", "sep", "cls"),
+        *("single", "pair", "special_tokens"),
+    }
+)
+_NAMES: Final = ("special_tokens", "single", "pair")  # of a template: inside are names of tokens, and what adds them
+
+
+def open_tokenizer(file_text: str) -> Tokenizer:
+    """The library's tokenizer for a tokenizer.json, which draws nothing, cuts nothing and adds no padding.
+
+    Raises:
+        ValueError: the library does not read it, or it has a field that is not known here.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(file_text)
+    except Exception as error:  # `tokenizers` raises bare Exception, nothing narrower
+        raise ValueError(f"it is no tokenizer.json that this library reads: {error}") from error
+    unknown = next(_unknown(json.loads(file_text)), None)
+    if unknown is not None:
+        raise ValueError(
+            f"the field {unknown} is not known here, and ids may depend on it; remove it from the file, or let its "
+            "name begin with _ if it is a comment"
+        )
+    model = tokenizer.model
+    for name in _DRAWING:
+        if hasattr(model, name):
+            setattr(model, name, None)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _unknown(declared: dict[str, Any]) -> Iterator[str]:
+    """The fields of a tokenizer.json that are not known; its top level and its decoder are the library's to refuse."""
+    yield from (f"model.{name}" for name in declared["model"] if _is_unknown(name, _MODEL))
+    for token in declared.get("added_tokens") or []:
+        yield from (f"added_tokens.{name}" for name in token if _is_unknown(name, _TOKENS))
+    for section in ("normalizer", "pre_tokenizer", "post_processor"):
+        yield from (f"{section}.{name}" for name in _fields(declared.get(section)) if _is_unknown(name, _PARTS))
+
+
+def _fields(part: Any) -> Iterator[str]:
+    """Names of all fields of a part, however deep."""
+    if isinstance(part, list):
+        for element in part:
+            yield from _fields(element)
+    elif isinstance(part, dict):
+        for name, value in part.items():
+            yield name
+            if name not in _NAMES:
+                yield from _fields(value)
+
+
+def _is_unknown(name: str, known: frozenset[str]) -> bool:
+    return name not in known and not name.startswith("_")

@@ -328,7 +328,8 @@ class TextRows:
             lengths[first : first + part.num_rows] = np.diff(encoded.starts)
             digests[first : first + part.num_rows] = id_digests(*encoded)
         written = io.BytesIO()
-        np.savez_compressed(written, lengths=lengths, **EncoderRecord.arrays(fixed_ids, digests))
+        record: dict[str, Any] = EncoderRecord.arrays(fixed_ids, digests)
+        np.savez_compressed(written, lengths=lengths, **record)
         return written.getvalue()
 
     def _pack(self, first: int, last: int) -> tuple[Pieces, Int64Array]:

@@ -9,7 +9,7 @@ A text never changes under its name: another text takes another name, and names 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 ENCODED_BY: Final = "headrace.encoded-by"
@@ -41,7 +41,7 @@ def fixed_texts(file_text: str) -> dict[str, str]:
     return {**_TEXTS, "names of tokens": "".join(f"a{name}b {name}\n" for name in names)}
 
 
-def fixed_ids(file_text: str, encode: Callable[[Sequence[str]], Sequence[Sequence[int]]]) -> str:
+def fixed_ids(file_text: str, encode: Callable[[Sequence[str]], Iterable[Iterable[int]]]) -> str:
     """JSON of the ids of each fixed text by its name.
 
     Args:

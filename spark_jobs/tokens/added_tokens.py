@@ -145,7 +145,7 @@ def _names(file_text: str, tokens: list[dict[str, Any]], normalizes: bool) -> li
         content = token["content"]
         number = reference.token_to_id(content)
         is_normalized, is_special = bool(token.get("normalized")), bool(token.get("special"))
-        # One content twice, two contents of one normal form, or two tokens that the library gave one id.
+        # One content twice, a name that is another one's normal form, or two tokens that the library gave one id.
         is_clear = contents[content] == spellings[normal[content]] == 1
         is_clear = is_clear and number is not None and known[number].content == content
         names.append(

@@ -186,6 +186,28 @@ def test_fields_of_added_tokens_and_of_templates_are_looked_at() -> None:
         open_tokenizer(changed(file, "", added_tokens=[token]))
 
 
+@pytest.mark.parametrize(
+    ("normalizer", "names"),
+    [(normalizers.NFC(), ("\u212b", "\u00c5")), (normalizers.Lowercase(), ("<Q>", "<q>"))],
+    ids=["NFC", "Lowercase"],
+)
+def test_two_names_that_are_one_to_the_normalizer_are_refused(
+    normalizer: normalizers.Normalizer, names: tuple[str, str]
+) -> None:
+    """The library finds one of them by chance, each time that the file is loaded; others are none of its concern."""
+    flags = dict.fromkeys(("special", "single_word", "lstrip", "rstrip"), False)
+    tokens = [{"id": 50 + n, "content": name, "normalized": True, **flags} for n, name in enumerate(names)]
+    file = changed(file_of("BPE", normalizer=normalizer), "", added_tokens=tokens)
+    drawn = {str(Tokenizer.from_str(file).encode(names[1]).ids) for _ in range(64)}
+    assert len(drawn) == 2
+    with pytest.raises(ValueError, match=re.escape(names[1])) as caught:
+        open_tokenizer(file)
+    assert "are one name to its normalizer" in str(caught.value) and names[0] in str(caught.value)
+    tokens[0]["normalized"] = False
+    open_tokenizer(changed(file, "", added_tokens=tokens))
+    open_tokenizer(changed(file, "", added_tokens=[tokens[1], tokens[1]]))
+
+
 def test_what_is_no_tokenizer_is_refused() -> None:
     """With the library's reason."""
     for text in ("{}", "[]", "", '{"model": 3}'):

@@ -82,7 +82,7 @@ class EncoderRecord:
         """
         if self.digests is None:
             return np.zeros(numbers.size, dtype=np.bool_)
-        return id_digests(ids, starts) != self.digests[numbers]
+        return np.not_equal(id_digests(ids, starts), self.digests[numbers])
 
     def error(self, what: str, place: str) -> PackedTableError:
         """The error about a text that gets other ids."""

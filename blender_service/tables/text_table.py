@@ -306,7 +306,8 @@ class TextRows:
         made = {name: Digests(np.array(starts, np.int64), np.array(of, np.uint64)) for name, of in values.items()}
         written = io.BytesIO()
         if encodes:
-            np.savez_compressed(written, lengths=lengths, **EncoderRecord.arrays(fixed_ids(), ids_digests))
+            record: dict[str, Any] = EncoderRecord.arrays(fixed_ids(), ids_digests)
+            np.savez_compressed(written, lengths=lengths, **record)
         of_names = {"texts": documents.count, "held": held(names.names, counts.tolist())}
         measured = {NAMES: json.dumps(of_names).encode(), LENGTHS: written.getvalue()}
         measured |= {name: digests.to_bytes() for name, digests in made.items()}

@@ -9,7 +9,7 @@ A text never changes under its name: another text takes another name, and names 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 ENCODED_BY: Final = "headrace.encoded-by"
@@ -41,16 +41,26 @@ def fixed_texts(file_text: str) -> dict[str, str]:
     return {**_TEXTS, "names of tokens": "".join(f"a{name}b {name}\n" for name in names)}
 
 
-def fixed_ids(file_text: str, encode: Callable[[Sequence[str]], Sequence[Sequence[int]]]) -> str:
-    """JSON of the ids of each fixed text by its name.
+def fixed_ids(file_text: str, encode: Callable[[Sequence[str]], Iterable[Iterable[int]]]) -> str:
+    """JSON of the ids of each fixed text by its name; null for one that the library cannot encode.
 
     Args:
         file_text: text of a tokenizer.json.
         encode: gives the ids of texts.
     """
-    texts = fixed_texts(file_text)
-    ids = zip(texts, encode(list(texts.values())), strict=True)
-    return json.dumps({name: list(map(int, numbers)) for name, numbers in ids}, separators=(",", ":"))
+    ids = {name: _ids_of(text, encode) for name, text in fixed_texts(file_text).items()}
+    return json.dumps(ids, separators=(",", ":"))
+
+
+def _ids_of(text: str, encode: Callable[[Sequence[str]], Iterable[Iterable[int]]]) -> list[int] | None:
+    """Ids of a text; None where the library fails, as for words that a vocabulary without an unknown token lacks."""
+    try:
+        (ids,) = encode([text])
+        return list(map(int, ids))
+    except BaseException as error:  # it raises bare `Exception`, and panics, which are no `Exception`
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        return None
 
 
 def first_difference(recorded: str, now: str) -> tuple[str, int] | None:
@@ -58,10 +68,10 @@ def first_difference(recorded: str, now: str) -> tuple[str, int] | None:
 
     Texts that only one of them has are left out.
     """
-    known: dict[str, list[int]] = json.loads(recorded)
+    known: dict[str, list[int] | None] = json.loads(recorded)
     for name, ids in json.loads(now).items():
         if known.get(name, ids) != ids:
-            return f"the fixed text {name!r}", first_unequal(known[name], ids)
+            return f"the fixed text {name!r}", first_unequal(known[name] or (), ids or ())
     return None
 
 

@@ -3,7 +3,8 @@
 A tokenizer.json may ask for things that serve a training loop: to leave merges out at random (`dropout`; `alpha` and
 `nbest_size` where a release reads them), to cut texts (`truncation`), to lengthen them (`padding`). All are switched
 off. A field of another name may do the same in a later release of `tokenizers`, which ignores what it does not know, so
-it is refused; a name that begins with `_` is a comment.
+it is refused; a name that begins with `_` is a comment. Refused as well are two added tokens that the normalizer makes
+one name of (`<Q>` and `<q>` in lower case): each time a file is loaded the library finds one of the two, by chance.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def open_tokenizer(file_text: str) -> Tokenizer:
     """The library's tokenizer for a tokenizer.json, which draws nothing, cuts nothing and adds no padding.
 
     Raises:
-        ValueError: the library does not read it, or it has a field that is not known here.
+        ValueError: the library does not read it, it has a field that is not known here, or two names that are one.
     """
     from tokenizers import Tokenizer
 
@@ -52,6 +53,12 @@ def open_tokenizer(file_text: str) -> Tokenizer:
         raise ValueError(
             f"the field {unknown} is not known here, and ids may depend on it; remove it from the file, or let its "
             "name begin with _ if it is a comment"
+        )
+    names = _names_of_one_form(tokenizer)
+    if names is not None:
+        raise ValueError(
+            f"its added tokens {names[0]!r} and {names[1]!r} are one name to its normalizer, tokenizers finds either "
+            "by chance; remove one of them, or let it be not normalized"
         )
     model = tokenizer.model
     for name in _DRAWING:
@@ -69,6 +76,19 @@ def _unknown(declared: dict[str, Any]) -> Iterator[str]:
         yield from (f"added_tokens.{name}" for name in token if _is_unknown(name, _TOKENS))
     for section in ("normalizer", "pre_tokenizer", "post_processor"):
         yield from (f"{section}.{name}" for name in _fields(declared.get(section)) if _is_unknown(name, _PARTS))
+
+
+def _names_of_one_form(tokenizer: Tokenizer) -> tuple[str, str] | None:
+    """Two added tokens that the normalizer makes one name of; None where there are none."""
+    if tokenizer.normalizer is None:
+        return None
+    contents: dict[str, str] = {}
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if token.normalized:
+            other = contents.setdefault(tokenizer.normalizer.normalize_str(token.content), token.content)
+            if other != token.content:
+                return other, token.content
+    return None
 
 
 def _fields(part: Any) -> Iterator[str]:

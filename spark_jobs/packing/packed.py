@@ -28,11 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step
+from spark_jobs.lake.declare.step import Output, Plot, Sample, Scope, Step, step
 from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped, persist, release
 from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.lake.files.side_reads import SideReads, file_properties, in_file_order, located, map_rows
-from spark_jobs.packing.packed_table import PackedConfig, packed_table, window_facts
+from spark_jobs.packing.packed_table import PackedConfig, beginning_share, packed_table, window_facts
 from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
 from spark_jobs.packing.plan.line_cuts import cut_batches, line_end_tokens
@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 Batches = Iterable[pa.RecordBatch]
 
 _KEYS = ["shard", "doc_id"]
+_SAMPLED_WINDOWS = 2048
 _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
 _CUTS_DDL = "shard int, doc_id string, cuts array<bigint>"
 _PLACEMENTS_DDL = (
@@ -78,6 +79,7 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
         numbered=True,
         plot=Plot("Fill of the windows", ("token_count",), functools.partial(draw_fill, window_tokens=window_tokens)),
         guard=same_reference,
+        sample=Sample(("input_ids",), _SAMPLED_WINDOWS, beginning_share),
     )
     def packed(
         tokens: DataFrame,

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Mapping
 from typing import Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import ConfigError
@@ -172,6 +174,18 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
         },
         sampled=("input_ids",),
     )
+
+
+def beginning_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[str, str]:
+    """The property that says how many of some windows begin with the token that begins a document.
+
+    Of a table without such a token it is the one that ends a document, with which a window begins where a document's
+    last piece is that token alone. Windows are shuffled at rest, so the first of a file are drawn from all.
+    """
+    wanted = properties.get("headrace.beginning-of-document-id", properties["headrace.end-of-document-id"])
+    first = pc.list_element(windows["input_ids"], 0)
+    share = pc.sum(pc.equal(first, int(wanted))).as_py() / windows.num_rows
+    return {"headrace.beginning-share": f"{share:.4f} of {windows.num_rows} windows begin with token {wanted}"}
 
 
 def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowFacts, dict[str, str]]:

@@ -144,8 +144,9 @@ def _names(file_text: str, tokens: list[dict[str, Any]], normalize: Callable[[st
         content = token["content"]
         number = reference.token_to_id(content)
         is_normalized, is_special = bool(token.get("normalized")), bool(token.get("special"))
-        # One content twice, two contents of one normal form, or two tokens that the library gave one id.
-        is_clear = contents[content] == spellings[normal[content]] == 1 and known[number].content == content
+        # One content twice, a name that is another one's normal form, or two tokens that the library gave one id.
+        is_clear = contents[content] == spellings[normal[content]] == 1
+        is_clear = is_clear and number is not None and known[number].content == content
         names.append(
             _Name(
                 normal[content] if is_normalized else content,

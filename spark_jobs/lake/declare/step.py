@@ -124,6 +124,21 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """Properties of the main table that some of its new rows say.
+
+    Attributes:
+        columns: of the table.
+        count: most rows.
+        describe: from those columns of some new rows, and the properties of the table, to properties.
+    """
+
+    columns: tuple[str, ...]
+    count: int
+    describe: Callable[[pa.Table, Mapping[str, str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
 class Standing:
     """The main table of a step before an increment is added to it.
 
@@ -170,6 +185,7 @@ class Step:
         guard: compares what would compute an increment with what computed the earlier ones, before anything is written.
             It is called with the config, the inputs by parameter and the table as it stands (None where there are no
             earlier increments), gives properties of the table to set, and raises where the two do not agree.
+        sample: properties of the table that some new rows say.
         listed_rows: for a step with `discover`: how many rows what it listed will make; None where that is not known.
     """
 
@@ -189,6 +205,7 @@ class Step:
     without_excised: bool = False
     listed_rows: Callable[[Any, pa.Table], int | None] | None = None
     guard: Guard | None = None
+    sample: Sample | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -247,6 +264,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     without_excised: bool = False,
     listed_rows: Callable[[Any, pa.Table], int | None] | None = None,
     guard: Guard | None = None,
+    sample: Sample | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -260,7 +278,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
         own = (step_name, version, scope, tables, model, function)
-        more = (any_engine, without_excised, listed_rows, guard)
+        more = (any_engine, without_excised, listed_rows, guard, sample)
         return Step(*own, discover, fetch, numbered, plot, gate, refuse, *more)
 
     return declare

@@ -45,7 +45,7 @@ from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
 from spark_jobs.lake.plan.reads import sizes_of
 from spark_jobs.lake.plan.reasons import is_growing, other_settings
 from spark_jobs.lake.run.frames import frames
-from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, summary_of
+from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, sampled, summary_of
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
     GENERATION_PROPERTY,
@@ -248,6 +248,7 @@ def write_task(
             written[-1] = prove(spark, landed, target, Evidence(given, task.increment, binding.config))
         for one in written:
             require_passed(one)
+        described = sampled(lake.catalogue, binding, task, written[0], output)
     except (PySparkException, Py4JError, OSError) as error:
         discard_all(lake, written)
         raise StepRunError(f"{binding.tables[0]}: {failure_line(error)}") from error
@@ -258,7 +259,7 @@ def write_task(
         with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died holds nothing any more
             for frame in output.persisted:
                 release(frame)
-    return {**output.properties, **guarded}, written
+    return {**output.properties, **guarded, **described}, written
 
 
 def _guarded(

@@ -5,12 +5,19 @@ from __future__ import annotations
 import functools
 import hashlib
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.step import Output
+from spark_jobs.lake.files.branches import Written
+from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.plan import Task
@@ -48,6 +55,21 @@ def require_properties(ledger: Ledger, binding: Binding, task: Task, table: Iceb
                 f"{binding.tables[0]}: {name} of the table is {have}, of the new rows {value}; pack with the table's "
                 f"own setting, or start over with `headrace corpus refresh {binding.namespace}`"
             )
+
+
+def sampled(catalogue: Catalog, binding: Binding, task: Task, written: Written, output: Output) -> Mapping[str, str]:
+    """The properties that some new rows of the main table say: the first of one data file."""
+    sample = binding.step.sample
+    if sample is None or not written.version.count:
+        return {}
+    table = catalogue.load_table(written.identifier)
+    condition = AlwaysTrue() if task.increment is None else EqualTo("increment", task.increment)
+    paths = [file.file.file_path for file in scan_of(table, condition, snapshot_id=written.snapshot_id).plan_files()]
+    with table.io.new_input(min(paths)).open() as stream:
+        batches = pq.ParquetFile(stream, page_checksum_verification=True).iter_batches(
+            sample.count, columns=list(sample.columns)
+        )
+        return sample.describe(pa.Table.from_batches([next(batches)]), output.properties)
 
 
 def summary_of(run_id: str, binding: Binding, task: Task) -> dict[str, str]:

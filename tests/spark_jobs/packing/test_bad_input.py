@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from headrace.kernels.fixed_texts import fixed_texts
 from spark_jobs.exceptions import SparkJobsError, TableMismatchError
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.packing.packed import packed_step
-from spark_jobs.packing.packed_table import PackedConfig
+from spark_jobs.packing.packed_table import PackedConfig, beginning_share
+from spark_jobs.tokens.encoder_guard import installed
 from tests.conftest import LakeAt
 from tests.spark_jobs.packing.test_excise import TABLE, rows, written
-from tests.spark_jobs.packing.test_packed import Corpus, L, corpus
+from tests.spark_jobs.packing.test_packed import END, Corpus, L, corpus, line_tokenizer
 
 
 def pack(lake: Lake, folder: Path, made: Corpus, increment: int) -> None:
@@ -56,3 +60,32 @@ def test_an_empty_table_grows_and_bad_input_is_refused_by_name_and_leaves_it(lak
     with pytest.raises(TableMismatchError, match=r"headrace.window-tokens of the table is 32, of the new rows 16"):
         pack(lake, tmp_path, good, 3)
     assert rows(lake.catalogue) == before
+
+
+def test_a_packed_table_records_its_encoder_and_how_windows_begin(lake_at: LakeAt, tmp_path: Path) -> None:
+    """Its versions, ids of fixed texts (null for those that the tokenizer cannot encode), and how windows begin.
+
+    That is of a sample: here of all windows, for there are few.
+    """
+    lake = lake_at(tmp_path / "lake")
+    made = corpus(1, documents=60)
+    single = dataclasses.replace(made, tokens=[(*row[:3], row[3][: L * 2], min(row[4], L * 2)) for row in made.tokens])
+    pack(lake, tmp_path, single, 0)
+    properties = lake.catalogue.load_table(TABLE).properties
+    assert properties["headrace.encoded-by"] == installed()
+    assert set(json.loads(properties["headrace.fixed-ids"])) == set(fixed_texts(line_tokenizer()))
+    windows = rows(lake.catalogue)
+    share = sum(row["input_ids"][0] == END for row in windows.values()) / len(windows)
+    said = f"{share:.4f} of {len(windows)} windows begin with token {END}"
+    assert properties["headrace.beginning-share"] == said
+
+
+def test_the_share_is_of_the_token_before_documents_where_there_is_one() -> None:
+    """Else of the one after them."""
+    windows = pa.table({"input_ids": [[7, 1], [7, 2], [5, 7], [9, 7]]})
+    ends = {"headrace.end-of-document-id": "5"}
+    for properties, said in (
+        ({**ends, "headrace.beginning-of-document-id": "7"}, "0.5000 of 4 windows begin with token 7"),
+        (ends, "0.2500 of 4 windows begin with token 5"),
+    ):
+        assert beginning_share(windows, properties) == {"headrace.beginning-share": said}

@@ -14,6 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from spark_jobs.arrays import Int32Array
+from spark_jobs.exceptions import InputError
 from spark_jobs.tokens import certificate as certificate_module
 from spark_jobs.tokens.added_tokens import AddedTokens, plain_tokenizer
 from spark_jobs.tokens.certificate import certify
@@ -154,7 +155,11 @@ def test_no_random_tokenizer_is_certified_and_wrong(seeds: range) -> None:
     refused = 0
     for seed in seeds:
         drawn = Drawn(seed)
-        reference = load_reference(drawn.file_text)
+        try:
+            reference = load_reference(drawn.file_text)
+        except InputError as error:
+            assert "are one name to its normalizer" in str(error)
+            continue
         encoded = {text: ids for text in drawn.texts(12) if (ids := ids_by(reference, text)) is not None}
         texts, expected = list(encoded), list(encoded.values())
         ids = ids_of(drawn.file_text, texts, drawn.draw.choice((1, 8, 1 << 16)))
@@ -204,7 +209,7 @@ def test_the_plain_tokenizer_has_no_added_tokens_and_no_normalizer() -> None:
 LEFT = {
     **{flag: [added("<x>", 1, **{flag: True})] for flag in FLAGS},
     "the same name twice": [added("<x>", 1), added("<x>", 2, special=True)],
-    "two names of one normal form": [added("é<x>", 1, normalized=True), added("e\u0301<x>", 2, normalized=True)],
+    "a name that is another's normal form": [added("é<x>", 1), added("e\u0301<x>", 2, normalized=True)],
 }
 
 

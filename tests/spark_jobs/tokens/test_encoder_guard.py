@@ -195,8 +195,9 @@ def test_at_most_a_few_documents_are_compared(monkeypatch: pytest.MonkeyPatch) -
     stored = standing(monkeypatch, {}, {f"d{number}": [] for number in range(1000)})
     require_same_encoder(file, gives, stored, documents=True)
     require_same_encoder(file, gives, stored, documents=True)
-    assert asked[1] == asked[3] and len({*asked[1]}) == 16
-    assert all(int(name[1:]) < 256 for name in asked[1])
+    first, second = (texts for texts in asked if len(texts) > 1)
+    assert first == second and len({*first}) == 16
+    assert all(int(name[1:]) < 256 for name in first)
 
 
 class Tokenizers:
@@ -240,6 +241,29 @@ def test_fixed_texts_never_change_under_their_names() -> None:
     assert digests == DIGESTS
     own = fixed_texts(changed(trained_tokenizer(), added_tokens=[{"content": f"<{n}>"} for n in range(99)]))
     assert own["names of tokens"].startswith("a<0>b <0>\n") and own["names of tokens"].count("\n") == 32
+
+
+class PanicException(BaseException):
+    """Stands for a panic of Rust."""
+
+
+def test_a_text_that_the_library_cannot_encode_has_no_ids() -> None:
+    """Whatever way it fails; an error of another kind goes through, and ids in the place of none are a difference."""
+    for error, is_known in ((Exception("Missing [UNK]"), True), (PanicException(), True), (InputError("no"), False)):
+
+        def fails(texts: Sequence[str], error: BaseException = error) -> list[list[int]]:
+            if "1234" in texts[0]:
+                raise error
+            return [[1]]
+
+        if is_known:
+            found = fixed_ids("{}", fails)
+            assert json.loads(found)["digits"] is None and json.loads(found)["code"] == [1]
+            assert first_difference(found, found) is None
+            assert first_difference(found, fixed_ids("{}", lambda texts: [[1]])) == ("the fixed text 'digits'", 0)
+        else:
+            with pytest.raises(InputError):
+                fixed_ids("{}", fails)
 
 
 def test_the_first_difference_names_a_text_and_a_token() -> None:

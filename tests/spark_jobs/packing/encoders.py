@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, encoder_version
-from spark_jobs.tokens.fast.pre_tokenization import SPLIT_PATTERNS
+from spark_jobs.tokens.fast.pre_tokenization import DEEPSEEK_PATTERNS, SPLIT_PATTERNS
 from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
 
 SOURCES = [path.read_text() for path in sorted(Path(__file__).parents[3].joinpath("spark_jobs").rglob("*.py"))]
-SPLITTINGS = ("gpt2", *SPLIT_PATTERNS)
+SPLITTINGS = ("gpt2", *SPLIT_PATTERNS, "deepseek")
 
 needs_fast_encoder = pytest.mark.skipif(encoder_version() == NO_ENCODER, reason="no fast encoder: headrace[fast]")
 
@@ -53,7 +53,7 @@ def splitting_parts(splitting: str) -> dict[str, object]:
         return level
     splits = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-        for pattern in SPLIT_PATTERNS[splitting]
+        for pattern in (DEEPSEEK_PATTERNS if splitting == "deepseek" else (SPLIT_PATTERNS[splitting],))
     ]
     return {"type": "Sequence", "pretokenizers": [*splits, level]}
 

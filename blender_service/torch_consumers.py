@@ -24,7 +24,7 @@ def is_read_by_data_loader(dataset: object) -> bool:
         InvalidReadError: it would collate batches that are batches already.
     """
     for owner in _callers():
-        if isinstance(owner, _BaseDatasetFetcher) and owner.dataset is dataset:  # type: ignore[no-untyped-call]
+        if isinstance(owner, _BaseDatasetFetcher) and owner.dataset is dataset:
             if owner.auto_collation:
                 raise InvalidReadError(
                     "dataset: a DataLoader would put batches of the dataset into batches of its own; write "
@@ -50,7 +50,7 @@ def check_lightning(is_endless: bool, is_told_where: bool) -> None:
     for owner in _callers():
         if not type(owner).__module__.startswith(LIGHTNING):
             continue
-        if is_endless and getattr(owner, "prefetch_batches", 0) and owner.length is None:
+        if is_endless and getattr(owner, "prefetch_batches", False) and owner.length is None:
             raise InvalidReadError(
                 "dataset: the blend has no end, so Lightning would take a batch ahead, and a checkpoint would "
                 "count it as trained on; say how many there are: Trainer(limit_train_batches=steps), or "

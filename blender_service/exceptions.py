@@ -18,7 +18,7 @@ BlenderError
 |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
 |-- RowNotThereYetError     a live table did not get its next row in time
 |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
-|-- StateError              a saved training state belongs to another blend
+|-- StateError              a training state belongs to another blend, or to no row, or is at its end
 |-- UnauthenticatedError    the call has no token, or one that no principal has
 |-- NotAllowedError         the caller may read, and not create blends or append rollouts
 |-- MalformedRolloutError   a rollout, or an append of some, contradicts itself or its table
@@ -127,7 +127,7 @@ class WindowMismatchError(BlenderError):
 
 
 class StateError(BlenderError):
-    """A saved training state does not belong to this blend."""
+    """A training state does not belong to this blend, or no step is left after it."""
 
 
 class UnauthenticatedError(BlenderError):

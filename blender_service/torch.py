@@ -10,9 +10,11 @@ Every item is this rank's part of one global step. The state is {blend, offset},
 between steps, load it on any number of ranks. At the end of the blend an incomplete step is left out, so that all ranks
 make the same number of steps.
 
-Tensor and pipeline peers work on the same rows. Let `rank` and `world_size` count groups of peers, and either let every
-peer read (the simplest), or give `fetch=False` to those that need no tokens, or get them from a peer::
+Tensor, context and pipeline peers work on the same rows. Name the data-parallel dimensions of the DeviceMesh, or let
+`rank` and `world_size` count groups of peers; and either let every peer read (the simplest), or give `fetch=False` to
+those that need no tokens, or get them from a peer::
 
+    dataset = BlendDataset(..., mesh=device_mesh, dp=("dp_replicate", "dp_shard"))
     dataset = BlendDataset(..., rank=process // peers, world_size=processes // peers, fetch=process % peers == 0)
 
 A dataset that does not fetch gives one empty batch per step and keeps the same state, so any rank can save it.
@@ -24,7 +26,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +37,13 @@ from blender_service.client.channel import LAKE
 from blender_service.client.identity import DEFAULT_IDENTITY, Identity
 from blender_service.client.retry import InputClock
 from blender_service.client.row_stream import Prefetcher
-from blender_service.exceptions import InvalidReadError, StateError
+from blender_service.exceptions import BlenderError, InvalidReadError, OffsetOutOfRangeError, StateError
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 
 try:
     import torch
-    from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "torch":  # torch is installed, but one of its own requirements is not
@@ -53,10 +55,21 @@ except ModuleNotFoundError as error:
     ) from None
 
 from blender_service.torch_batches import DENSE, TENSORS, Batch, Ring, Steps, to_tensors
+from blender_service.torch_consumers import check_lightning, is_read_by_data_loader
+from blender_service.torch_masks import attention_mask, block_mask
+from blender_service.torch_ranks import check_alone, rank_of
 
-__all__ = ["DENSE", "TENSORS", "Batch", "BlendDataset", "BlendState", "block_mask", "save_tensors", "to_tensors"]
-
-ENDLESS_STEPS: Final = 1 << 40  # no loop takes as many, and a sum over a million ranks fits into int64
+__all__ = [
+    "DENSE",
+    "TENSORS",
+    "Batch",
+    "BlendDataset",
+    "BlendState",
+    "attention_mask",
+    "block_mask",
+    "save_tensors",
+    "to_tensors",
+]
 
 
 class BlendState(TypedDict):
@@ -77,7 +90,7 @@ class BlendDataset(IterableDataset[Batch]):
 
     Iterating goes on where the state stands, also after a `break`. One iteration runs at a time: a new one, or a loaded
     state, ends the one before. After the end of the blend there is no second pass, since passes are part of the blend.
-    `len()` is the number of steps of the whole run, from `offset` on.
+    `len()` is the number of steps of the whole run, from `offset` on; a blend without end has none.
     """
 
     def __init__(  # noqa: PLR0913 (settings of a loader, all but three by name)
@@ -86,9 +99,11 @@ class BlendDataset(IterableDataset[Batch]):
         blend: str = "",
         batch_rows: int = 0,
         *,
-        rank: int = 0,
-        world_size: int = 1,
-        offset: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        mesh: DeviceMesh | None = None,
+        dp: str | Sequence[str] | None = None,
+        offset: int | None = None,
         uneven: bool = False,
         expected: ExpectedWindow | None = None,
         tensors: Sequence[str] = TENSORS,
@@ -109,9 +124,11 @@ class BlendDataset(IterableDataset[Batch]):
                 directory, in this process.
             blend: id, start of an id, or name; left out where the address says it.
             batch_rows: rows B of a global step, all ranks together.
-            rank: of this process.
+            rank: of this process; may be left out where it trains alone.
             world_size: number of ranks, W.
-            offset: first row of the first step; a loaded state replaces it.
+            mesh: in place of these two; peers in its other dimensions get the same batches.
+            dp: its data-parallel dimension, or all of them; "dp" if left out.
+            offset: first row of the first step, 0 if left out; a loaded state replaces it.
             uneven: allow parts that differ by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
             tensors: names of the tensors that are made; each one costs time.
@@ -126,8 +143,10 @@ class BlendDataset(IterableDataset[Batch]):
             silence_seconds: longest wait for a message of an open stream, which is then opened anew.
 
         Raises:
-            InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor; a column
-                has the name of one; an option is for a server alone, or for `lake:` alone.
+            InvalidReadError: W > B, or W does not divide B and `uneven` is not set; several processes train, and nobody
+                said which rows this one reads; there is no such tensor; a column has the name of one; an option is for
+                a server alone, or for `lake:` alone.
+            OffsetOutOfRangeError: the blend ends before `offset`.
             WindowMismatchError: the blend does not have the expected facts.
         """
         super().__init__()
@@ -144,7 +163,8 @@ class BlendDataset(IterableDataset[Batch]):
                 f"dataset: workers is {workers}; give 0 or more to lake:BLEND, and none to a server, which reads ahead"
             )
         self._workers = workers
-        self._part = Slice(batch_rows, rank, world_size, uneven)
+        self._is_told_ranks = rank is not None or world_size is not None or mesh is not None
+        self._part = Slice(batch_rows, *rank_of(rank, world_size, mesh, dp), uneven)
         self._part.check()
         unknown = [name for name in tensors if name not in TENSORS]
         if unknown:
@@ -164,8 +184,9 @@ class BlendDataset(IterableDataset[Batch]):
             self.blend: Blend = client.get_blend(blend)
         if expected is not None:
             expected.check(self.blend.blend_id, self.blend)
-        self._first = offset
-        self._begin(offset)
+        self._first = self._checked(0 if offset is None else offset, "dataset", InvalidReadError, OffsetOutOfRangeError)
+        self._is_told_where = offset is not None
+        self._begin(self._first)
         self._device = torch.device(device) if device is not None else None
         self._fetch = fetch
         self._wait_seconds = wait_seconds
@@ -197,25 +218,29 @@ class BlendDataset(IterableDataset[Batch]):
         how a run changes over to an updated blend.
 
         Raises:
-            StateError: no state at all, or one of a blend whose rows differ below its offset.
+            StateError: no state at all, one beyond the end, or one of a blend whose rows differ below its offset.
             BlendNotFoundError: the server does not know the state's blend.
         """
-        if set(state) != {"blend", "offset"} or not isinstance(state["offset"], int) or state["offset"] < 0:
+        if not isinstance(state, Mapping) or set(state) != {"blend", "offset"} or not isinstance(state["blend"], str):
             raise StateError(f"state: {state!r} is not {{blend, offset}}; load what state_dict() gave")
+        offset = self._checked(state["offset"], "state", StateError, StateError)
         if state["blend"] != self.blend.blend_id:
             with self._connect() as client:
-                client.prove_continuation(state["blend"], self.blend.blend_id, state["offset"])
-        self._begin(state["offset"])
+                client.prove_continuation(state["blend"], self.blend.blend_id, offset)
+        self._is_told_where = True
+        self._begin(offset)
 
     def __len__(self) -> int:
         """Count the steps from `offset` to the end of the blend; a loaded state does not change it.
 
-        A blend without end says `ENDLESS_STEPS`: a loop that finds no len() takes a batch ahead to see whether there is
-        one (Lightning does), which the state would count as trained on, and one that finds what is left after a state
-        was loaded ends too early.
+        Raises:
+            TypeError: the blend has no end, so that loops which need a number of steps ask for it.
         """
         if self.blend.end is None:
-            return ENDLESS_STEPS
+            raise TypeError(
+                "dataset: the blend has no end, so it has no length; say how many steps to make: max_steps of a "
+                "Trainer of transformers, limit_train_batches of Lightning, zip(range(steps), dataset) in a loop"
+            )
         return max(0, self.blend.end - self._first) // self._part.step_rows
 
     def __bool__(self) -> bool:
@@ -238,22 +263,50 @@ class BlendDataset(IterableDataset[Batch]):
         """Give batches from the state's offset on.
 
         Raises:
-            InvalidReadError: a worker of a DataLoader iterates.
-            StateError: the blend has ended; or, from the iterator, another iteration has begun or a state was loaded.
+            InvalidReadError: a worker of a DataLoader iterates, or one that batches again; several processes train, and
+                nobody said which rows this one reads; or, from the iterator, Lightning's checkpoints would lie.
+            StateError: no step is left; or, from the iterator, another iteration has begun or a state was loaded, or a
+                DataLoader begins a run anew that has consumed rows.
         """
         if get_worker_info() is not None:
             raise InvalidReadError(
                 "dataset: a DataLoader worker would read rows that this process's state does not count; use "
                 "num_workers=0, the dataset prefetches by itself; with lake: give the dataset workers"
             )
-        if self._ended:
+        if not self._is_told_ranks:
+            check_alone()  # once more: the processes may have met since
+        begins_run = is_read_by_data_loader(self) and not self._is_told_where
+        if self._ended or not self._has_step:
+            if self._offset == 0:
+                raise StateError(
+                    f"dataset: the blend has {self.blend.end} rows, fewer than a step, which takes "
+                    f"{self._part.step_rows}; lower batch_rows, or raise max_epochs of its sources"
+                )
             raise StateError(
                 f"dataset: the blend ended at offset {self._offset}, all its steps were given; for more passes raise "
                 "max_epochs of its sources, or load_state_dict({blend, offset: 0}) to read it from its start again"
             )
         self._begin(self._offset)
         self._clock = InputClock()
-        return self._fetched(self._iteration) if self._fetch else self._counted(self._iteration)
+        if not self._fetch:
+            return self._counted(self._iteration)
+        return self._fetched(self._iteration, begins_run and self._offset == 0)
+
+    @property
+    def _has_step(self) -> bool:
+        """Whether the blend has a whole step from the state on."""
+        return self.blend.end is None or self._offset + self._part.step_rows <= self.blend.end
+
+    def _checked(self, offset: object, where: str, error: type[BlenderError], out_of_range: type[BlenderError]) -> int:
+        """Give an offset if it is one of the blend."""
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise error(f"{where}: offset is {offset!r}; give the number of a row, from 0 on")
+        if self.blend.end is not None and offset > self.blend.end:
+            raise out_of_range(
+                f"{where}: offset {offset} is beyond the end of blend {self.blend.blend_id}, which has "
+                f"{self.blend.end} rows; give one of its rows"
+            )
+        return offset
 
     def _begin(self, offset: int) -> None:
         """Make the next iteration start at an offset, and end the one that runs."""
@@ -271,21 +324,26 @@ class BlendDataset(IterableDataset[Batch]):
 
     def _counted(self, iteration: object) -> Iterator[Batch]:
         """Give an empty batch for each step that the peers take."""
-        self._check_current(iteration)
-        while self.blend.end is None or self._offset + self._part.step_rows <= self.blend.end:
+        self._check_first(iteration)
+        while self._has_step:
             self._offset += self._part.step_rows
             yield Batch()
             self._check_current(iteration)
         self._ended = True
 
-    def _fetched(self, iteration: object) -> Iterator[Batch]:
-        """Give this rank's part of each step."""
+    def _check_first(self, iteration: object) -> None:
+        """Refuse to begin an iteration whose state would be wrong."""
         self._check_current(iteration)
+        check_lightning(self.blend.end is None, self._is_told_where)
+
+    def _fetched(self, iteration: object, begins_run: bool) -> Iterator[Batch]:
+        """Give this rank's part of each step; the server refuses one that begins a run anew by mistake."""
+        self._check_first(iteration)
         ring = Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
         source: AbstractContextManager[Iterator[Batch]]
         steps = Steps(
             self._connect, self.blend, self._offset, self._part, self._expected, self._tensors, self._columns,
-            self._wait_seconds,
+            self._wait_seconds, begins_run,
         )  # fmt: skip
         if self._workers:
             stream = None
@@ -313,23 +371,6 @@ class BlendDataset(IterableDataset[Batch]):
                     stream.consumes(self._offset)
                 yield batch
                 self._check_current(iteration)
-
-
-def block_mask(document_ids: torch.Tensor, block_tokens: int = 128) -> BlockMask:
-    """Give FlexAttention's mask: a token sees the earlier ones of its own document, and itself.
-
-    Args:
-        document_ids: (R, L); -1 in padding, which sees padding, so that no row of the mask is empty.
-        block_tokens: side of the blocks that are skipped as a whole.
-    """
-    rows, window_tokens = document_ids.shape
-
-    def visible(row: torch.Tensor, _: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return (document_ids[row, query] == document_ids[row, key]) & (query >= key)
-
-    return create_block_mask(
-        visible, rows, None, window_tokens, window_tokens, device=document_ids.device, BLOCK_SIZE=block_tokens
-    )
 
 
 def save_tensors(file: Path, arrays: Mapping[str, NDArray[Any]], others: Mapping[str, list[str]]) -> None:

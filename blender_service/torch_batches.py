@@ -77,6 +77,7 @@ class Steps(IterableDataset[Batch]):
     tensors: tuple[str, ...]
     columns: tuple[str, ...]
     wait_seconds: float
+    begins_run: bool
 
     def __iter__(self) -> Iterator[Batch]:
         """Give the steps of one of n workers: every n-th. The last of a blend, fewer than n, go to the first workers.
@@ -100,7 +101,7 @@ class Steps(IterableDataset[Batch]):
         """Begin to read."""
         return client.read(
             self.blend.blend_id, offset, rows, part=part, expected=self.expected, wait_seconds=self.wait_seconds,
-            columns=self.columns,
+            columns=self.columns, begins_run=self.begins_run,
         )  # fmt: skip
 
     def tensors_of(self, stream: Iterator[RowBatch], rows: int) -> Iterator[Batch]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from blender_service.client import Identity, Rollout, RolloutWriter
     from blender_service.client import connect as connect_blender
     from blender_service.exceptions import BlenderError
-    from blender_service.torch import DENSE, Batch, BlendDataset
+    from blender_service.torch import DENSE, Batch, BlendDataset, attention_mask, block_mask
     from dagster_project.components import Blend, Corpus, Dataset, Experiment, Model
     from dagster_project.definitions import load_project
     from dagster_project.inspect.opened_lake import OpenedLake, connect
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "blender_service.client": "Identity Rollout RolloutWriter connect_blender",
     "blender_service.exceptions": "BlenderError",
-    "blender_service.torch": "DENSE Batch BlendDataset",
+    "blender_service.torch": "DENSE Batch BlendDataset attention_mask block_mask",
     "dagster_project.components": "Blend Corpus Dataset Experiment Model",
     "dagster_project.definitions": "load_project",
     "dagster_project.inspect.opened_lake": "OpenedLake connect",
@@ -107,6 +107,8 @@ __all__ = [
     "Scope",
     "Source",
     "Table",
+    "attention_mask",
+    "block_mask",
     "check_scorer",
     "connect",
     "connect_blender",

@@ -249,6 +249,7 @@ class BlenderClient:
         max_batch_rows: int = 0,
         wait_seconds: float = LIVE_WAIT_SECONDS,
         columns: Sequence[str] = (),
+        begins_run: bool = False,
     ) -> RowStream:
         """Read rows in order, from any offset; the iterator ends after the rows asked for, or with the blend.
 
@@ -264,12 +265,14 @@ class BlenderClient:
             max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
             columns: names of columns with a value for each token, such as `trainable`, that batches shall have.
+            begins_run: refuse to read from row 0 where the identity's run has consumed rows of the blend already.
 
         Raises:
             InvalidReadError: an argument is impossible, or a source has no such column.
             OffsetOutOfRangeError: the read starts beyond the end.
             RowNotThereYetError: a live row did not come in time.
             WindowMismatchError: the blend does not have the expected facts.
+            StateError: `begins_run`, and the run goes on.
             UnauthenticatedError: the server refuses the token, or its file cannot be read; a token file is read again
                 for `retry_seconds` before, for 10 seconds at most where no row has come yet.
             ServerUnavailableError: no server answered for `retry_seconds`.
@@ -284,6 +287,7 @@ class BlenderClient:
                 max_batch_rows=max_batch_rows,
                 wait_seconds=wait_seconds,
                 columns=columns,
+                begins_run=begins_run,
             )
         except ValueError as error:
             raise InvalidReadError(f"read: {error}; give whole numbers from 0 on, offsets below 2**62") from error

@@ -125,7 +125,7 @@ class _Read(Iterator[RowBatch]):
     def _read(self) -> Generator[RowBatch, None, None]:
         call, runs = self._call, self._lake.runs
         with _errors_of_a_server():
-            reader, arguments = read_request(self._lake.blender, call.request, call)
+            reader, arguments = read_request(self._lake.blender, runs, call.request, call)
             runs.began(call)
             for batch in reader.read(*arguments, self._cancelled.is_set):
                 if self._cancelled.is_set():

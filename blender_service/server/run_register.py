@@ -17,19 +17,20 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from blender_service.blend.store import ObjectStore
-from blender_service.exceptions import BlenderError, InvalidReadError, RunNotFoundError, StoredBlendError
+from blender_service.exceptions import BlenderError, InvalidReadError, RunNotFoundError, StateError, StoredBlendError
 from blender_service.recently_used import RecentlyUsed
 from blender_service.server.audit_log import utc_now
 from blender_service.server.call_context import CODE_VERSION, RUN, RUN_NOTES, Call
@@ -119,6 +120,21 @@ class RunRegister:
                 reads.setdefault(key.split(".", maxsplit=1)[0], {}).update(self._facts(run, key))
         return [_read_of(run, facts) for facts in reads.values() if "blend" in facts]
 
+    def consumed(self, run: str, blends: Collection[str], principal: str) -> int:
+        """Give the row up to which a caller's run consumed rows of blends in its last read that did so, 0 without one.
+
+        Reads that run now do not count, so that peers which begin together do not see one another.
+        """
+        keys = [key for key in reversed(self._objects.list(f"runs/{run}")) if not key.endswith(LOSSES)]
+        for _, names in itertools.groupby(keys, lambda key: key.split(".", maxsplit=1)[0]):
+            newest_first = list(names)
+            facts = {**self._facts(run, newest_first[-1]), **self._facts(run, newest_first[0])}
+            if facts.get("blend") in blends and facts["principal"] == principal and facts.get("status"):
+                consumed = int(facts.get("consumed", 0))
+                if consumed > facts["first"]:
+                    return consumed
+        return 0
+
     def losses(self, run: str) -> dict[int, float]:
         """The losses of a run by the row that their step began at, ascending; of several of one row the last."""
         found: dict[int, float] = {}
@@ -190,6 +206,22 @@ class RunObserver:
         """Write how far a read came."""
         if call.run_key:
             self._submit(call, "reached-end", _reached(call))
+
+    def check_begins(self, call: Call, blends: Collection[str]) -> None:
+        """Refuse a read that begins a run which has consumed rows of the blend, or of one that this one continues.
+
+        Raises:
+            StateError: it says how to go on, and how to begin anew.
+        """
+        run = call.metadata.get(RUN)
+        consumed = self._register.consumed(run, blends, call.principal) if run else 0
+        if consumed:
+            raise StateError(
+                f"run {run}: has consumed rows of blend {call.blend_id} up to {consumed}, and a DataLoader would begin "
+                "at row 0, since a plain one keeps no state; load what dataset.state_dict() gave by load_state_dict, "
+                "or use torchdata's StatefulDataLoader; to begin anew on purpose: BlendDataset(offset=0), or a run "
+                "of another name"
+            )
 
     def consumed(self, read_id: str, row: int, last: bool, principal: str) -> None:
         """Note how far the consumer of a read has come; one of another caller, or one that is not known, is ignored."""

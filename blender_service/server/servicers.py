@@ -150,7 +150,7 @@ class RowServicer:
     def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[BatchMessage]:
         """Check a request, then read its rows batch by batch."""
         call = call_of(context)
-        reader, arguments = read_request(seen_by(context, self._blender), request, call)
+        reader, arguments = read_request(seen_by(context, self._blender), self._runs, request, call)
 
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
@@ -169,7 +169,7 @@ class RowServicer:
 
 
 def read_request(
-    blender: Blender, request: rows_pb2.ReadBlendRequest, call: Call
+    blender: Blender, runs: RunObserver, request: rows_pb2.ReadBlendRequest, call: Call
 ) -> tuple[BlendReader, tuple[int, int, Slice | None, int, float]]:
     """Check a request for rows and note it in its call; give the reader and the arguments of its `read`."""
     blend_id = blender.resolve(request.blend)
@@ -183,6 +183,8 @@ def read_request(
     if request.HasField("slice"):
         wanted = request.slice
         part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
+    if request.begins_run and not request.offset and not (part and part.rank):
+        runs.check_begins(call, [update.blend_id for update in blender.head(blend_id).lineage])
     logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
     return reader, (request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds)
 

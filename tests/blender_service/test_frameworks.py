@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,17 +46,21 @@ def run_block(request: pytest.FixtureRequest, serve: Callable[..., RunningServer
     """Run the block of a section, with names given; gives its names. The blend has 700 rows, or no end."""
     address = serve().address
     with connect(address) as client:
-        blend = client.create_blend([SourceSpec(code.identifier, max_epochs=request.param == "ends")]).blend_id
+        blend = client.create_blend([SourceSpec(code.identifier, max_epochs=int(request.param == "ends"))]).blend_id
 
-    def run(section: str, **names: Any) -> dict[str, Any]:
-        text = PAGE.read_text("utf-8")
-        block = re.search(rf"^## {section}.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-        assert block is not None
-        source = block[1].replace("blender:7170", address).replace('"mix"', repr(blend))
-        exec(compile(source, PAGE.name, "exec"), names)
-        return names
+    class Page:
+        def source(self, section: str) -> str:
+            block = re.search(
+                rf"^## {section}.*?```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
+            )
+            assert block is not None
+            return block[1].replace("blender:7170", address).replace('"mix"', repr(blend))
 
-    return run
+        def __call__(self, section: str, **names: Any) -> dict[str, Any]:
+            exec(compile(self.source(section), PAGE.name, "exec"), names)
+            return names
+
+    return Page()
 
 
 def steps(first: int, end: int) -> list[int]:
@@ -59,12 +68,12 @@ def steps(first: int, end: int) -> list[int]:
     return [ROWS * step for step in range(first, end)]
 
 
-def test_a_loop_in_the_way_of_torchtitan_goes_on(run_block: Any, tmp_path: Path) -> None:
+def test_a_loop_of_ones_own_goes_on(run_block: Any, tmp_path: Path) -> None:
     """Its state goes through a checkpoint of torch.distributed, also to other ranks."""
     seen: list[list[list[int]]] = []
 
-    def train(inputs: dict[str, Any], labels: Any) -> None:
-        seen.append(inputs["input_ids" if "input_ids" in inputs else "input"].tolist())
+    def train(batch: dict[str, Any]) -> None:
+        seen.append(batch["input_ids"].tolist())
 
     names = {"train": train, "rank": 0, "world_size": 1}
     run_block("A loop", **names, steps=4, resume_from=None, save_to=tmp_path / "first")
@@ -83,9 +92,87 @@ def test_a_loop_in_the_way_of_torchtitan_goes_on(run_block: Any, tmp_path: Path)
 
 
 @pytest.mark.nightly
+def test_torchtitan_builds_the_loader_and_its_checkpoint_goes_on(run_block: Any, tmp_path: Path) -> None:
+    """With what its Trainer builds a loader with, and read as its Trainer reads; under other ranks too."""
+    pytest.importorskip("torchtitan", reason="torchtitan is installed by tests/packaging/test_newest.py alone")
+    import torch.distributed.checkpoint as dcp
+    from torchtitan.trainer import Trainer
+
+    config = run_block("torchtitan", config=Trainer.Config())["config"]
+
+    def loader(rank: int, world_size: int) -> Any:
+        return config.dataloader.build(
+            dp_world_size=world_size, dp_rank=rank, tokenizer=None, seq_len=16, local_batch_size=ROWS // world_size,
+            snapshot_every_n_steps=None,
+        )  # fmt: skip
+
+    def read(rank: int, world_size: int, count: int, saved: Path | None, save_to: Path) -> list[list[list[int]]]:
+        data = loader(rank, world_size)
+        if saved is not None:
+            dcp.load({"dataloader": data}, checkpoint_id=saved)
+        reader = SimpleNamespace(metrics_processor=SimpleNamespace(ntokens_since_last_log=0, data_loading_times=[]))
+        batches = Trainer.batch_generator(reader, data)
+        rows = [inputs["input"].tolist() for _, (inputs, _) in zip(range(count), batches, strict=False)]
+        dcp.save({"dataloader": data}, checkpoint_id=save_to)
+        return rows
+
+    whole = [inputs["input"].tolist() for _, (inputs, _) in zip(range(8), loader(0, 1), strict=False)]
+    inputs, labels = next(iter(loader(0, 1)))
+    assert inputs.keys() == {"input", "positions"}
+    assert labels.shape == inputs["positions"].shape == inputs["input"].shape
+    assert read(0, 1, 4, None, tmp_path / "first") == whole[:4]
+    halves = [read(rank, 2, 2, tmp_path / "first", tmp_path / f"rank-{rank}") for rank in range(2)]
+    assert [first + second for first, second in zip(*halves, strict=True)] == whole[4:6]
+
+
+DEEPSPEED = """
+import json, sys
+from pathlib import Path
+import deepspeed, torch
+from tests.blender_service.test_frameworks import ROWS, Model
+block, folder, count, resume_from = sys.argv[1:]
+for name in list(deepspeed.ops.__compatible_ops__):  # else it compiles some for minutes
+    deepspeed.ops.__compatible_ops__[name] = False
+deepspeed.init_distributed("gloo")
+optimizer = {"type": "AdamW", "params": {"lr": 0.001, "torch_adam": True}}
+config = {"train_micro_batch_size_per_gpu": ROWS // 2, "gradient_accumulation_steps": 2, "optimizer": optimizer}
+model = Model()
+names = {"model": model, "config": config, "steps": int(count), "resume_from": resume_from, "save_to": folder}
+exec(Path(block).read_text(), names)
+Path(folder, f"{torch.distributed.get_rank()}.json").write_text(json.dumps(model.offsets))
+"""
+
+
+@pytest.mark.nightly
+def test_deepspeed_goes_on_in_the_middle(run_block: Any, tmp_path: Path) -> None:
+    """Its checkpoint carries the state, for two processes; a step of two micro-batches takes two batches."""
+    pytest.importorskip("deepspeed", reason="it is installed by tests/packaging/test_newest.py alone")
+    root = Path(__file__).parents[2]
+    program, block = tmp_path / "program.py", tmp_path / "block.py"
+    program.write_text(DEEPSPEED)
+    block.write_text(run_block.source("DeepSpeed"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", program, block]
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
+    seen: list[list[int]] = [[], []]
+    for count, resume_from in (("2", ""), ("3", tmp_path / "2")):
+        (tmp_path / count).mkdir()
+        done = subprocess.run(
+            [*command, tmp_path / count, count, resume_from],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        for rank in range(2):
+            seen[rank] += json.loads((tmp_path / count / f"{rank}.json").read_text())
+    assert seen == [steps(0, 10), [offset + ROWS // 2 for offset in steps(0, 10)]]
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("wrap", ["the dataset", "a StatefulDataLoader"])
 def test_lightning_goes_on_in_the_middle(run_block: Any, tmp_path: Path, wrap: str, monkeypatch: Any) -> None:
-    """A checkpoint of step 4, saved while the loop went on, resumes at step 4 and goes to the end of the blend."""
+    """A checkpoint of step 4, saved while the loop went on, resumes at step 4, one of the end goes on too."""
     lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is in the extra frameworks")
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is in the extra frameworks")
     if wrap == "a StatefulDataLoader":
@@ -114,11 +201,13 @@ def test_lightning_goes_on_in_the_middle(run_block: Any, tmp_path: Path, wrap: s
 
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
     names = {"settings": quiet | {"accelerator": "cpu", "default_root_dir": tmp_path}}
-    first, second = Module(), Module()
-    run_block("Lightning", **names, model=first, steps=6, resume_from=None)
+    first, second, third = Module(), Module(), Module()
+    run_block("Lightning", **names, model=first, steps=6, resume_from=None)["trainer"].save_checkpoint(tmp_path / "end")
     run_block("Lightning", **names, model=second, steps=10, resume_from=saved)
+    run_block("Lightning", **names, model=third, steps=10, resume_from=tmp_path / "end")
     assert first.inner.offsets == steps(0, 6)
     assert second.inner.offsets == steps(4, 10)
+    assert third.inner.offsets == steps(6, 10)
 
 
 def test_accelerate_goes_on_in_the_middle(run_block: Any, tmp_path: Path) -> None:
@@ -137,7 +226,7 @@ def test_accelerate_goes_on_in_the_middle(run_block: Any, tmp_path: Path) -> Non
 def test_a_loader_that_accelerate_prepared_is_refused(run_block: Any, tmp_path: Path) -> None:
     """It would shard again what is sharded; the error says what to write."""
     accelerate = pytest.importorskip("accelerate", reason="Accelerate is in the extra frameworks")
-    dataset = run_block("A loop", rank=0, world_size=1, resume_from=None, steps=0, save_to=tmp_path)["loader"].dataset
+    dataset = run_block("A loop", rank=0, world_size=1, resume_from=None, steps=0, save_to=tmp_path)["dataset"]
     loader = accelerate.Accelerator(cpu=True).prepare(torch.utils.data.DataLoader(dataset, batch_size=None))
     with pytest.raises(InvalidReadError, match=r"leave the dataset out of prepare\(\)"):
         next(iter(loader))
@@ -157,6 +246,7 @@ def test_trainer_goes_on_in_the_middle(run_block: Any, tmp_path: Path) -> None:
 
     class Noting(transformers.LlamaForCausalLM):  # type: ignore[misc, name-defined]
         def forward(self, **inputs: Any) -> Any:
+            assert self.config.use_cache is False  # else the documents of a row would see one another
             output = super().forward(**inputs)
             plain = torch.nn.functional.cross_entropy(output.logits.flatten(0, 1), inputs["shift_labels"].flatten())
             assert torch.allclose(output.loss, plain, rtol=1e-4)

@@ -200,7 +200,8 @@ def test_what_a_loop_took_is_told_from_what_was_sent(
     program = (
         "import sys, time; from blender_service.client import Identity\n"
         "from blender_service.torch import BlendDataset\n"
-        f"dataset = BlendDataset({server.address!r}, {blend!r}, 10, world_size=2, identity=Identity(run='llm-7b'))\n"
+        f"dataset = BlendDataset({server.address!r}, {blend!r}, 10, rank=0, world_size=2,\n"
+        "    identity=Identity(run='llm-7b'))\n"
         "batches = iter(dataset)\n"
         "for _ in range(3): next(batches); time.sleep(1.1)\n"
         "sys.stdin.read()"

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,7 +60,6 @@ from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
 from blender_service import torch as torch_module  # noqa: E402 (needs torch)
 from blender_service.torch import (  # noqa: E402 (needs torch)
-    ENDLESS_STEPS,
     Batch,
     BlendDataset,
     BlendState,
@@ -340,9 +340,9 @@ def test_leaving_an_iteration_stops_its_thread(address: str) -> None:
 def test_what_would_go_wrong_later_is_refused_now(address: str) -> None:
     """Too many ranks, uneven parts, a foreign state, a wrong tokenizer: errors when the dataset is made."""
     with pytest.raises(InvalidReadError, match="leaves some"):
-        BlendDataset(address, "code", 2, world_size=4)
+        BlendDataset(address, "code", 2, rank=0, world_size=4)
     with pytest.raises(InvalidReadError, match="do not divide"):
-        BlendDataset(address, "code", 7, world_size=2)
+        BlendDataset(address, "code", 7, rank=0, world_size=2)
     with pytest.raises(WindowMismatchError, match="tokenizer"):
         BlendDataset(address, "code", 8, expected=ExpectedWindow(tokenizer_sha256="0" * 64))
     dataset = BlendDataset(address, "code", 8)
@@ -350,8 +350,21 @@ def test_what_would_go_wrong_later_is_refused_now(address: str) -> None:
         BlendDataset(address, "code", 8, expected=ExpectedWindow(token_bytes=4))
     with pytest.raises(BlendNotFoundError):
         dataset.load_state_dict({"blend": "0" * 64, "offset": 8})
-    with pytest.raises(StateError, match="is not"):
-        dataset.load_state_dict({"offset": 8})  # type: ignore[typeddict-item]
+    states: list[Any] = [{"offset": 8}, None, True, [], "x", {"blend": None, "offset": 8}]
+    for state in states:
+        with pytest.raises(StateError, match=r"is not \{blend, offset\}"):
+            dataset.load_state_dict(state)
+    offsets: list[Any] = [True, False, -1, 1.0, "8", None]
+    for offset in offsets:
+        with pytest.raises(StateError, match=re.escape(f"state: offset is {offset!r}; give the number of a row")):
+            dataset.load_state_dict({"blend": dataset.blend.blend_id, "offset": offset})
+        if offset is not None:
+            with pytest.raises(InvalidReadError, match=re.escape(f"dataset: offset is {offset!r}")):
+                BlendDataset(address, "code", 8, offset=offset)
+    with pytest.raises(StateError, match=r"state: offset 701 is beyond the end of blend .* which has 700 rows"):
+        dataset.load_state_dict({"blend": dataset.blend.blend_id, "offset": 701})
+    with pytest.raises(OffsetOutOfRangeError, match="dataset: offset 701 is beyond the end"):
+        BlendDataset(address, "code", 8, offset=701)
 
 
 def test_loss_scale_makes_uneven_parts_fair(address: str) -> None:
@@ -496,8 +509,12 @@ def test_a_second_loop_goes_on_and_after_the_end_is_refused(address: str) -> Non
         iter(dataset)
     dataset.load_state_dict(BlendState(blend=dataset.blend.blend_id, offset=650))
     assert [batch["input_ids"].tolist() for batch in dataset] == [blend_rows(address, 650, 50)]
-    finished = BlendDataset(address, "code", 50, offset=700)  # a run that is started once more after its end
-    assert list(finished) == []
+    for finished in (BlendDataset(address, "code", 50, offset=700), BlendDataset(address, "code", 50, fetch=False)):
+        assert finished.state_dict()["offset"] == 700 or len(list(finished)) == 14
+        with pytest.raises(StateError, match="ended at offset 700"):
+            iter(finished)
+    with pytest.raises(StateError, match=r"has 700 rows, fewer than a step, which takes 701; lower batch_rows"):
+        iter(BlendDataset(address, "code", 701))
 
 
 def test_the_length_is_that_of_the_whole_run(address: str) -> None:
@@ -510,7 +527,9 @@ def test_the_length_is_that_of_the_whole_run(address: str) -> None:
     assert BlendDataset(address, "code", 33, offset=690)
     with connect(address) as client:
         endless = client.create_blend([SourceSpec("main.packed_code_16", max_epochs=0)]).blend_id
-    assert len(BlendDataset(address, endless, 33)) == ENDLESS_STEPS
+    with pytest.raises(TypeError, match=r"no end, so it has no length.*max_steps.*limit_train_batches"):
+        len(BlendDataset(address, endless, 33))
+    assert BlendDataset(address, endless, 33)
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 calls it

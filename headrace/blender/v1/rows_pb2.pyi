@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReadBlendRequest(_message.Message):
-    __slots__ = ("blend", "offset", "rows", "slice", "expected", "max_batch_rows", "wait_seconds", "read_id", "columns")
+    __slots__ = ("blend", "offset", "rows", "slice", "expected", "max_batch_rows", "wait_seconds", "read_id", "columns", "begins_run")
     BLEND_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class ReadBlendRequest(_message.Message):
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     READ_ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_RUN_FIELD_NUMBER: _ClassVar[int]
     blend: str
     offset: int
     rows: int
@@ -27,7 +28,8 @@ class ReadBlendRequest(_message.Message):
     wait_seconds: float
     read_id: str
     columns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., read_id: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    begins_run: bool
+    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., read_id: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., begins_run: _Optional[bool] = ...) -> None: ...
 
 class PrewarmBlendRequest(_message.Message):
     __slots__ = ("blend", "offset", "rows", "columns")

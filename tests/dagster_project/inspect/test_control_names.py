@@ -37,5 +37,5 @@ def test_names_of_the_newest_increment_are_told_by_dataset(lake_env: Path) -> No
     assert line == (
         "main.tokens: `<|im_end|>` in 4,000 of 4,000 documents of chats in increment 1: it is letters here; "
         "`<|tool|>` in 7 of 4,000 documents of chats in increment 1: it is its token here; "
-        "conversations: docs/tokens.md, Names of control tokens"
+        "look: headrace doc why DOC"
     )

@@ -209,14 +209,7 @@ def _may_become(kind: pa.DataType, target: pa.DataType) -> bool:
 
 def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column as one array that begins at its buffers' beginning."""
-    array = column
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # more than 2 GB of text in small offsets
-            array = pa.concat_arrays([_large(chunk) for chunk in array.chunks])
+    if pa.types.is_string(column.type):  # one array of 2 GB and more needs wide offsets
+        column = column.cast(pa.large_string())
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return array if array.offset == 0 else array.take(pa.array(np.arange(len(array))))
-
-
-def _large(array: pa.Array) -> pa.Array:
-    kinds = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-    return array.cast(kinds.get(array.type, array.type))

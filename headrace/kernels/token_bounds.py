@@ -12,6 +12,7 @@ have passed a post-processor, which may leave the blanks of a token out (`ByteLe
 from __future__ import annotations
 
 import functools
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,8 +23,7 @@ Bounds = NDArray[np.int64]
 Normalize = Callable[[str], str]
 
 _FENCE: Final = "0"  # no character joins it, and no blank at it is stripped
-_NEAR: Final = 3  # characters before a place that may be one with those after it: Hangul has three letters to one
-_FAR: Final = 16  # the same where the library has left some out
+_WINDOW: Final = 16  # characters on both sides of a place that may be one
 
 
 def character_bounds(
@@ -67,26 +67,31 @@ class _Cuts:
         return made[len(self._before) + 1 : len(made) - len(self._after) - 1]
 
 
+def _joins(letter: str) -> bool:
+    """Whether a character can become one with those before it: marks, letters of Hangul, and what stands for one."""
+    first = unicodedata.normalize("NFKD", letter)[0]
+    return unicodedata.category(first)[0] == "M" or "\u1160" <= first <= "\u11ff"
+
+
 def _widened(text: str, starts: Bounds, ends: Bounds, may_cut: Callable[[str, str], bool]) -> tuple[Bounds, Bounds]:
     """Move the bounds of tokens outwards to the next places where the text may be cut."""
-    gaps = {0, len(text), *np.setxor1d(starts, ends).tolist()}
+    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    joins = np.zeros(0x110000, dtype=bool)
+    letters = np.flatnonzero(np.bincount(points))
+    joins[letters] = [_joins(chr(letter)) for letter in letters.tolist()]
+    begun, ended = np.zeros((2, len(text) + 1), dtype=bool)
+    begun[starts], ended[ends] = True, True
+    doubted = np.append(joins[points], False) | (begun ^ ended)  # where one is alone, the library left something out
 
     def holds(place: int) -> bool:
-        if place not in gaps and text[place].isascii():
-            return True
-        near, far = (_FAR, _FAR) if place in gaps else (_NEAR, 1)
-        return may_cut(text[max(0, place - near) : place], text[place : place + far])
+        return may_cut(text[max(0, place - _WINDOW) : place], text[place : place + _WINDOW])
 
-    def moved(place: int, step: int) -> int:
-        if not holds(place):
-            gaps.update(range(max(0, place - _FAR), min(len(text), place + _FAR)))
-            while 0 < place < len(text) and not holds(place):
-                place += step
-        return place
-
-    first = {place: moved(place, -1) for place in np.unique(starts).tolist()}
-    last = {place: moved(place, 1) for place in np.unique(ends).tolist()}
-    return (
-        np.array([first[place] for place in starts.tolist()], dtype=np.int64),
-        np.array([last[place] for place in ends.tolist()], dtype=np.int64),
-    )
+    places = [place for place in np.flatnonzero(doubted).tolist() if not holds(place)]
+    first, last = np.arange(len(text) + 1), np.arange(len(text) + 1)
+    for moved, step, ordered in ((first, -1, places), (last, 1, places[::-1])):
+        for place in ordered:
+            to = int(moved[place + step])  # which is moved already where it is one of them
+            while 0 < to < len(text) and not holds(to):
+                to = int(moved[to + step])
+            moved[place] = to
+    return first[starts], last[ends]

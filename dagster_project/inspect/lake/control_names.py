@@ -40,7 +40,7 @@ def named_in_texts(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]
         for dataset, total, names in _by_dataset(ledger.catalogue, name, newest):
             if names:
                 said = told(names, total, f"documents of {dataset} in increment {newest}")
-                yield f"{name}.tokens: {said}; conversations: docs/tokens.md, Names of control tokens"
+                yield f"{name}.tokens: {said}; look: headrace doc why DOC"
 
 
 def names_in(catalogue: Catalog, corpus: str, text: str) -> str:

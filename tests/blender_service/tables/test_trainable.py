@@ -20,7 +20,8 @@ SPECIALS = ["<|endoftext|>", "<|im_start|>"]
 LETTERS = (
     "a", "b", "e", "h", "l", "o", "y", "w", " ", " ", "  ", "\n", "\n\n", "\t", "é", "e\u0301", "e\u0323\u0301",
     "\u0301", "ﬁ", "İ", "①", "語", "\u1112\u1161\u11ab", "한", "🦜", "A", "ẞ", "  y = 1\n", "\u200d", "\x00", "▁", "Ġ",
-    "<|im_start|>", "\u3000", "\ufeff", "\u00a0", "\u0344",
+    "<|im_start|>", "\u3000", "\ufeff", "\u00a0", "\u0344", "か", "\u3099",
+    "ｶ", "\uff9e", "\u1112", "\u1161", "가", "\u0915", "\u093c",
 )  # fmt: skip
 WORDS = ["hello world  how\n\nare you é 語 ﬁ\n  y = 1\n        return x\n" * 20]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dagster_project.inspect.lake.control_names import named_in_texts
+from tokenizers import Tokenizer, models
+
+from dagster_project.inspect.lake.control_names import named_in_texts, names_in
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.tokens.token_statistics import TOKEN_STATISTICS
+from spark_jobs.tokens.tokenizer import TOKENIZER
 from spark_jobs.tokens.tokens import TOKENS
 from tests.dagster_project.inspect.test_lake_status import put
 
@@ -37,5 +40,18 @@ def test_names_of_the_newest_increment_are_told_by_dataset(lake_env: Path) -> No
     assert line == (
         "main.tokens: `<|im_end|>` in 4,000 of 4,000 documents of chats in increment 1: it is letters here; "
         "`<|tool|>` in 7 of 4,000 documents of chats in increment 1: it is its token here; "
-        "conversations: docs/tokens.md, Names of control tokens"
+        "look: headrace doc why DOC"
     )
+
+
+def test_names_in_a_document_are_told(lake_env: Path) -> None:
+    """With what they are there; a corpus without a tokenizer says nothing."""
+    catalogue = open_catalogue(load_settings())
+    assert names_in(catalogue, "main", "<|im_end|>") == ""
+    made = Tokenizer(models.BPE())
+    made.add_special_tokens(["<|im_end|>"])
+    made.add_tokens(["<|tool|>"])
+    put(catalogue, "main", TOKENIZER, 0, [{"file": made.to_str(), "special_tokens": [("<|im_end|>", 0)]}])
+    said = "`<|im_end|>`, which is letters here, `<|tool|>`, which is its token here"
+    assert names_in(catalogue, "main", "a <|tool|> b <|im_end|><|im_end|>") == said
+    assert names_in(catalogue, "main", "") == names_in(catalogue, "main", "<|im_en|>") == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import unicodedata
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -35,6 +36,14 @@ from spark_jobs.tokens.fast.pre_tokenization import (
 from spark_jobs.tokens.hf_tokenizer import load_reference
 from tests.spark_jobs.packing.encoders import SPLITTINGS, changed, tokenizer_of, trained_tokenizer
 from tests.tiers import tries
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Tests change what Python knows; no answer of one is another's."""
+    newly_composing.forget()
+    yield
+    newly_composing.forget()
 
 
 @cache

@@ -42,6 +42,14 @@ from tests.tiers import tries
 REPRESENTATIVES = "as1?' \n\r\té²\u00a0—"
 
 
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Tests change what Python knows; no answer of one is another's."""
+    newly_composing.forget()
+    yield
+    newly_composing.forget()
+
+
 @cache
 def revealing(splitting: str, whole: bool) -> Tokenizer:
     """One of the two tokenizers of a splitting."""

@@ -11,7 +11,8 @@ that of a process that encodes one document of 100 MB.
     python benchmarks/bench_tokens.py --vocabularies [cl100k ...]
 
 measures tokenizers of well-known models instead (`vocabularies` says which packages ship them) on text that no encoder
-has seen: sentences of REAL_DATA_DIR/languages, code of the environment. Every text is cut into documents of 6 kB. The
+has seen: sentences of REAL_DATA_DIR/languages in NFC, as `texts` has them, and code of the environment, in documents of
+6 kB. The
 peer is `tiktoken` with the same vocabulary; the best of three new encoders of each counts, in seconds of the processor.
 Ids are compared with the reference's, and so are tiktoken's.
 """
@@ -27,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unicodedata import normalize
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -162,7 +164,7 @@ def print_speeds(name: str, texts: list[str], file: str, certificate: Certificat
 
 def print_vocabularies(names: list[str], byte_count: float) -> None:
     """Speeds by vocabulary and language on new text, and how many documents have other ids than the reference's."""
-    texts = {language: "\n".join(found) for language, found in sentences().items() if language in _LANGUAGES}
+    texts = {code: normalize("NFC", "\n".join(found)) for code, found in sentences().items() if code in _LANGUAGES}
     texts["code"] = "\n".join(up_to(distinct(Path(sysconfig.get_path("purelib")).rglob("*.py")), byte_count))
     print("vocabulary  text    MB  tiktoken MB/s  headrace MB/s  ratio  documents  other ids: tiktoken  headrace")
     for name in names:

@@ -173,7 +173,16 @@ class DocumentEncoder:
             return
         self.tally.reference += len(rows)
         reference = load_encoder(self.file_text)
-        yield from reference.encode((documents.text(row) for row in rows), self.batch_characters)
+        try:
+            yield from reference.encode((documents.text(row) for row in rows), self.batch_characters)
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, InputError):
+            raise
+        except BaseException as error:  # a panic of Rust is raised as one that is no `Exception`
+            raise InputError(
+                f"tokens: {self.certificate.reference} fails on one of {len(rows)} documents, the first is "
+                f"{documents.doc_ids[rows[0]]}: {error}; added tokens with lstrip or rstrip that meet do so: take these "
+                "flags out of the tokenizer's file"
+            ) from error
 
     def _is_checked(self, doc_id: str, characters: int) -> bool:
         """Whether the reference encodes a document as well: a thousandth of all, and the first of every task."""

@@ -21,7 +21,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.fast.fast_encoder import FastEncoder, encoder_version, reference_version
-from spark_jobs.tokens.hf_tokenizer import load_reference
+from spark_jobs.tokens.hf_tokenizer import Encoder, load_reference
 from tests.spark_jobs.packing.encoders import (
     HARD_TEXT,
     SOURCES,
@@ -144,6 +144,17 @@ def test_where_the_fast_encoder_fails_the_reference_encodes() -> None:
     made = encoder(load_fast=Panics)
     assert ids(made, texts) == [reference_ids(trained_tokenizer(), str(text)) for text in texts]
     assert (made.tally.fast, made.tally.reference) == (3, 3)
+
+
+def test_where_the_reference_fails_the_error_names_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line with what it raised, a panic of Rust as well, instead of the end of the process."""
+
+    def fails(self: Encoder, texts: object, batch_characters: int) -> None:
+        raise BaseExceptionGroup("as a panic of Rust is", [RuntimeError()])
+
+    monkeypatch.setattr(Encoder, "encode", fails)
+    with pytest.raises(InputError, match=r"fails on one of 2 documents, the first is [0-9a-f]{32}: as a panic of Rust"):
+        ids(encoder(), [EXCLUDED, EXCLUDED])
 
 
 def test_a_difference_in_a_checked_document_names_it() -> None:

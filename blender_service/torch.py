@@ -57,7 +57,7 @@ except ModuleNotFoundError as error:
 from blender_service.torch_batches import DENSE, TENSORS, Batch, Ring, Steps, to_tensors
 from blender_service.torch_consumers import check_lightning, is_read_by_data_loader
 from blender_service.torch_masks import attention_mask, block_mask
-from blender_service.torch_ranks import check_alone, rank_of
+from blender_service.torch_ranks import check_alone, rank_of, whole
 
 __all__ = [
     "DENSE",
@@ -154,9 +154,10 @@ class BlendDataset(IterableDataset[Batch]):
             if blend:
                 raise InvalidReadError(f"dataset: both {address!r} and {blend!r} name a blend; give one")
             address, blend = LAKE, address.removeprefix(LAKE)
-        if not blend or batch_rows < 1:
+        step_rows = whole(batch_rows) or 0
+        if not blend or step_rows < 1:
             raise InvalidReadError(
-                f"dataset: blend is {blend!r} and batch_rows {batch_rows}; name a blend, and the rows of a step"
+                f"dataset: blend is {blend!r} and batch_rows {batch_rows!r}; name a blend, and the rows of a step"
             )
         if workers < 0 or (workers and address != LAKE):
             raise InvalidReadError(
@@ -164,7 +165,7 @@ class BlendDataset(IterableDataset[Batch]):
             )
         self._workers = workers
         self._is_told_ranks = rank is not None or world_size is not None or mesh is not None
-        self._part = Slice(batch_rows, *rank_of(rank, world_size, mesh, dp), uneven)
+        self._part = Slice(step_rows, *rank_of(rank, world_size, mesh, dp), uneven)
         self._part.check()
         unknown = [name for name in tensors if name not in TENSORS]
         if unknown:
@@ -299,14 +300,15 @@ class BlendDataset(IterableDataset[Batch]):
 
     def _checked(self, offset: object, where: str, error: type[BlenderError], out_of_range: type[BlenderError]) -> int:
         """Give an offset if it is one of the blend."""
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        row = whole(offset)
+        if row is None or row < 0:
             raise error(f"{where}: offset is {offset!r}; give the number of a row, from 0 on")
-        if self.blend.end is not None and offset > self.blend.end:
+        if self.blend.end is not None and row > self.blend.end:
             raise out_of_range(
-                f"{where}: offset {offset} is beyond the end of blend {self.blend.blend_id}, which has "
+                f"{where}: offset {row} is beyond the end of blend {self.blend.blend_id}, which has "
                 f"{self.blend.end} rows; give one of its rows"
             )
-        return offset
+        return row
 
     def _begin(self, offset: int) -> None:
         """Make the next iteration start at an offset, and end the one that runs."""

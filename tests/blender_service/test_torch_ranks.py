@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -88,13 +90,29 @@ def test_one_process_says_nothing(blend: tuple[str, str], monkeypatch: pytest.Mo
         BlendDataset(*blend, 50, world_size=2)
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, torch.tensor])
+def test_numbers_of_numpy_and_torch_are_numbers(blend: tuple[str, str], kind: Any) -> None:
+    """Ranks, rows and offsets of their kinds are taken, and a state is JSON; what is no whole number is named."""
+    dataset = BlendDataset(*blend, kind(50), rank=kind(1), world_size=kind(2), offset=kind(100))
+    assert next(iter(dataset))["offset"] == 125
+    assert json.loads(json.dumps(dataset.state_dict()))["offset"] == 150
+    dataset.load_state_dict({"blend": dataset.blend.blend_id, "offset": kind(200)})
+    assert next(iter(dataset))["offset"] == 225
+    for wrong in ("1", True, 1.0):
+        with pytest.raises(InvalidReadError, match="give whole numbers"):
+            BlendDataset(*blend, 50, rank=wrong, world_size=2)
+    for rows in ("50", 50.0, True):
+        with pytest.raises(InvalidReadError, match="the rows of a step"):
+            BlendDataset(*blend, rows)
+
+
 @given(
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4), chosen=st.lists(st.booleans(), min_size=4, max_size=4)
 )
 @settings(max_examples=tries(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_mesh_has_a_rank_for_each_group_of_peers(sizes: list[int], chosen: list[bool]) -> None:
     """Processes have one rank exactly if they agree in all data-parallel dimensions, and all ranks are there."""
-    names = ("dp_replicate", "dp_shard", "cp", "tp")[: len(sizes)]
+    names = ("replicas", "shards", "cp", "tp")[: len(sizes)]
     dp = tuple(name for name, take in zip(names, chosen, strict=False) if take) or names[:1]
     groups: dict[tuple[int, int], set[tuple[int, ...]]] = {}
     shape = tuple(sizes)
@@ -122,9 +140,24 @@ def test_a_mesh_that_does_not_say_it_is_refused(blend: tuple[str, str]) -> None:
                 BlendDataset(*blend, 50, mesh=mesh, dp="dp", **given_too)
         with pytest.raises(InvalidReadError, match="no dimension 'dpshard'; did you mean 'dp_shard'"):
             BlendDataset(*blend, 50, mesh=mesh, dp="dpshard")
-        for names in ((), ("dp_shard", "dp_shard")):
+        for names in ((), ("dp_shard", "dp_shard"), (None,), 1):
             with pytest.raises(InvalidReadError, match="name each data-parallel dimension"):
                 BlendDataset(*blend, 50, mesh=mesh, dp=names)
+        for names in ("dp_shard", ["dp_replicate"], ("dp_shard", "tp")):
+            with pytest.raises(InvalidReadError, match=r"same rows; name all .*dp=\('dp_replicate', 'dp_shard'\)"):
+                BlendDataset(*blend, 50, mesh=mesh, dp=names)
+        for names in (("dp", "dp_shard"), ("dp_replicate", "dp"), ("dp", "dp_shard", "tp")):
+            with pytest.raises(InvalidReadError, match="has parts of another; name each part once"):
+                BlendDataset(*blend, 50, mesh=mesh, dp=names)
+        for no_mesh in ("mesh", distributed.group.WORLD):
+            with pytest.raises(InvalidReadError, match="give the DeviceMesh that init_device_mesh made"):
+                BlendDataset(*blend, 50, mesh=no_mesh)
+        with pytest.raises(InvalidReadError, match="no dimension 'dp'; did you mean 'dp_"):  # 'tp' is as near
+            BlendDataset(*blend, 50, mesh=DeviceMesh("cpu", mesh.mesh, mesh_dim_names=("dp_a", "dp_b", "tp")))
+        assert rank_of(None, None, init_device_mesh("cpu", (1, 8), mesh_dim_names=("dp_replicate", "dp")), "dp") == (
+            5,
+            8,
+        )
         with pytest.raises(InvalidReadError, match="no names of dimensions"):
             BlendDataset(*blend, 50, mesh=init_device_mesh("cpu", (8,)))
         with pytest.raises(InvalidReadError, match="not in the mesh"):
@@ -132,7 +165,7 @@ def test_a_mesh_that_does_not_say_it_is_refused(blend: tuple[str, str]) -> None:
         assert rank_of(None, None, mesh, None) == rank_of(None, None, mesh, ("dp_replicate", "dp_shard")) == (2, 4)
         parts = [
             BlendDataset(*blend, 50, uneven=True, **how)
-            for how in ({"mesh": mesh, "dp": "dp_shard"}, {"rank": 0, "world_size": 2})
+            for how in ({"mesh": mesh, "dp": "dp"}, {"rank": 2, "world_size": 4})
         ]
         first, second = (next(iter(part))["input_ids"] for part in parts)
         assert torch.equal(first, second)

@@ -180,8 +180,8 @@ class DocumentEncoder:
         except BaseException as error:  # a panic of Rust is raised as one that is no `Exception`
             raise InputError(
                 f"tokens: {self.certificate.reference} fails on one of {len(rows)} documents, the first is "
-                f"{documents.doc_ids[rows[0]]}: {error}; added tokens with lstrip or rstrip that meet do so: take these "
-                "flags out of the tokenizer's file"
+                f"{documents.doc_ids[rows[0]]}: {error}; added tokens with lstrip or rstrip that meet do so: take "
+                "these flags out of the tokenizer's file"
             ) from error
 
     def _is_checked(self, doc_id: str, characters: int) -> bool:

@@ -48,7 +48,7 @@ def rank_of(
             raise InvalidReadError("dataset: mesh says what rank and world_size are; leave those out")
         if not isinstance(mesh, DeviceMesh):
             raise InvalidReadError(f"dataset: mesh is {mesh!r}; give the DeviceMesh that init_device_mesh made")
-        names = "dp" if dp is None else dp
+        names: Any = "dp" if dp is None else dp  # checked there, whatever it is
         return _rank_in(mesh, tuple(names) if isinstance(names, (tuple, list)) else (names,))
     if dp is not None:
         raise InvalidReadError(f"dataset: dp names dimensions of a mesh, {dp!r}; give the DeviceMesh as mesh")

@@ -19,8 +19,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.compiling import compiled
-
 Numbers = NDArray[np.int64]
 
 _LOOKS_LIKE_ONE: Final = re.compile(r"<[|｜].*[|｜]>|</?\w+_\w+/?>|\[/?[A-Z][A-Z0-9_]*\]", re.DOTALL)
@@ -83,10 +81,12 @@ class NameFinder:
         """
         if not self.names:
             return np.empty(0, np.int64), np.empty(0, np.int64)
+        from headrace.kernels.name_search import find_names  # Numba takes half a second to load
+
         room = offsets.size
         while True:
             texts, names = np.empty((2, room), np.int64)
-            count = _find(data, offsets, *self._machine, np.full(len(self.names), -1), texts, names)
+            count = find_names(data, offsets, *self._machine, np.full(len(self.names), -1), texts, names)
             if count <= room:
                 return texts[:count], names[:count]
             room = count
@@ -154,41 +154,3 @@ def _machine(names: Sequence[bytes]) -> tuple[NDArray[Any], NDArray[Any], NDArra
             after[state, byte] = child
             waiting.append(child)
     return after, np.array(first, np.int32), np.array(following, np.int32), np.array(ends, np.int32)
-
-
-@compiled
-def _find(
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    after: NDArray[np.int32],
-    first: NDArray[np.int32],
-    following: NDArray[np.int32],
-    ends: NDArray[np.int32],
-    last: NDArray[np.int64],
-    texts: NDArray[np.int64],
-    names: NDArray[np.int64],
-) -> int:
-    """Count pairs of a text and a name that it holds, and write as many as there is room for; `last` begins as -1."""
-    begins = after[0] > 0
-    count = 0
-    for text in range(offsets.size - 1):
-        at, end = offsets[text], offsets[text + 1]
-        state = 0
-        while at < end:
-            if state == 0:  # nearly all of a text: no name goes on, so the first byte of one is looked for
-                while at < end and not begins[data[at]]:
-                    at += 1
-                if at == end:
-                    break
-            state = after[state, data[at]]
-            at += 1
-            ending = first[state]
-            while ending > 0:
-                name = ends[ending]
-                if last[name] != text:
-                    last[name] = text
-                    if count < texts.size:
-                        texts[count], names[count] = text, name
-                    count += 1
-                ending = following[ending]
-    return count

@@ -94,6 +94,8 @@ _REVIEWED = {
     "spark_jobs.sources.executed.sandbox.interpreter_of": _DRIVER,
     "spark_jobs.sources.formats.csv_records.csv.field_size_limit()": "set to one value, which refuses nothing",
     "spark_jobs.sources.formats.html._version": _CHILD,
+    "spark_jobs.sources.formats.article_network.network_weights": _CHILD,
+    "spark_jobs.sources.formats.block_features._letter_kinds": _CHILD,
     "spark_jobs.sources.formats.pages.layer_score._is_formed": _PURE,
     "spark_jobs.sources.formats.pages.line_hyphens._stop_lists": _CHILD,
     "spark_jobs.sources.formats.pages.ocr.load_engine": _CHILD,

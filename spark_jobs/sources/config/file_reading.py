@@ -105,6 +105,9 @@ class FileReading(Described):
         description="what extracts the main text of HTML: resiliparse is fastest, both is nearest to what people take "
         "for the text (docs/ingest.md); none leaves pages outside of archives as markup",
     )
+    ruby: Literal["brackets", "omit"] = Field(
+        "brackets", description="readings of East Asian words in pages: in brackets behind the word, or left out"
+    )
     extract_seconds: int = Field(
         20, ge=1, description="processor time for the text of one page; one that takes more is refused (too_complex)"
     )

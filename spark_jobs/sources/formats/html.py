@@ -11,17 +11,19 @@ import re
 from functools import cache
 from importlib.metadata import version
 
-from resiliparse.extract.html2text import extract_plain_text
+import numpy as np
+from numpy.typing import NDArray
 from resiliparse.parse.html import HTMLTree
 from resiliparse.parse.html.exception import HTMLParserException
 
 from spark_jobs.sources.encodings.page_encoding import decode_page
-from spark_jobs.sources.formats.main_text import text_by_both, text_by_resiliparse, text_by_trafilatura
+from spark_jobs.sources.formats.main_text import article_blocks, blocks_by_resiliparse, blocks_by_trafilatura, text_of
+from spark_jobs.sources.formats.page_blocks import Block, page_blocks
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_FALLBACK = re.compile(r"<no(?:frames|embed)\b", re.IGNORECASE)
+_FRAMES = re.compile(r"<noframes\b", re.IGNORECASE)
 _TAG = re.compile(r"<[a-zA-Z!?/]")
 _HEAD_DATES = (
     'meta[property="article:published_time"], meta[itemprop="datePublished"], meta[name="date"], '
@@ -30,12 +32,15 @@ _HEAD_DATES = (
 _BODY_DATES = 'time[itemprop="datePublished"], time[pubdate]'
 
 
-def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: bool = False) -> Extracted | Refusal:
+def extract_page(
+    data: bytes, extractor: str, ruby: str = "brackets", charset: str | None = None, cut: bool = False
+) -> Extracted | Refusal:
     """The main text of a page.
 
     Args:
         data: bytes of the page.
         extractor: resiliparse, trafilatura or both.
+        ruby: whether readings of East Asian words stand in `brackets` behind them; `omit` leaves them out.
         charset: encoding that the server declared.
         cut: whether a crawler stopped inside of the page.
 
@@ -53,18 +58,22 @@ def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: b
         tree = HTMLTree.parse(page.text)
     except HTMLParserException as error:  # every text is HTML; so the memory ended
         raise MemoryError from error
-    markup, shown = _shown(page.text, tree)
-    visible_count, link_density = _visible(shown)
+    shown = _shown(page.text, tree)
+    if shown.document is None:
+        return Refusal(Reason.EMPTY, "the page has no main text")
+    markup, title = shown.document.html, tree.title or ""
+    readings = ruby == "brackets"
+    blocks = page_blocks(markup, readings)
+    visible_count, link_count = (
+        (sum(counts) for counts in zip(*map(_visible, blocks), strict=True)) if blocks else (0, 0)
+    )
     packages = ("resiliparse", "trafilatura") if extractor == "both" else (extractor,)
-    if extractor == "both":
-        text = text_by_both(markup, shown, visible_count, link_density)
-    else:
-        text = text_by_trafilatura(markup) if extractor == "trafilatura" else text_by_resiliparse(shown)
+    text = text_of(*_article(extractor, markup, blocks, title, readings)) if blocks else ""
     if not text:
         return Refusal(Reason.EMPTY, "the page has no main text")
     facts = {
         **_facts(tree),
-        "link_density": f"{link_density:.3f}",
+        "link_density": f"{min(1.0, link_count / visible_count):.3f}",
         "source_encoding": page.encoding,
         "source_encoding_by": page.named_by,
         EXTRACTED_BY: " and ".join(f"{package} {_version(package)}" for package in packages),
@@ -81,22 +90,24 @@ def extract_text(data: bytes, charset: str | None, cut: bool) -> Extracted | Ref
     return Extracted(decoded.text, {**codec, EXTRACTED_BY: f"resiliparse {_version('resiliparse')}"})
 
 
-def _shown(markup: str, tree: HTMLTree) -> tuple[str, HTMLTree]:
-    """A page without its fallbacks for old browsers, `<noframes>` and `<noembed>`, which parsers take for text.
+def _article(
+    extractor: str, markup: str, blocks: list[Block], title: str, readings: bool
+) -> tuple[list[Block], NDArray[np.bool_]]:
+    """Blocks of a page, and which of them are its article."""
+    if extractor == "resiliparse":
+        taken = blocks_by_resiliparse(markup, readings)
+        return taken, np.ones(len(taken), np.bool_)
+    if extractor == "trafilatura":
+        return blocks, blocks_by_trafilatura(markup, blocks)
+    return blocks, article_blocks(markup, blocks, title)
 
-    Of a page of frames, which shows no other text, `<noframes>` is the page.
-    """
-    if not _FALLBACK.search(markup) or tree.document is None:
-        return markup, tree
-    frames, embedded = (tree.document.get_elements_by_tag_name(name) for name in ("noframes", "noembed"))
-    instead = "\n".join(node.text or "" for node in frames)
-    if not (frames or embedded):
-        return markup, tree
-    for node in [*frames, *embedded]:
-        node.decompose()
-    if instead.strip() and not extract_plain_text(tree).strip():
-        return instead, HTMLTree.parse(instead)
-    return tree.document.html, tree
+
+def _shown(markup: str, tree: HTMLTree) -> HTMLTree:
+    """A page, or what `<noframes>` holds of a page of frames, which shows no other text."""
+    if not _FRAMES.search(markup) or tree.document is None:
+        return tree
+    instead = "\n".join(node.text or "" for node in tree.document.get_elements_by_tag_name("noframes"))
+    return HTMLTree.parse(instead) if instead.strip() and not page_blocks(tree.document.html) else tree
 
 
 def _facts(tree: HTMLTree) -> dict[str, str]:
@@ -112,11 +123,9 @@ def _facts(tree: HTMLTree) -> dict[str, str]:
     return cleaned_facts(said)
 
 
-def _visible(tree: HTMLTree) -> tuple[int, float]:
-    """How many characters of the page are visible, white space aside, and the fraction of them that stand in links."""
-    texts = (extract_plain_text(tree, preserve_formatting=False, skip_elements=skipped) for skipped in ([], ["a"]))
-    every, outside = (len("".join(text.split())) for text in texts)
-    return every, max(0.0, 1 - outside / every) if every else 0.0
+def _visible(block: Block) -> tuple[int, int]:
+    """How many characters of a block are visible, white space aside, and how many of them stand in links."""
+    return len("".join(block.text.split())), block.link_count
 
 
 @cache

@@ -1,41 +1,83 @@
 """The main text of a page: what people would call its article, without menus, teasers and readers' comments.
 
-    resiliparse   fast; keeps nearly all of an article, and often takes what stands before and behind it too
-    trafilatura   six times slower; takes little else, and loses lists, code, and paragraphs that are said twice
-    both          resiliparse's lines, from the first to the last of those that trafilatura takes too
+A library or a network says which blocks of the page are the article; the text of a kept block is read from the page
+itself, all of it, in order (page_blocks.py).
 
-So trafilatura only says where the article begins and ends. It is not asked where there is nothing beside the article,
-and believed alone where much of its text is not in resiliparse's: that one has lost the article then.
-docs/ingest.md compares the three with gold pages. This module needs the extra `ingest`.
+    resiliparse   rules by names and classes of elements; often takes what stands before and behind an article too
+    trafilatura   six times slower; takes little else, and loses lists, code, and paragraphs that are said twice
+    both          a network over the blocks (article_network.py), and trafilatura where that is unsure
+
+docs/ingest.md compares them with gold pages. This module needs the extra `ingest`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import DOMNode, HTMLTree, NodeType
 
+from spark_jobs.sources.formats.article_network import article_odds, network_weights
+from spark_jobs.sources.formats.block_features import block_features
+from spark_jobs.sources.formats.markup import TOKEN_FIELDS, tokens
+from spark_jobs.sources.formats.page_blocks import CELL, LINE, Block, blocks_of_tokens
+
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
-_MARK = re.compile(r"^\s*\d{1,3}[.)]\s")
-_RUN = 3  # words in a row by which a line is found again; a line of fewer is found by none
+_RUN = 3  # words in a row by which a text is found again
 _MOST_VISIBLE, _MOST_CHARACTERS = 200_000, 4 << 20  # trafilatura takes many seconds for larger pages
-_NO_LINKS = 0.1  # a page with fewer of its characters in links has no menus
-_WHOLE = 0.9
-_LOST = 0.25
-_SURE_CHARACTERS = 250
-_FAR_MORE = 3
+_KEPT_ODDS = -0.2  # of the odds from -1 to .5 the best of pages that were left out
+_SURE_F1 = 0.85  # below it the network is unsure: one page in thirty
+_SAID_ODDS = 2.0  # what trafilatura's word is worth then
+_GROUP_SHARE = 0.7  # items of a list and cells of a row belong together so much
+_GAP_WORDS, _GAP_ODDS = 10, -3.0  # a short block between two that are kept is kept, unless it is surely none
+_FIRST_MARK = 0xF0000  # private letters, one for each text of a page
+_MARK_COUNT = 0x1FFFC
 _LIST_DEPTH = 3  # resiliparse takes every `ul` so near to the body for a menu
 _MENU_NODES = 1000
+_MARKS = re.compile("[\U000f0000-\U0010fffd]")
+
+Doubles = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
-def text_by_resiliparse(tree: HTMLTree) -> str:
-    """The main text by resiliparse, without descriptions of pictures and readers' comments."""
-    _keep_lists(tree)
-    return extract_plain_text(tree, main_content=True, alt_texts=False, comments=False).strip()
+def text_of(blocks: Sequence[Block], kept: Flags) -> str:
+    """The text of the blocks that are kept."""
+    parts, group = [], -1
+    for block, is_kept in zip(blocks, kept, strict=True):
+        if is_kept:
+            lead = LINE if block.lead == CELL and block.group != group else block.lead
+            parts += [lead or LINE, block.text]
+            group = block.group
+    return "".join(parts).strip("\n")
+
+
+def article_blocks(page: str, blocks: Sequence[Block], title: str) -> Flags:
+    """Which blocks are the article, by the network, and by trafilatura too where that is unsure.
+
+    Args:
+        page: the page's markup.
+        blocks: of the page, at least one.
+        title: what the page calls itself.
+    """
+    features, words = block_features(blocks, title)
+    odds = _grouped(article_odds(features, words, network_weights()), words, blocks)
+    is_large = sum(len(block.text) for block in blocks) > _MOST_VISIBLE or len(page) > _MOST_CHARACTERS
+    if _expected_f1(odds, words) < _SURE_F1 and not is_large:
+        odds = odds + _SAID_ODDS * (2 * _shares(blocks, text_by_trafilatura(page, fast=True)) - 1)
+    kept = odds > _KEPT_ODDS
+    if not kept.any():
+        kept = odds >= odds.max() - 1
+    return _without_gaps(kept, odds, words)
+
+
+def blocks_by_trafilatura(page: str, blocks: Sequence[Block]) -> Flags:
+    """Which blocks trafilatura takes."""
+    return _shares(blocks, text_by_trafilatura(page)) >= 0.5
 
 
 def text_by_trafilatura(page: str, fast: bool = False) -> str:
@@ -45,53 +87,84 @@ def text_by_trafilatura(page: str, fast: bool = False) -> str:
     return (trafilatura.extract(page, include_comments=False, fast=fast) or "").strip()
 
 
-def text_by_both(page: str, tree: HTMLTree, visible_count: int, link_density: float) -> str:
-    """The lines of resiliparse's text from the first to the last that trafilatura takes too.
+def blocks_by_resiliparse(markup: str, readings: bool) -> list[Block]:
+    """The blocks that resiliparse takes, without descriptions of pictures and readers' comments.
 
-    Args:
-        page: the page's markup.
-        tree: the same, parsed.
-        visible_count: its characters that are seen, white space aside.
-        link_density: the fraction of them that stands in links.
+    Each text of the page gets a private letter of its own, and those that come out tell which texts it takes.
     """
-    text = text_by_resiliparse(tree)
-    is_whole = len("".join(text.split())) >= _WHOLE * visible_count
-    is_large = visible_count > _MOST_VISIBLE or len(page) > _MOST_CHARACTERS
-    if is_large or (is_whole and link_density <= _NO_LINKS):
-        return text
-    return article_lines(text, text_by_trafilatura(page, fast=True))
+    fields = tokens(markup)
+    marked, formulas, depth = [], set(), 0
+    for place in range(0, len(fields), TOKEN_FIELDS):
+        text = fields[place] or ""
+        number = place // TOKEN_FIELDS
+        if text.strip() and number < _MARK_COUNT:
+            text = _MARKS.sub("", text) + chr(_FIRST_MARK + number)
+        marked.append(text)
+        if depth:
+            formulas.add(number)
+        if place + 2 < len(fields) and fields[place + 2] is not None:
+            depth += (fields[place + 2] == "math") * (-1 if fields[place + 1] else 1)
+            marked.append(f"<{fields[place + 1] or ''}{fields[place + 2]}{fields[place + 3] or ''}>")
+    tree = HTMLTree.parse("".join(marked))
+    _keep_lists(tree)
+    text = extract_plain_text(tree, main_content=True, alt_texts=False, comments=False)
+    taken = {ord(mark) - _FIRST_MARK for mark in _MARKS.findall(text)}
+    for place in range(0, len(fields), TOKEN_FIELDS):
+        number = place // TOKEN_FIELDS
+        if number < _MARK_COUNT and number not in taken and number not in formulas:
+            fields[place] = ""
+    return blocks_of_tokens(fields, readings)
 
 
-def article_lines(text: str, article: str) -> str:
-    """The lines of a text from the first to the last that the article has too; if one of them is empty, the other.
-
-    The article itself where a quarter of its words are not in the text, unless it is far longer: that is no article.
-    """
-    if not article or (len(text) >= _SURE_CHARACTERS and len(article) > _FAR_MORE * len(text)):
-        return text
-    words = _words(article)
-    lost = Counter(words) - Counter(_words(text))
-    if lost.total() > _LOST * len(words):
-        return article
-    known, lines = set(_runs(words)), text.splitlines()
-    shared = [number for number, line in enumerate(lines) if _is_among(line, known)]
-    return "\n".join(lines[shared[0] : shared[-1] + 1]).strip() if shared else article
+def _grouped(odds: Doubles, words: NDArray[np.float32], blocks: Sequence[Block]) -> Doubles:
+    """Odds in which items of one list, and cells of one row, have much of their mean."""
+    groups, keys = np.unique([block.group for block in blocks], return_inverse=True)
+    weights = words + 1.0
+    means = np.bincount(keys, odds * weights) / np.bincount(keys, weights)
+    shares = np.where(groups < 0, 0.0, _GROUP_SHARE)[keys]
+    return np.round((1 - shares) * odds + shares * means[keys], 6)
 
 
-def _is_among(line: str, known: set[tuple[str, ...]]) -> bool:
-    """Whether all runs of a line, the number of a list's item aside, are known."""
-    runs = _runs(_words(_MARK.sub("", line)))
-    return bool(runs) and known.issuperset(runs)
+def _expected_f1(odds: Doubles, words: NDArray[np.float32]) -> float:
+    """The F1 of the words that are kept, if the odds are right."""
+    chances = 1 / (1 + np.exp(-odds))
+    kept = odds > _KEPT_ODDS
+    shared = (chances * words)[kept].sum()
+    return float(2 * shared / (words[kept].sum() + (chances * words).sum()))
+
+
+def _without_gaps(kept: Flags, odds: Doubles, words: NDArray[np.float32]) -> Flags:
+    """What is kept, and the few words between two blocks that are."""
+    places = np.flatnonzero(kept)
+    kept = kept.copy()
+    for before, behind in pairwise(places):
+        gap = slice(before + 1, behind)
+        if behind > before + 1 and words[gap].sum() <= _GAP_WORDS and odds[gap].min() > _GAP_ODDS:
+            kept[gap] = True
+    return kept
+
+
+def _shares(blocks: Sequence[Block], article: str) -> Doubles:
+    """(N,) the fraction of each block's words that stand in the article, in runs of three."""
+    said = _words(article)
+    runs = set(zip(said, said[1:], said[2:], strict=False)) if len(said) >= _RUN else set()
+    words, owners = [], []
+    for number, block in enumerate(blocks):
+        own = _words(block.text)
+        words += own
+        owners += [number] * len(own)
+    taken = np.zeros(len(words))
+    for place in range(len(words) - _RUN + 1):
+        if (words[place], words[place + 1], words[place + 2]) in runs:
+            taken[place : place + _RUN] = 1
+    places = np.array(owners, np.int64)
+    counts = np.bincount(places, minlength=len(blocks))
+    return np.bincount(places, taken, minlength=len(blocks)) / np.maximum(1, counts)
 
 
 def _words(text: str) -> list[str]:
     """Runs of letters and digits in lower case, and every letter of scripts without spaces between words."""
     return _WORD.findall(text.lower())
-
-
-def _runs(words: list[str]) -> list[tuple[str, ...]]:
-    """All runs of three words."""
-    return list(zip(*(words[start:] for start in range(_RUN)), strict=False))
 
 
 def _keep_lists(tree: HTMLTree) -> None:

@@ -123,7 +123,8 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
                 found.text.encode()
             return found  # type: ignore[no-any-return]
         if reader == "html":
-            options = (source.extractor if source.extractor != "none" else "both", *options)  # of pages in web archives
+            extractor = "both" if source.extractor == "none" else source.extractor  # of pages in web archives
+            options = (extractor, source.ruby, *options)
         elif reader == "legacy":
             options = (source.encoding, *options)
         found = run_apart(call_extractor, source.extract_seconds, of.function, data, *options)

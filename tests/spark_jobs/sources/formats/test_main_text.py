@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("resiliparse")
 pytest.importorskip("trafilatura")
 
+from spark_jobs.sources.formats import main_text
 from spark_jobs.sources.formats.html import extract_page
-from spark_jobs.sources.formats.main_text import article_lines
+from spark_jobs.sources.formats.page_blocks import page_blocks
 from spark_jobs.sources.records.extracted import Extracted
 from tests.spark_jobs.sources.formats.gold_pages import gold_pages, mean_token_f1
 from tests.tiers import tries
@@ -75,18 +77,26 @@ def test_a_block_of_an_article_is_kept_at_every_depth(block: str) -> None:
             assert "News of the town" not in text or not body.startswith(LIST_MENU)
 
 
-def test_the_article_says_where_the_text_begins_and_ends() -> None:
-    """What stands between its first and last line stays, also where the article has lost it."""
-    lines = ["Home | News", "The first line is here.", "- a list", "4", "The last one, 1. of all.", "Share it", "Yes"]
-    text = "\n".join(lines)
-    assert article_lines(text, "the first line\nis here. The last one, 1. of all.") == "\n".join(lines[1:5])
-    assert (
-        article_lines("1. The first line is here.\nMore of it", "The first line is here.")
-        == "1. The first line is here."
+def test_an_unsure_network_asks_trafilatura() -> None:
+    """What trafilatura takes tips blocks whose odds are near even, and no others."""
+    blocks = page_blocks("<body>" + "".join(f"<p>{PARAGRAPH} {number}</p>" for number in range(4)) + "</body>")
+    shares = main_text._shares(blocks, f"{PARAGRAPH} 1\n{PARAGRAPH} 2 and more")
+    assert list(shares.round(1)) == [1.0] * 4 and main_text._shares(blocks, "Something else of it").sum() == 0
+    words = np.array([30, 30, 5, 30], np.float32)
+    assert main_text._expected_f1(np.array([9.0, 9, 9, -9]), words) > 0.99
+    assert main_text._expected_f1(np.array([0.1, 0.1, 9, 0.1]), words) < main_text._SURE_F1
+    kept = main_text._without_gaps(
+        np.array([True, False, True, False]), np.array([1.0, -2, 1, -2]), words[[0, 2, 0, 2]]
     )
-    assert article_lines(text, "") == text and article_lines("", "An article.") == "An article."
-    assert article_lines("Another text of some words", "It has no such article.") == "It has no such article."
-    assert article_lines(text * 5, "Readers say a lot of things. " * 99) == text * 5
+    assert list(kept) == [True, True, True, False]
+
+
+def test_texts_are_joined_as_they_stood() -> None:
+    """Cells of a row by tabs, paragraphs by blank lines; a cell whose row lost its head begins a line."""
+    blocks = page_blocks("<body><p>a</p><p>b</p><div>c</div><table><tr><td>d<td>e<tr><td>f<td>g</table></body>")
+    assert main_text.text_of(blocks, np.ones(7, np.bool_)) == "a\n\nb\n\nc\n\nd\te\nf\tg"
+    kept = np.array([block.text != "f" for block in blocks])
+    assert main_text.text_of(blocks, kept).endswith("d\te\ng")
 
 
 @pytest.mark.nightly
@@ -97,7 +107,7 @@ def test_the_text_of_both_is_nearer_to_gold_texts_than_that_of_one(real_data: Pa
     for extractor in ("both", "resiliparse", "trafilatura"):
         found = [extract_page(page.html, extractor) for page in pages]
         scores[extractor] = mean_token_f1([one.text if isinstance(one, Extracted) else "" for one in found], pages)
-    assert len(pages) == 65 and scores["both"] > 0.965
+    assert len(pages) == 65 and scores["both"] > 0.97
     assert scores["both"] > max(scores["resiliparse"], scores["trafilatura"])
 
 

@@ -59,7 +59,7 @@ READERS: Final[Mapping[str, BuiltIn]] = {
     "docstring": BuiltIn("document", "spark_jobs.sources.repositories.modules:module_docstring", apart=False),
     "description": BuiltIn("document", "spark_jobs.sources.repositories.modules:long_description", apart=False),
     "html": BuiltIn("document", "spark_jobs.sources.formats.html:extract_page", ("resiliparse",), "html"),
-    "docx": BuiltIn("document", "spark_jobs.sources.formats.office:extract_docx", ("docx",), "office"),
+    "docx": BuiltIn("document", "spark_jobs.sources.formats.word:extract_docx", ("resiliparse",), "office"),
     "mail": BuiltIn("document", "spark_jobs.sources.formats.office:extract_mail", ("resiliparse",), "mail"),
     "notebook": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_notebook"),
     "pdf": BuiltIn("document", "spark_jobs.sources.formats.pages.ocr:read_pages", ("pypdfium2",), "pdf", apart=False),

@@ -16,7 +16,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache, reduce
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 
 MARK = "\x02"
 """Stands for a hyphen, and the line end behind it, in a text."""
@@ -109,7 +111,9 @@ def _joined(before: str, after: str, words: frozenset[str]) -> str:
 
 @cache
 def _stop_lists() -> tuple[frozenset[str], ...]:
-    """The stop lists of all languages, in the order of their names."""
-    import justext
-
-    return tuple(justext.get_stoplist(name) for name in sorted(justext.get_stoplists()))
+    """The stop lists of all languages, in the order of their names, read without importing justext and all it needs."""
+    spec = find_spec("justext")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'justext'")
+    files = sorted(Path(spec.origin).with_name("stoplists").glob("*.txt"))
+    return tuple(frozenset(file.read_text("utf-8").lower().splitlines()) for file in files)

@@ -19,7 +19,6 @@ SparkJobsError              the base to catch: every message says what, where an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -133,11 +132,3 @@ def nearest(given: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known name most like it; empty where none is."""
     found = get_close_matches(given, list(known), n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""
-
-
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
-
-
-def without_addresses(message: str) -> str:
-    """A message without the addresses of objects in it, which no two runs share: `<BytesIO object at 0x7f..>`."""
-    return _ADDRESS.sub("", message) if " at 0x" in message else message

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from spark_jobs.exceptions import without_addresses
+from spark_jobs.messages import without_addresses
 
 
 class Reason(enum.StrEnum):

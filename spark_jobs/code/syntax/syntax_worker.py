@@ -21,7 +21,7 @@ import sys
 from typing import BinaryIO, Final
 
 from spark_jobs.child_processes import end_with_parent
-from spark_jobs.exceptions import without_addresses
+from spark_jobs.messages import without_addresses
 
 LENGTH_BYTES: Final = 4
 OUT_OF_MEMORY: Final = 80

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from spark_jobs.exceptions import without_addresses
+from spark_jobs.messages import without_addresses
 from spark_jobs.sources.opening.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line
 
@@ -18,8 +18,18 @@ class _Thing:
         """Nothing."""
 
 
-OBJECTS = [io.BytesIO(), object(), _Thing, _Thing(), _Thing().method, len, first_line, lambda: None, threading.Lock()]
-OBJECTS += [functools.partial(first_line), (number for number in ()), [io.BytesIO()], {"a": object()}, iter([])]
+OBJECTS: list[object] = [
+    io.BytesIO(),
+    object(),
+    _Thing,
+    _Thing(),
+    _Thing().method,
+    len,
+    first_line,
+    lambda: None,
+    threading.Lock(),
+]
+OBJECTS += [functools.partial(first_line), (0 for _ in range(0)), [io.BytesIO()], {"a": object()}, iter([])]
 
 
 @pytest.mark.parametrize("thing", OBJECTS, ids=lambda thing: type(thing).__name__)

@@ -27,7 +27,11 @@ class Look(NamedTuple):
 
     def over(self, below: Look) -> Look:
         """This one, and where it says nothing the other."""
-        return Look(*(other if value is None else value for value, other in zip(self, below, strict=True)))
+        return Look(
+            below.is_hidden if self.is_hidden is None else self.is_hidden,
+            below.height if self.height is None else self.height,
+            below.font if self.font is None else self.font,
+        )
 
 
 class Styles:
@@ -68,9 +72,9 @@ class Styles:
     def chain(self, name: str | None) -> list[Element]:
         """A style and those that it is based on, the nearest first."""
         chain = list[Element]()
-        while name in self._styles and self._styles[name] not in chain:
-            chain.append(self._styles[name])
-            name = _value(chain[-1], "w_basedOn")
+        while (style := self._styles.get(name or "")) is not None and style not in chain:
+            chain.append(style)
+            name = _value(style, "w_basedOn")
         return chain
 
     def _look(self, name: str | None) -> Look:

@@ -75,7 +75,7 @@ def test_what_is_no_word_document_is_told_without_an_address() -> None:
 
 
 HTML, RTF = "text/html", "application/rtf"
-CHUNKS = {
+CHUNKS: dict[str, tuple[str, str, str | bytes]] = {
     "page": (HTML, "c.html", "<html><body><p>Chunk é</p><script>x</script></body></html>"),
     "page without a type": ("application/octet-stream", "c.xhtml", "<html><body>Chunk é</body></html>"),
     "text": ("text/plain", "c.txt", "Chunk é".encode("cp1252")),

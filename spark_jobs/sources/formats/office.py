@@ -1,10 +1,6 @@
-"""Extract the text of Word documents and mails.
+"""Extract the text of mails.
 
-A Word document's is that of its paragraphs and tables in order, as if every tracked change were accepted, then that of
-its notes; a line each, a tab between cells. Text stands wherever a run can: in insertions, fields, content controls,
-text boxes. What is deleted or moved away is left out, and so are headers, footers, comments and codes of fields.
-
-A mail's is that of its parts that are shown, in order; of alternatives the plain text, else the page. Senders and
+It is that of its parts that are shown, in order; of alternatives the plain text, else the page. Senders and
 receivers are left out. Attachments are not read.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
@@ -14,27 +10,15 @@ from __future__ import annotations
 
 import email
 import email.policy
-import io
 import platform
-from collections.abc import Iterable, Iterator
 from email.message import EmailMessage
 from importlib.metadata import version
-from typing import Any, Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_declared, decode_page
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal
-
-_WORD: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_MATH: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-_ALTERNATIVES: Final = "{http://schemas.openxmlformats.org/markup-compatibility/2006}AlternateContent"
-_TEXTS: Final = (f"{_WORD}t", f"{_MATH}t")
-_LEFT_OUT: Final = (f"{_WORD}del", f"{_WORD}moveFrom")
-_CHARACTERS: Final = {
-    f"{_WORD}{name}": text
-    for name, text in {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}.items()
-}
 
 
 class _Leaf(NamedTuple):
@@ -42,100 +26,6 @@ class _Leaf(NamedTuple):
 
     part: EmailMessage
     is_text: bool
-
-
-def extract_docx(data: bytes) -> Extracted | Refusal:
-    """The paragraphs, tables and notes of a Word document, a line each; cells of a row have a tab between them."""
-    import docx
-    from docx.opc.constants import RELATIONSHIP_TYPE
-    from docx.oxml import parse_xml
-
-    document = docx.Document(io.BytesIO(data))
-    pieces = list[str]()
-    _write(document.element.body, pieces)
-    parts = {part.reltype: part.target_part for part in document.part.rels.values() if not part.is_external}
-    for kind in (RELATIONSHIP_TYPE.FOOTNOTES, RELATIONSHIP_TYPE.ENDNOTES):
-        for note in parse_xml(parts[kind].blob) if kind in parts else ():
-            if note.get(f"{_WORD}type", "normal") == "normal":  # others are lines between notes and text
-                _write(note, pieces)
-    text = "".join(pieces).strip()
-    if not text:
-        return Refusal(Reason.EMPTY, "the document has no text")
-    facts = dict[str, object]()
-    if any(part.reltype == RELATIONSHIP_TYPE.CORE_PROPERTIES for part in document.part.package.rels.values()):
-        about = document.core_properties  # of a file without them python-docx invents some
-        facts = {"title": about.title, "language": about.language}
-        facts["published"] = about.created and about.created.isoformat()
-    return Extracted(text, {**cleaned_facts(facts), EXTRACTED_BY: f"python-docx {version('python-docx')}"})
-
-
-def _write(element: Iterable[Any], pieces: list[str]) -> None:
-    """Append the text in an element; a paragraph and a row of a table are a line each."""
-    for child in element:
-        tag = child.tag if isinstance(child.tag, str) else ""  # a comment of XML has none
-        if tag in _TEXTS:
-            pieces.append(child.text or "")
-        elif tag in _CHARACTERS:
-            pieces.append(_CHARACTERS[tag])
-        elif tag == f"{_WORD}sym":
-            pieces.append(chr(int(child.get(f"{_WORD}char", "20"), 16)))
-        elif tag == f"{_WORD}p":
-            _write(child, pieces)
-            if not _is_deleted(child, "pPr", "rPr"):  # else the next paragraph goes on in this line
-                pieces.append("\n")
-        elif tag == f"{_WORD}tr":
-            if not _is_deleted(child, "trPr"):
-                _begin_line(pieces)
-                pieces += ["\t".join(_cells(child)), "\n"]
-        elif tag == f"{_WORD}ruby":
-            _write_ruby(child, pieces)
-        elif tag == _ALTERNATIVES:
-            _write_first(child, pieces)
-        elif tag not in _LEFT_OUT and not tag.endswith("Pr"):  # properties hold no text, but marks such as tabs
-            if tag == f"{_WORD}txbxContent":
-                _begin_line(pieces)
-            _write(child, pieces)
-
-
-def _cells(element: Iterable[Any]) -> Iterator[str]:
-    """The cells of a row, each once however many columns and rows it covers, with single spaces."""
-    for child in element:
-        if child.tag == f"{_WORD}tc":
-            pieces = list[str]()
-            _write(child, pieces)
-            yield " ".join("".join(pieces).split())
-        elif child.tag not in _LEFT_OUT:
-            yield from _cells(child)
-
-
-def _write_ruby(ruby: Any, pieces: list[str]) -> None:
-    """Append a text, and its reading in brackets, which stands before it in the file."""
-    _write(ruby.iterfind(f"{_WORD}rubyBase"), pieces)
-    pieces.append("(")
-    _write(ruby.iterfind(f"{_WORD}rt"), pieces)
-    pieces.append(")")
-
-
-def _write_first(alternatives: Iterable[Any], pieces: list[str]) -> None:
-    """Append the first of several alternative forms that has a text."""
-    before = len(pieces)
-    for form in alternatives:
-        _write(form, pieces)
-        if any(not piece.isspace() for piece in pieces[before:]):
-            return
-        del pieces[before:]
-
-
-def _begin_line(pieces: list[str]) -> None:
-    """End the line that was begun, if there is one."""
-    if pieces and not pieces[-1].endswith("\n"):
-        pieces.append("\n")
-
-
-def _is_deleted(element: Any, *properties: str) -> bool:
-    """Whether the end of a paragraph, or a row, is deleted or moved away, by these properties of it."""
-    path = "/".join(f"{_WORD}{name}" for name in properties)
-    return any(element.find(f"{path}/{tag}") is not None for tag in _LEFT_OUT)
 
 
 def extract_mail(data: bytes) -> Extracted | Refusal:

@@ -34,7 +34,7 @@ class BuiltIn(NamedTuple):
     Attributes:
         gives: one of the kinds in the docstring of the module.
         function: module and name of the function that reads; it is imported when a file is read.
-        packages: foreign packages that it imports.
+        packages: foreign packages that it needs; a file is refused without one, so none decides rows by being there.
         extra: the extra of headrace that installs them; `ingest` installs all but `ocr`.
         apart: whether the function is called in another process.
         recoded: whether it reads lines of text, which `encoding: detect` may find to be in any encoding.
@@ -54,15 +54,20 @@ class BuiltIn(NamedTuple):
     nothing: str = "the file holds no record"
 
 
+_PAGES: Final = "spark_jobs.sources.formats.pages.ocr:read_pages"
+_RAPIDOCR: Final = ("rapidocr", "onnxruntime", "cv2", "PIL")
+_TRAFILATURA: Final = ("trafilatura", "justext", "lxml_html_clean")  # it imports the others
 READERS: Final[Mapping[str, BuiltIn]] = {
     "text": BuiltIn("text", recoded=True),
     "docstring": BuiltIn("document", "spark_jobs.sources.repositories.modules:module_docstring", apart=False),
     "description": BuiltIn("document", "spark_jobs.sources.repositories.modules:long_description", apart=False),
     "html": BuiltIn("document", "spark_jobs.sources.formats.html:extract_page", ("resiliparse",), "html"),
-    "docx": BuiltIn("document", "spark_jobs.sources.formats.office:extract_docx", ("docx",), "office"),
+    "docx": BuiltIn("document", "spark_jobs.sources.formats.word:extract_docx", ("resiliparse",), "office"),
     "mail": BuiltIn("document", "spark_jobs.sources.formats.office:extract_mail", ("resiliparse",), "mail"),
     "notebook": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_notebook"),
-    "pdf": BuiltIn("document", "spark_jobs.sources.formats.pages.ocr:read_pages", ("pypdfium2",), "pdf", apart=False),
+    "pdf": BuiltIn(
+        "document", "spark_jobs.sources.formats.pages.ocr:read_pages", ("pypdfium2", "justext"), "pdf", apart=False
+    ),
     "picture": BuiltIn("document", "spark_jobs.sources.formats.pages.ocr:read_pages", ("PIL",), "ocr", apart=False),
     "parquet": BuiltIn(
         "records", "spark_jobs.sources.formats.parquet_records:read_parquet", has_columns=True, unit="row"
@@ -139,9 +144,10 @@ def missing_package(reader: str, source: FileReading) -> str | None:
     needed = of.packages
     if reader in ("pdf", "picture"):
         engine = source.ocr.engine.partition(":")[0]
-        needed += {"none": (), "rapidocr": ("rapidocr", "onnxruntime", "PIL")}.get(engine, (engine.partition(".")[0],))
+        needed += {"none": (), "rapidocr": _RAPIDOCR}.get(engine, (engine.partition(".")[0],))
     if reader in ("html", "warc"):
-        needed += source.extractors
+        for extractor in source.extractors:
+            needed += _TRAFILATURA if extractor == "trafilatura" else (extractor,)
     if of.recoded and source.encoding != "strict":
         needed += PARTS["legacy"].packages
     return next((name for name in needed if importlib.util.find_spec(name) is None), None)

@@ -27,6 +27,9 @@ _READERS = {
     ".log": "log",  # with a line_pattern
     ".pdf": "pdf",
     ".docx": "docx",
+    ".docm": "docx",
+    ".dotx": "docx",
+    ".dotm": "docx",
     ".eml": "mail",
     ".ipynb": "notebook",
 }

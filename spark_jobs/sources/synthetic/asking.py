@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from spark_jobs.messages import without_addresses
 from spark_jobs.sources.api.rate import retry_after
 from spark_jobs.sources.config.api_config import header_secret_of
 from spark_jobs.sources.synthetic.answers import DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
@@ -270,7 +271,7 @@ class Asker:
         if isinstance(found, Answer):
             await self._judge(pending, found, seconds)
             return
-        fault = found[:DETAIL_CHARACTERS]
+        fault = without_addresses(found)[:DETAIL_CHARACTERS]
         if status in _WAIT_STATUSES:
             self._resume = max(self._resume, time.monotonic() + (_LEAST_WAIT if wait is None else wait))
             await self._writer.note([Attempt(key, seconds, "waited", fault)])

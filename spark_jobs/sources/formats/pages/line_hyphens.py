@@ -13,15 +13,24 @@ Lists: justext, 500 frequent words of each of 100 languages.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, reduce
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
 
 MARK = "\x02"
 """Stands for a hyphen, and the line end behind it, in a text."""
 _WORD = re.compile(rf"[^\W\d_]+(?:-[^\W\d_]+)*(?!\w|{MARK})")
-_AROUND = re.compile(rf"([^\s{MARK}]*){MARK}([^\W_]*)")
+_AROUND = re.compile(rf"([^\s{MARK}]*)((?:{MARK}[^\W_]*)+)")
 _QUOTES = "([{\"'“‘«„¿¡"
 _PART_LETTERS = 4
+_MOST_BREAKS = 8
+_BROKEN = re.compile(rf"[^\W\d_]([-\u2010\xad{MARK}])\s*$")
+_BEGUN = re.compile(r"\s*([^\W\d_]+[^\s]*)")
+_NUMBER = re.compile(r"\d+|^[ivxlc]+$")
+_RUNNING = 2  # pages that have a line at their edge
 
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:
@@ -32,7 +41,60 @@ def words_of(texts: Iterable[str]) -> frozenset[str]:
 
 def join_lines(text: str, words: frozenset[str]) -> str:
     """The text with each mark replaced by a hyphen or by nothing."""
-    return _AROUND.sub(lambda found: _joined(found[1], found[2], words), text)
+    return _AROUND.sub(lambda found: _whole(found[1], found[2].split(MARK)[1:], words), text)
+
+
+def join_pages(pages: list[str]) -> list[str]:
+    """Texts of pages, of which a word that the end of a page breaks stands whole, with a mark, at the end of that page.
+
+    A page ends in a broken word where its last line ends in a hyphen and the next page begins with a small letter.
+    Numbers of pages, and lines that stand at the same end of other pages, are no part of what is read on.
+    """
+    pages = list(pages)
+    edges = [_edges(page) for page in pages]
+    repeated = Counter(line for tops, bottoms in edges for line in {*tops, *bottoms})
+    filled = [number for number, page in enumerate(pages) if page.strip()]
+    for number, following in pairwise(filled):
+        lines, further = pages[number].split("\n"), pages[following].split("\n")
+        last = _running(lines, range(len(lines) - 1, -1, -1), repeated)
+        first = _running(further, range(len(further)), repeated)
+        broken = _BROKEN.search(lines[last])
+        rest = _BEGUN.match(further[first])
+        if broken is None or rest is None:
+            continue
+        if not (rest[1][0].islower() or (rest[1].isupper() and lines[last].split()[-1].isupper())):
+            continue
+        lines[last] = f"{lines[last][: broken.start(1)]}{MARK}{rest[1]}"
+        further[first] = further[first][rest.end() :].lstrip(" ")
+        pages[number] = "\n".join(lines)
+        pages[following] = "\n".join(further[:first] + further[first + (not further[first]) :])
+    return pages
+
+
+def _edges(page: str) -> tuple[set[str], set[str]]:
+    """The first two and the last two lines of a page, numbers left out, by which running titles are told."""
+    lines = [_NUMBER.sub("#", line.strip()) for line in page.split("\n") if line.strip()]
+    return set(lines[:2]), set(lines[-2:])
+
+
+def _running(lines: list[str], order: Iterable[int], repeated: Counter[str]) -> int:
+    """The first line, in this order, that is no number of a page and no title that runs over pages."""
+    line = 0
+    for line in order:
+        key = _NUMBER.sub("#", lines[line].strip())
+        if key and key.strip(" -–|.#") and repeated[key] < _RUNNING:
+            return line
+    return line
+
+
+def _whole(before: str, parts: list[str], words: frozenset[str]) -> str:
+    """A word that is broken once or more often, whole; what has more breaks than a word can is none."""
+    if len(parts) > _MOST_BREAKS:
+        return "-".join([before, *parts])
+    whole = "".join([before.lstrip(_QUOTES), *parts]).lower()
+    if whole in words and whole.isalpha():
+        return "".join([before, *parts])
+    return reduce(lambda joined, part: _joined(joined, part, words), parts, before)
 
 
 def _joined(before: str, after: str, words: frozenset[str]) -> str:
@@ -49,9 +111,9 @@ def _joined(before: str, after: str, words: frozenset[str]) -> str:
 
 @cache
 def _stop_lists() -> tuple[frozenset[str], ...]:
-    """The stop lists of all languages, in the order of their names; none where the package is not installed."""
-    try:
-        import justext
-    except ImportError:
-        return ()
-    return tuple(justext.get_stoplist(name) for name in sorted(justext.get_stoplists()))
+    """The stop lists of all languages, in the order of their names, read without importing justext and all it needs."""
+    spec = find_spec("justext")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'justext'")
+    files = sorted(Path(spec.origin).with_name("stoplists").glob("*.txt"))
+    return tuple(frozenset(file.read_text("utf-8").lower().splitlines()) for file in files)

@@ -5,7 +5,10 @@ such as a scan with a stamp: pictures cover half of it, and its layer has fewer 
 picture that is not painted (text rendering mode 3) was made by a recogniser; the rules say whether it is believed.
 
 PDFium puts lines in order on pages that stand upright, so pages are turned until most of their text does, whatever
-their own rotation.
+their own rotation. Values of form fields and free texts stand where they are seen; layers that are off are left out.
+
+Glyphs that the file maps to no character are left out and counted. A page on which they are more than one in twenty is
+at fault (`no_unicode`), counted as unreadable, and wants recognition; its score falls by their share.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
 """
@@ -22,9 +25,12 @@ from typing import TYPE_CHECKING, Any
 import pypdfium2
 import pypdfium2.raw as pdfium
 
+from spark_jobs.sources.formats.pages.annotations import annotated_texts
+from spark_jobs.sources.formats.pages.glyphs import GlyphText, glyph_text
 from spark_jobs.sources.formats.pages.layer_score import layer_score
-from spark_jobs.sources.formats.pages.line_hyphens import MARK, join_lines, words_of
+from spark_jobs.sources.formats.pages.line_hyphens import MARK, join_lines, join_pages, words_of
 from spark_jobs.sources.formats.pages.ocr import Layer
+from spark_jobs.sources.formats.pages.optional_content import hide_layers, may_have_layers
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.records.extracted import cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -34,7 +40,10 @@ if TYPE_CHECKING:
 
     from spark_jobs.sources.config.file_reading import OcrRules
 
-_BROKEN_WORD = re.compile("[\ufffe\x02](\r?\n)?")  # PDFium's mark of a hyphen that a line end made
+_BROKEN_WORD = re.compile(f"{MARK}[ \t]*(\r?\n)?")
+_POWER = re.compile(r"(?<=\w)\^(?=[-+−(\w])")
+_NO_UNICODE = "no_unicode"
+_UNMAPPED = 0.05  # of a page's glyphs; fewer are bullets and the like
 _ASKED_CHARACTERS = 200  # of a page, to tell which way it stands
 _STAMP_CHARACTERS = 200
 _LOOKED_AT = 1000  # objects of a page, to tell whether it is a picture
@@ -47,19 +56,28 @@ def layers(data: bytes, rules: OcrRules) -> tuple[list[Layer], dict[str, str]] |
     document = _opened(data)
     if isinstance(document, Refusal):
         return document
-    found, unreadable_count = list[Layer](), 0
+    has_layers, form = may_have_layers(data), None
+    if document.get_formtype() != pdfium.FORMTYPE_NONE:
+        document.init_forms()
+        form = document.formenv.raw
+    found, unmapped_count = list[Layer](), 0
     for number in range(len(document)):
         try:
-            found.append(_layer(document[number], rules))
+            layer, unmapped = _layer(document[number], form, has_layers, rules)
         except pypdfium2.PdfiumError:
-            found.append(Layer("", 0.0, wants_ocr=False, fault=Reason.CORRUPT_FILE))
-            unreadable_count += 1
-    words = words_of(layer.text for layer in found)
-    found = [layer._replace(text=join_lines(layer.text, words)) for layer in found]
+            layer, unmapped = Layer("", 0.0, wants_ocr=False, fault=Reason.CORRUPT_FILE), 0
+        found.append(layer)
+        unmapped_count += unmapped
+    texts = join_pages([layer.text for layer in found])
+    words = words_of(texts)
+    found = [layer._replace(text=join_lines(text, words)) for layer, text in zip(found, texts, strict=True)]
+    counts = {"pages_unreadable": str(sum(layer.fault is not None for layer in found))}
+    if unmapped_count:
+        counts["glyphs_unmapped"] = str(unmapped_count)
     said = document.get_metadata_dict(skip_empty=True)
     facts = cleaned_facts({"title": said.get("Title"), "published": said.get("CreationDate")})
     by = {EXTRACTED_BY: f"pypdfium2 {version('pypdfium2')}"}
-    return found, {**facts, "pages_unreadable": str(unreadable_count), **by}
+    return found, {**facts, **counts, **by}
 
 
 def picture(data: bytes, number: int, side: int) -> NDArray[Any]:
@@ -82,28 +100,33 @@ def _opened(data: bytes) -> Any:
         return Refusal(Reason.CORRUPT_FILE, f"PDFium cannot open it: {error}")
 
 
-def _layer(page: Any, rules: OcrRules) -> Layer:
-    """The layer of an open page, hyphens at line ends marked; the page is closed."""
-    text = _BROKEN_WORD.sub(MARK, _upright_text(page)).replace("\r\n", "\n").replace("\0", "").strip()
-    score = layer_score(text.replace(MARK, ""))
-    wants = score < rules.min_layer_score and pdfium.FPDFPage_CountObjects(page) > 0
+def _layer(page: Any, form: Any | None, has_layers: bool, rules: OcrRules) -> tuple[Layer, int]:
+    """The layer of an open page, hyphens at line ends marked, and its glyphs without a character; closes the page."""
+    glyphs = _upright_text(page, form, has_layers)
+    text = _BROKEN_WORD.sub(MARK, glyphs.text).replace("\r\n", "\n").strip()
+    share = glyphs.unmapped_count / max(1, glyphs.unmapped_count + glyphs.glyph_count)
+    score = round(layer_score(_POWER.sub("-", text.replace(MARK, ""))) * (1 - share), 3)
+    fault = _NO_UNICODE if share > _UNMAPPED else None
+    wants = (score < rules.min_layer_score or fault is not None) and pdfium.FPDFPage_CountObjects(page) > 0
     asks = not wants and rules.engine != "none" and bool(text)
     if asks and (len(text) < _STAMP_CHARACTERS or rules.hidden_layers == "replace"):
         is_picture, is_hidden = _looks(page)
         wants = is_picture and (len(text) < _STAMP_CHARACTERS or is_hidden)
     page.close()
-    return Layer(text, score, wants)
+    return Layer(text, score, wants, fault), glyphs.unmapped_count
 
 
-def _upright_text(page: Any) -> str:
-    """The text of a page in the order of its lines, as PDFium writes it."""
+def _upright_text(page: Any, form: Any | None, has_layers: bool) -> GlyphText:
+    """The text of a page in the order of its lines, as PDFium writes it, with what else is seen on it."""
     page.set_rotation(0)
+    if has_layers:
+        hide_layers(page)
     textpage = page.get_textpage()
     turned = _quarter_turns(textpage)
-    if not turned:
-        return str(textpage.get_text_bounded())
-    page.set_rotation(turned * 90)
-    return str(page.get_textpage().get_text_range())  # get_text_bounded loses line ends of such text
+    if turned:
+        page.set_rotation(turned * 90)
+        textpage = page.get_textpage()
+    return glyph_text(textpage, turned, annotated_texts(page, form))
 
 
 def _quarter_turns(textpage: Any) -> int:

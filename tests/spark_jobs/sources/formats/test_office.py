@@ -64,7 +64,7 @@ def test_each_becomes_its_text(files_config: Configs, data: Path, landing: Any) 
     ]
     told = [row["metadata"] for row in documents]
     assert (told[0]["page_count"], told[0]["pages_without_text"]) == ("3", "1")
-    assert told[1]["title"] == "Word title" and told[1]["headrace.extracted_by"].startswith("python-docx ")
+    assert told[1]["title"] == "Word title" and told[1]["headrace.extracted_by"].startswith("headrace (Office")
     assert (told[2]["title"], told[2]["attachment_count"], told[2]["source_encoding"]) == ("Grüße", "1", "cp1252")
     assert "someone" not in str(told[2])
     assert {row["media_type"] for row in documents} == {"text/plain"}

@@ -7,13 +7,9 @@ import random
 import re
 import zipfile
 
-import pytest
-
-pytest.importorskip("docx")
-
 from docx.oxml import parse_xml
 
-from spark_jobs.sources.formats.office import extract_docx
+from spark_jobs.sources.formats.word import extract_docx
 from spark_jobs.sources.records.extracted import Extracted
 from tests.tiers import tries
 

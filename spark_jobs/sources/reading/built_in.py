@@ -59,6 +59,7 @@ READERS: Final[Mapping[str, BuiltIn]] = {
     "docstring": BuiltIn("document", "spark_jobs.sources.repositories.modules:module_docstring", apart=False),
     "description": BuiltIn("document", "spark_jobs.sources.repositories.modules:long_description", apart=False),
     "html": BuiltIn("document", "spark_jobs.sources.formats.html:extract_page", ("resiliparse",), "html"),
+    "xhtml": BuiltIn("document", "spark_jobs.sources.formats.xhtml:extract_xhtml", ("resiliparse",), "html"),
     "docx": BuiltIn("document", "spark_jobs.sources.formats.office:extract_docx", ("docx",), "office"),
     "mail": BuiltIn("document", "spark_jobs.sources.formats.office:extract_mail", ("resiliparse",), "mail"),
     "notebook": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_notebook"),
@@ -100,6 +101,8 @@ PARTS: Final[Mapping[str, BuiltIn]] = {
     "legacy": BuiltIn("document", "spark_jobs.sources.formats.legacy_encoding:tell_encoding", _TELLS, "encodings"),
 }
 """What readers call for parts of a file: texts in web archives, what stands above Markdown, bytes in any encoding."""
+PAGE_READERS: Final = ("html", "xhtml")
+"""Readers of pages, whose main text the extractor that the source names tells."""
 COLUMN_READERS: Final = tuple(name for name, of in READERS.items() if of.has_columns)
 """Readers of files of records with named columns, of which one holds the text."""
 ONE_DOCUMENT_READERS: Final = tuple(name for name, of in READERS.items() if of.gives in ("text", "document", "facts"))
@@ -122,7 +125,7 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
             if isinstance(found, Extracted):
                 found.text.encode()
             return found  # type: ignore[no-any-return]
-        if reader == "html":
+        if reader in PAGE_READERS:
             options = (source.extractor if source.extractor != "none" else "both", *options)  # of pages in web archives
         elif reader == "legacy":
             options = (source.encoding, *options)
@@ -139,7 +142,7 @@ def missing_package(reader: str, source: FileReading) -> str | None:
     if reader in ("pdf", "picture"):
         engine = source.ocr.engine.partition(":")[0]
         needed += {"none": (), "rapidocr": ("rapidocr", "onnxruntime", "PIL")}.get(engine, (engine.partition(".")[0],))
-    if reader in ("html", "warc"):
+    if reader in (*PAGE_READERS, "warc"):
         needed += source.extractors
     if of.recoded and source.encoding != "strict":
         needed += PARTS["legacy"].packages

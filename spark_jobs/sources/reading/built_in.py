@@ -60,6 +60,7 @@ READERS: Final[Mapping[str, BuiltIn]] = {
     "description": BuiltIn("document", "spark_jobs.sources.repositories.modules:long_description", apart=False),
     "html": BuiltIn("document", "spark_jobs.sources.formats.html:extract_page", ("resiliparse",), "html"),
     "xhtml": BuiltIn("document", "spark_jobs.sources.formats.xhtml:extract_xhtml", ("resiliparse",), "html"),
+    "epub": BuiltIn("document", "spark_jobs.sources.formats.epub:extract_epub", ("resiliparse",), "html"),
     "docx": BuiltIn("document", "spark_jobs.sources.formats.office:extract_docx", ("docx",), "office"),
     "mail": BuiltIn("document", "spark_jobs.sources.formats.office:extract_mail", ("resiliparse",), "mail"),
     "notebook": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_notebook"),
@@ -127,6 +128,8 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
             return found  # type: ignore[no-any-return]
         if reader in PAGE_READERS:
             options = (source.extractor if source.extractor != "none" else "both", *options)  # of pages in web archives
+        elif reader == "epub":
+            options = (source.archives, *options)
         elif reader == "legacy":
             options = (source.encoding, *options)
         found = run_apart(call_extractor, source.extract_seconds, of.function, data, *options)

@@ -27,12 +27,14 @@ _READERS = {
     ".log": "log",  # with a line_pattern
     ".pdf": "pdf",
     ".docx": "docx",
+    ".epub": "epub",
     ".eml": "mail",
     ".ipynb": "notebook",
 }
 _PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _PAGE_READERS = {".html": "html", ".htm": "html", ".xhtml": "xhtml", ".xht": "xhtml"}
 _IS_PAGE = re.compile(rb"(?is)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b")
+_EPUB, _FIRST_NAME = b"mimetypeapplication/epub+zip", 30  # its first member is stored, behind a header of 30 bytes
 _ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
 
@@ -59,6 +61,8 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
         name = "x.xhtml" if head.lstrip().startswith(b"<?xml") else "x.html"
         reader, language = reader_by_name(name, source, "auto")
         return {"detected": "html", **language_columns(reader or "html", language)}
+    if head.startswith(ZIP_MAGIC) and head[_FIRST_NAME:].startswith(_EPUB):
+        return {"detected": "epub", **language_columns("epub", PLAIN_TEXT)}
     found = content_type(head)
     by = {"detected": f"{found.label} (magika {found.version})"}
     for extension in found.extensions:

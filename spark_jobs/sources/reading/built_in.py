@@ -60,6 +60,7 @@ READERS: Final[Mapping[str, BuiltIn]] = {
     "description": BuiltIn("document", "spark_jobs.sources.repositories.modules:long_description", apart=False),
     "html": BuiltIn("document", "spark_jobs.sources.formats.html:extract_page", ("resiliparse",), "html"),
     "xhtml": BuiltIn("document", "spark_jobs.sources.formats.xhtml:extract_xhtml", ("resiliparse",), "html"),
+    "mhtml": BuiltIn("document", "spark_jobs.sources.formats.mhtml:extract_mhtml", ("resiliparse",), "html"),
     "epub": BuiltIn("document", "spark_jobs.sources.formats.epub:extract_epub", ("resiliparse",), "html"),
     "docx": BuiltIn("document", "spark_jobs.sources.formats.office:extract_docx", ("docx",), "office"),
     "mail": BuiltIn("document", "spark_jobs.sources.formats.office:extract_mail", ("resiliparse",), "mail"),
@@ -102,7 +103,7 @@ PARTS: Final[Mapping[str, BuiltIn]] = {
     "legacy": BuiltIn("document", "spark_jobs.sources.formats.legacy_encoding:tell_encoding", _TELLS, "encodings"),
 }
 """What readers call for parts of a file: texts in web archives, what stands above Markdown, bytes in any encoding."""
-PAGE_READERS: Final = ("html", "xhtml")
+PAGE_READERS: Final = ("html", "xhtml", "mhtml")
 """Readers of pages, whose main text the extractor that the source names tells."""
 COLUMN_READERS: Final = tuple(name for name, of in READERS.items() if of.has_columns)
 """Readers of files of records with named columns, of which one holds the text."""

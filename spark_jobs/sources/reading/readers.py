@@ -28,6 +28,8 @@ _READERS = {
     ".pdf": "pdf",
     ".docx": "docx",
     ".epub": "epub",
+    ".mhtml": "mhtml",
+    ".mht": "mhtml",
     ".eml": "mail",
     ".ipynb": "notebook",
 }

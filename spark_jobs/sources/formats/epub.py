@@ -15,14 +15,16 @@ from __future__ import annotations
 import io
 import json
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping
+from html import unescape
 from importlib.metadata import version
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
 from resiliparse.extract.html2text import extract_plain_text
-from resiliparse.parse.html import DOMNode, HTMLTree
+from resiliparse.parse.html import HTMLTree
 
 from spark_jobs.sources.formats.xhtml import xml_markup, xml_tree
 from spark_jobs.sources.languages import EXTRACTED_BY
@@ -38,7 +40,10 @@ _TEXT_TYPES: Final = (
     *("application/xhtml+xml", "text/html", "text/x-oeb1-document", "application/x-dtbook+xml"),
     *("application/xml", "image/svg+xml"),
 )
-_CONTENTS_DENSITY: Final = 0.5  # of a page's characters that stand in links to chapters: it is the contents then
+_OUTSIDE: Final = 0.5  # of the characters of a page of contents, at most so many stand in no link
+_HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
+_LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"']*)""", re.IGNORECASE)
+_TITLE_CHARACTERS: Final = 200
 _FIRST_LINKS: Final = 3  # fewer make no contents
 
 
@@ -159,7 +164,7 @@ def _read(files: _Files) -> Extracted | Refusal:
             faults.append(chapter)
             continue
         tree = HTMLTree.parse(chapter.markup)
-        if _is_contents(tree, name, book):
+        if _is_contents(tree, chapter.markup, name, book):
             left_out_count += 1
             continue
         html_count += not chapter.is_xml
@@ -287,30 +292,24 @@ def _chapter(name: str, encrypted: set[str], unpacked: Mapping[str, bytes | Refu
     return page if isinstance(page, Refusal) else _Chapter(page.markup, page.fault is None)
 
 
-def _is_contents(tree: HTMLTree, name: str, book: _Book) -> bool:
-    """Whether a page is the contents: most of its text stands in links to chapters.
+def _is_contents(tree: HTMLTree, markup: str, name: str, book: _Book) -> bool:
+    """Whether a page is the contents: most of its text stands in links, and most of those lead to chapters.
 
     Of one that the book calls its contents, navigation and headings are no text; the rest of it stays.
     """
-    if tree.body is None:
-        return False
-    headings = list[DOMNode]()
-    if name in book.contents:
-        while node := tree.body.query_selector("nav"):
-            node.decompose()
-        headings = tree.body.query_selector_all("h1, h2, h3, h4, h5, h6")
-    links = tree.body.query_selector_all("a[href]")
-    if len(links) < _FIRST_LINKS and name not in book.contents:
-        return False
-    known = set(book.chapters) - {name}
-    to_chapters = [link for link in links if _target(link.get_attribute("href") or "", name) in known]
-    rest = _size([tree.body]) - _size(headings)
-    return rest == 0 or _size(to_chapters) > _CONTENTS_DENSITY * rest
-
-
-def _size(nodes: Sequence[DOMNode]) -> int:
-    """How many characters elements have, white space aside."""
-    return sum(len("".join((node.text or "").split())) for node in nodes)
+    is_stated = name in book.contents
+    while is_stated and tree.body and (node := tree.body.query_selector("nav")):
+        node.decompose()
+    headings = _HEADINGS if is_stated else []
+    texts = (
+        extract_plain_text(tree, preserve_formatting=False, skip_elements=[*headings, *tags]) for tags in ([], ["a"])
+    )
+    every, outside = (len("".join(text.split())) for text in texts)
+    if is_stated and not every:
+        return True
+    known, targets = {*book.chapters} - {name}, [_target(unescape(link[1]), name) for link in _LINK.finditer(markup)]
+    is_list = is_stated or len(targets) >= _FIRST_LINKS
+    return is_list and outside <= _OUTSIDE * every and sum(target in known for target in targets) > len(targets) / 2
 
 
 def _titles(unpacked: Mapping[str, bytes | Refusal], names: list[str]) -> dict[str, str]:
@@ -327,7 +326,7 @@ def _titles(unpacked: Mapping[str, bytes | Refusal], names: list[str]) -> dict[s
                 target = inner["content"].get("src") if "content" in inner else None
                 label = "".join(inner["navLabel"].itertext()) if "navLabel" in inner else ""
             if target and label.strip():
-                found.setdefault(_target(target, name), " ".join(label.split()))
+                found.setdefault(_target(target, name), " ".join(label.split())[:_TITLE_CHARACTERS])
     return found
 
 
@@ -342,8 +341,8 @@ def _entries(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
 
 def _heading(tree: HTMLTree) -> str:
     """The first heading of a chapter, else nothing."""
-    node = tree.body.query_selector("h1, h2, h3, h4, h5, h6") if tree.body else None
-    return " ".join((node.text or "").split()) if node else ""
+    node = tree.body.query_selector(", ".join(_HEADINGS)) if tree.body else None
+    return " ".join((node.text or "").split())[:_TITLE_CHARACTERS] if node else ""
 
 
 def _whole_text(tree: HTMLTree) -> str:

@@ -28,7 +28,7 @@ _PAGES: Final = ("text/html", _XHTML)
 _FRAME = re.compile(r"""<(i?frame)\b([^>]*?\ssrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))[^>]*)>""", re.IGNORECASE)
 _FRAMESET = re.compile(r"<frameset\b", re.IGNORECASE)
 _HEAD = re.compile(r"<!doctype[^>]*>|<head\b.*?</head\s*>|</?(?:html|body)\b[^>]*>", re.IGNORECASE | re.DOTALL)
-_SHADOW = re.compile(r"(<template\b[^>]*?\sshadow)(?=mode=)", re.IGNORECASE)  # as Chrome wrote it before 2023
+_SHADOW = re.compile(r"(<template\b[^>]*?\sshadow)(?=mode=)", re.IGNORECASE)  # Chrome 156 writes the older name
 _MOST_FRAMES: Final = 1000  # in frames of frames too
 
 

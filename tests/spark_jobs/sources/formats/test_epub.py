@@ -252,3 +252,12 @@ def test_a_book_is_known_by_its_content(files_config: Configs, data: Path, landi
     documents, _ = landing.land(files_config(unknown="detect"))
     assert {row["path"] for row in documents} == {"book", "all.zip#folder/b.epub"}
     assert {row["content"] for row in documents} == {"\n\n".join(book.chapters)}
+
+
+def test_a_chapter_of_many_links_is_no_long_work(files_config: Configs, data: Path, landing: Any) -> None:
+    """Notes that lead back to chapters are text; whether a page is the contents is told in one pass."""
+    notes = "".join(f'<p><a href="a.xhtml#n{number}">{number}</a> A note of some words.</p>' for number in range(5000))
+    opf = package(item("a", "a.xhtml") + item("b", "b.xhtml"), '<itemref idref="a"/><itemref idref="b"/>')
+    (data / "b.epub").write_bytes(packed({"b.opf": opf, "a.xhtml": chapter("Said."), "b.xhtml": chapter(notes)}))
+    ((document,), _) = landing.land(files_config(extract_seconds=5))
+    assert document["content"].count("A note of some words.") == 5000

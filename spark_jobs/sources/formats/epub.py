@@ -42,7 +42,7 @@ _TEXT_TYPES: Final = (
 )
 _OUTSIDE: Final = 0.5  # of the characters of a page of contents, at most so many stand in no link
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
-_LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"']*)""", re.IGNORECASE)
+_LINK = re.compile(r"""<a\s[^<>]*?href\s*=\s*["']([^"']*)""", re.IGNORECASE)
 _TITLE_CHARACTERS: Final = 200
 _FIRST_LINKS: Final = 3  # fewer make no contents
 

@@ -14,7 +14,7 @@ import email.policy
 import re
 from email.message import EmailMessage
 from html import unescape
-from typing import Final, cast
+from typing import Final
 from urllib.parse import urljoin
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
@@ -25,7 +25,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 _XHTML: Final = "application/xhtml+xml"
 _PAGES: Final = ("text/html", _XHTML)
-_FRAME = re.compile(r"""<(i?frame)\b([^>]*?\ssrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))[^>]*)>""", re.IGNORECASE)
+_FRAME = re.compile(r"""<(i?frame)\b([^<>]*?\ssrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))[^>]*)>""", re.IGNORECASE)
 _FRAMESET = re.compile(r"<frameset\b", re.IGNORECASE)
 _HEAD = re.compile(r"<!doctype[^>]*>|<head\b.*?</head\s*>|</?(?:html|body)\b[^>]*>", re.IGNORECASE | re.DOTALL)
 _SHADOW = re.compile(r"(<template\b[^>]*?\sshadow)(?=mode=)", re.IGNORECASE)  # Chrome 156 writes the older name
@@ -65,7 +65,7 @@ class _Saved:
     """The pages among the parts of a file, by their ids and addresses."""
 
     def __init__(self, mail: EmailMessage) -> None:
-        pages = [cast("EmailMessage", part) for part in mail.walk() if part.get_content_type() in _PAGES]
+        pages = [part for part in mail.walk() if part.get_content_type() in _PAGES]
         self._by_name = {name: part for part in reversed(pages) for name in (_id(part), _address(part)) if name}
         start = str(mail.get_param("start") or "").strip("<> ")
         self.root = self._by_name.get(f"cid:{start}") or next(iter(pages), None)

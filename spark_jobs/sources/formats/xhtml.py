@@ -6,7 +6,8 @@ by their prefix: those of other vocabularies are transparent in the body and lef
     <p>a<br/><![CDATA[b < c]]>&nbsp;<svg:svg>..    becomes    <p>a<br>b &lt; c <svg>..
 
 The names that HTML gives to characters are known whatever the file declares. No other file is read; what the file
-declares for itself is expanded within the bounds that expat sets. What is not well-formed is read as HTML, and says so.
+declares for itself is expanded within the bounds that expat sets. What is not well-formed is read as HTML, and says so;
+its CDATA is text too, and what ends where it begins ends there.
 
 This module needs the extra `ingest`.
 """
@@ -45,7 +46,11 @@ _DECLARATION = re.compile(r"\s*<\?xml\s[^>]*\?>")
 _DECLARED_ENCODING = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
 _DECLARATION_BYTES: Final = 200
 _BARE = re.compile(r"&(?!#?\w+;)")
-_NAMED = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|&([A-Za-z][A-Za-z0-9]*;)", re.DOTALL)
+_NAMED = re.compile(  # what does not end is skipped as a whole: to look for its end again and again takes long
+    r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:.*?\]\]>|.*)|<\?(?:.*?\?>|.*)|&([A-Za-z][A-Za-z0-9]*;)", re.DOTALL
+)
+_CDATA: Final = "<![CDATA["
+_EMPTY = re.compile(r"""<([a-zA-Z][\w:.-]*)((?:\s+[^\s"'<>/=]+(?:\s*=\s*(?:"[^"]*"|'[^']*'))?)*)\s*/>""")
 _KNOWN_TO_XML: Final = ("amp;", "lt;", "gt;", "quot;", "apos;")
 _NO_MARKS: Final = {b"<\0": codecs.BOM_UTF16_LE, b"\0<": codecs.BOM_UTF16_BE}  # how UTF-16 begins without its mark
 
@@ -62,11 +67,10 @@ class XmlMarkup(NamedTuple):
 def extract_xhtml(data: bytes, extractor: str, charset: str | None = None, cut: bool = False) -> Extracted | Refusal:
     """The main text of a page of XHTML; as `extract_page`, with `xml_fault` in the metadata where it is no XML."""
     page = xml_markup(data, charset, cut)
-    if isinstance(page, Refusal) or page.fault:
-        extracted = extract_page(data, extractor, charset, cut)
-    else:
-        extracted = extract_page(codecs.BOM_UTF8 + page.markup.encode(), extractor)
-    if isinstance(page, Refusal) or isinstance(extracted, Refusal):
+    if isinstance(page, Refusal):
+        return page
+    extracted = extract_page(codecs.BOM_UTF8 + page.markup.encode() if page.markup.strip() else b"", extractor)
+    if isinstance(extracted, Refusal):
         return extracted
     facts = {"xml_fault": page.fault} if page.fault else {}
     codec = {"source_encoding": page.encoding, "source_encoding_by": page.named_by}
@@ -81,7 +85,7 @@ def xml_markup(data: bytes, charset: str | None = None, cut: bool = False) -> Xm
     try:
         return XmlMarkup(html_of_xml(page.text), page.encoding, page.named_by, None)
     except expat.ExpatError as error:
-        return XmlMarkup(page.text, page.encoding, page.named_by, str(error))
+        return XmlMarkup(_mended(page.text), page.encoding, page.named_by, str(error))
 
 
 def _decoded(data: bytes, charset: str | None = None, cut: bool = False) -> DecodedPage | Refusal:
@@ -89,8 +93,21 @@ def _decoded(data: bytes, charset: str | None = None, cut: bool = False) -> Deco
     declared = _DECLARED_ENCODING.match(data.lstrip()[:_DECLARATION_BYTES])
     label = charset or (declared[1].decode() if declared else None)
     page = decode_page(with_mark(data), label, cut)
-    is_declared = not isinstance(page, Refusal) and page.named_by == "http" and not charset
-    return page._replace(named_by="xml") if is_declared else page
+    if isinstance(page, Refusal) or page.named_by != "http" or charset:
+        return page
+    return page._replace(named_by="xml")
+
+
+def _mended(text: str) -> str:
+    """The markup of a page that is no XML, with CDATA as text and end tags for elements that end where they begin."""
+    pieces = text.split(_CDATA)
+    for number, piece in enumerate(pieces[1:], 1):
+        inside, end, behind = piece.partition("]]>")
+        pieces[number] = escape(inside, quote=False) + behind if end else _CDATA + piece
+    text = "".join(pieces)
+    return _EMPTY.sub(
+        lambda found: found[0] if found[1].lower() in _VOID else f"<{found[1]}{found[2]}></{found[1]}>", text
+    )
 
 
 def html_of_xml(text: str) -> str:

@@ -115,7 +115,7 @@ class _Files:
         seen = set[str]()
         with HashedFile(io.BytesIO(self._data)) as source:
             for member in archive_members(source, len(self._data), Unpacking(self._limits)):
-                name = posixpath.normpath(member.name) if member.name else None
+                name = posixpath.normpath(member.name.replace("\\", "/")) if member.name else None
                 if name is None and not seen:
                     assert member.refusal is not None
                     raise RefusedError(Reason.CORRUPT_FILE, f"no zip file: {member.refusal.detail}")
@@ -145,15 +145,16 @@ def _read(files: _Files) -> Extracted | Refusal:
     Raises:
         RefusedError: it is none, or too large.
     """
-    about = files.read((_CONTAINER, _ENCRYPTION))
-    package = _package_name(about.get(_CONTAINER), files.names)
+    root = next((name.removesuffix(_CONTAINER) for name in files.names if name.endswith(_CONTAINER)), "")
+    about = files.read((root + _CONTAINER, root + _ENCRYPTION))
+    package = _package_name(about.get(root + _CONTAINER), root, files.names)
     held = files.read((package,)).get(package) if package else None
     if package is None or held is None:
         return Refusal(Reason.CORRUPT_FILE, "no EPUB: there is no package document (.opf) in it")
     if isinstance(held, Refusal):
         return held
     book = _book(held, package, files.names)
-    encrypted = _encrypted(about.get(_ENCRYPTION))
+    encrypted = _encrypted(about.get(root + _ENCRYPTION), root)
     wanted = [name for name in book.chapters if name not in encrypted]
     unpacked = files.read({*wanted, *book.labels})
     titles = _titles(unpacked, book.labels)
@@ -191,13 +192,13 @@ def _read(files: _Files) -> Extracted | Refusal:
     return Extracted("\n\n".join(texts), facts)
 
 
-def _package_name(container: bytes | Refusal | None, names: list[str]) -> str | None:
+def _package_name(container: bytes | Refusal | None, folder: str, names: list[str]) -> str | None:
     """The name of the package document: the first that the container names, else the first there is."""
     root = xml_tree(container) if isinstance(container, bytes) else None
     stated = (
         [node.get("full-path") or "" for node in root.iter() if _local(node) == "rootfile"] if root is not None else []
     )
-    stated = [posixpath.normpath(unquote(path)) for path in stated if path]
+    stated = [posixpath.normpath(folder + unquote(path)) for path in stated if path]
     return next(
         (name for name in (*stated, *names) if name in names and (name in stated or name.endswith(".opf"))), None
     )
@@ -272,11 +273,13 @@ def _attribute(node: ElementTree.Element, name: str, default: str) -> str:
     return next((value for key, value in node.attrib.items() if key.rpartition("}")[2] == name), default)
 
 
-def _encrypted(data: bytes | Refusal | None) -> set[str]:
+def _encrypted(data: bytes | Refusal | None, folder: str) -> set[str]:
     """Names of the files that are encrypted, or obfuscated as fonts are: no text of theirs can be read."""
     root = xml_tree(data) if isinstance(data, bytes) else None
     nodes = root.iter() if root is not None else ()
-    return {posixpath.normpath(unquote(node.get("URI", ""))) for node in nodes if _local(node) == "CipherReference"}
+    return {
+        posixpath.normpath(folder + unquote(node.get("URI", ""))) for node in nodes if _local(node) == "CipherReference"
+    }
 
 
 def _chapter(name: str, encrypted: set[str], unpacked: Mapping[str, bytes | Refusal]) -> _Chapter | Refusal:

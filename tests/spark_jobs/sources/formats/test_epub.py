@@ -118,11 +118,13 @@ def made_book(seed: int) -> Book:
     spine += ['<itemref idref="cover"/>', '<itemref idref="plate"/>']
     rng.shuffle(manifest)
     attributes = "" if is_new else ' toc="ncx"'
+    outer, slash = rng.choice(["", "", "", "book/", "./"]), rng.choice(["/", "/", "/", "\\"])
     shuffled = dict(rng.sample(list(files.items()), len(files)))
     shuffled[f"{folder}b.opf"] = package("".join(manifest), "".join(spine), attributes=attributes, guide=guide)
     shuffled["META-INF/container.xml"] = CONTAINER % f"{folder}b.opf"
     said = [f"{titles[number]}\n\n".lstrip() + texts[number].replace("&amp;", "&") for number in read]
-    return Book(packed(shuffled), said, [f"Label {number}" for number in read])
+    renamed = {f"{outer}{name}".replace("/", slash): content for name, content in shuffled.items()}
+    return Book(packed(renamed), said, [f"Label {number}" for number in read])
 
 
 def read(data: bytes, max_bytes: int = 100 * MIB) -> Extracted | Refusal:

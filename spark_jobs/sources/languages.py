@@ -55,7 +55,7 @@ _TABLE: tuple[tuple[str, str, str | None, str], ...] = (
     (".thrift", "code", "Thrift", "text/x-thrift"),
     (".cmake", "code", "CMake", "text/x-cmake"),
     (".mako", "code", "Mako", "text/x-mako"),
-    (".html .htm .xhtml", "markup", "HTML", "text/html"),
+    (".html .htm .xhtml .xht", "markup", "HTML", "text/html"),
     (".xml .xsd .xsl .svg .rng", "markup", "XML", "application/xml"),
     (".css", "markup", "CSS", "text/css"),
     (".scss", "markup", "SCSS", "text/x-scss"),

@@ -26,7 +26,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 Extract = Callable[[str, bytes, str | None, bool], Extracted | Refusal]
 _KINDS = ("warcinfo", "response", "resource", "request", "metadata", "revisit", "conversion", "continuation")
 _DOCUMENTS = ("response", "resource", "conversion")
-_PAGES = ("text/html", "application/xhtml+xml")
+_PAGES = {"text/html": "html", "application/xhtml+xml": "xhtml"}
 _TEXTS = ("text/plain",)
 _SNIFFED = 1024
 _TAG = re.compile(rb"<(?:!doctype|html|head|body|div|p|table|meta|title|script)\b", re.I)
@@ -58,8 +58,8 @@ def archive_records(
 
     Args:
         archive: the file, decompressed.
-        extract: gives the text of a page (`html`) or text (`web_text`) from its bytes, the declared charset, and
-            whether it was cut.
+        extract: gives the text of a page (`html`, `xhtml`) or text (`web_text`) from its bytes, the declared charset,
+            and whether it was cut.
         max_bytes: largest record, and largest body when its encodings are undone; larger ones are not held.
         locate: gives the first byte in the file itself for a position, or None where that is not known.
     """
@@ -127,7 +127,7 @@ def _text_of(body: bytes, content_type: str, cut: bool, extract: Extract) -> Ext
     """The text of a page or of a plain text, by its content type; without one, a body with tags is a page."""
     media_type, charset = content_type_of(content_type)
     if media_type in _PAGES or (not media_type and _TAG.search(body[:_SNIFFED])):
-        return extract("html", body, charset, cut)
+        return extract(_PAGES.get(media_type, "html"), body, charset, cut)
     if media_type not in _TEXTS:
         return Refusal(
             Reason.UNKNOWN_FORMAT, f"its content type is {content_type or 'not declared'}, no page and no text"

@@ -62,6 +62,9 @@ READERS: Final[Mapping[str, BuiltIn]] = {
     "docstring": BuiltIn("document", "spark_jobs.sources.repositories.modules:module_docstring", apart=False),
     "description": BuiltIn("document", "spark_jobs.sources.repositories.modules:long_description", apart=False),
     "html": BuiltIn("document", "spark_jobs.sources.formats.html:extract_page", ("resiliparse",), "html"),
+    "xhtml": BuiltIn("document", "spark_jobs.sources.formats.xhtml:extract_xhtml", ("resiliparse",), "html"),
+    "mhtml": BuiltIn("document", "spark_jobs.sources.formats.mhtml:extract_mhtml", ("resiliparse",), "html"),
+    "epub": BuiltIn("document", "spark_jobs.sources.formats.epub:extract_epub", ("resiliparse",), "html"),
     "docx": BuiltIn("document", "spark_jobs.sources.formats.word:extract_docx", ("resiliparse",), "office"),
     "mail": BuiltIn("document", "spark_jobs.sources.formats.office:extract_mail", ("resiliparse",), "mail"),
     "notebook": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_notebook"),
@@ -105,6 +108,8 @@ PARTS: Final[Mapping[str, BuiltIn]] = {
     "legacy": BuiltIn("document", "spark_jobs.sources.formats.legacy_encoding:tell_encoding", _TELLS, "encodings"),
 }
 """What readers call for parts of a file: texts in web archives, what stands above Markdown, bytes in any encoding."""
+PAGE_READERS: Final = ("html", "xhtml", "mhtml")
+"""Readers of pages, whose main text the extractor that the source names tells."""
 COLUMN_READERS: Final = tuple(name for name, of in READERS.items() if of.has_columns)
 """Readers of files of records with named columns, of which one holds the text."""
 ONE_DOCUMENT_READERS: Final = tuple(name for name, of in READERS.items() if of.gives in ("text", "document", "facts"))
@@ -127,9 +132,11 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
             if isinstance(found, Extracted):
                 found.text.encode()
             return found  # type: ignore[no-any-return]
-        if reader == "html":
+        if reader in PAGE_READERS:
             extractor = "both" if source.extractor == "none" else source.extractor  # of pages in web archives
             options = (extractor, source.ruby, *options)
+        elif reader == "epub":
+            options = (source.ruby, source.archives, *options)
         elif reader == "legacy":
             options = (source.encoding, *options)
         found = run_apart(call_extractor, source.extract_seconds, of.function, data, *options)
@@ -145,7 +152,7 @@ def missing_package(reader: str, source: FileReading) -> str | None:
     if reader in ("pdf", "picture"):
         engine = source.ocr.engine.partition(":")[0]
         needed += {"none": (), "rapidocr": _RAPIDOCR}.get(engine, (engine.partition(".")[0],))
-    if reader in ("html", "warc"):
+    if reader in (*PAGE_READERS, "warc"):
         for extractor in source.extractors:
             needed += _TRAFILATURA if extractor == "trafilatura" else (extractor,)
     if of.recoded and source.encoding != "strict":

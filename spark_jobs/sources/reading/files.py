@@ -247,7 +247,8 @@ def _foreign(file: Row, data: bytes, file_sha256: str, rules: ReadingRules) -> I
 def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal:
     """The document in a file: the whole text, or what is extracted from it, hashed as UTF-8 by itself."""
     if _gives(file) == "document":
-        extracted = extract(file["reader"], data, source=rules.source)
+        options = (rules.max_document_bytes,) if file["reader"] == "epub" else ()
+        extracted = extract(file["reader"], data, *options, source=rules.source)
         return extracted if isinstance(extracted, Refusal) else extracted_document(file, rules, extracted)
     decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING)
     if isinstance(rules.source, FileReading):

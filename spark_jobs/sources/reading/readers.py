@@ -30,12 +30,16 @@ _READERS = {
     ".docm": "docx",
     ".dotx": "docx",
     ".dotm": "docx",
+    ".epub": "epub",
+    ".mhtml": "mhtml",
+    ".mht": "mhtml",
     ".eml": "mail",
     ".ipynb": "notebook",
 }
 _PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
-_PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
+_PAGE_READERS = {".html": "html", ".htm": "html", ".xhtml": "xhtml", ".xht": "xhtml"}
 _IS_PAGE = re.compile(rb"(?is)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b")
+_EPUB, _FIRST_NAME = b"mimetypeapplication/epub+zip", 30  # its first member is stored, behind a header of 30 bytes
 _ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
 
@@ -59,8 +63,11 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
     project has no name for is a text; records without a `text_column` are the text of one document.
     """
     if _IS_PAGE.match(head):  # the model takes short ones for much else
-        reader, language = reader_by_name("x.html", source, "auto")
+        name = "x.xhtml" if head.lstrip().startswith(b"<?xml") else "x.html"
+        reader, language = reader_by_name(name, source, "auto")
         return {"detected": "html", **language_columns(reader or "html", language)}
+    if head.startswith(ZIP_MAGIC) and head[_FIRST_NAME:].startswith(_EPUB):
+        return {"detected": "epub", **language_columns("epub", PLAIN_TEXT)}
     found = content_type(head)
     by = {"detected": f"{found.label} (magika {found.version})"}
     for extension in found.extensions:
@@ -87,8 +94,8 @@ def _unpacked(path: str) -> str:
 def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
     """The reader for a file, by the stated format, else by the extension."""
     stem, extension = os.path.splitext(path.lower())
-    if stated == "html" or (stated == "auto" and extension in _PAGE_EXTENSIONS):
-        return "text" if source.extractor == "none" else "html"
+    if stated == "html" or (stated == "auto" and extension in _PAGE_READERS):
+        return "text" if source.extractor == "none" else _PAGE_READERS.get(extension, "html")
     if stated != "auto":
         return "text" if stated in ("text", "markdown") else stated
     if extension in _ARCHIVE_EXTENSIONS:

@@ -1,0 +1,119 @@
+"""Read a page that a browser saved with all that belongs to it (`.mhtml`, `.mht`: RFC 2557, a mail of related parts).
+
+The page is the part that `start` names, else the first page. What its frames show are parts too (`src="cid:.."`, as
+Chrome writes them, or their address) and stands where the frame is; of a page of frames alone it is the page.
+
+This module is imported in the child of parser_process.py, and needs the extra `ingest`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import email
+import email.policy
+import re
+from email.message import EmailMessage
+from html import unescape
+from typing import Final
+from urllib.parse import urljoin
+
+from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
+from spark_jobs.sources.formats.html import extract_page
+from spark_jobs.sources.formats.xhtml import XmlMarkup, with_mark, xml_markup
+from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_XHTML: Final = "application/xhtml+xml"
+_PAGES: Final = ("text/html", _XHTML)
+_FRAME = re.compile(r"""<(i?frame)\b([^<>]*?\ssrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))[^>]*)>""", re.IGNORECASE)
+_FRAMESET = re.compile(r"<frameset\b", re.IGNORECASE)
+_HEAD = re.compile(r"<!doctype[^>]*>|<head\b.*?</head\s*>|</?(?:html|body)\b[^>]*>", re.IGNORECASE | re.DOTALL)
+_SHADOW = re.compile(r"(<template\b[^>]*?\sshadow)(?=mode=)", re.IGNORECASE)  # Chrome 156 writes the older name
+_MOST_FRAMES: Final = 1000  # in frames of frames too
+
+
+def extract_mhtml(data: bytes, extractor: str) -> Extracted | Refusal:
+    """The main text of a saved page.
+
+    Args:
+        data: the file.
+        extractor: as of `extract_page`.
+
+    Returns:
+        The text with the metadata of a page, its address (`url`) and when it was saved (`fetched`).
+    """
+    mail = email.message_from_bytes(data.lstrip(), _class=EmailMessage, policy=email.policy.default)
+    if not mail.keys():
+        return Refusal(Reason.CORRUPT_FILE, "no saved page: there is no header in it")
+    saved = _Saved(mail)
+    if saved.root is None:
+        return Refusal(Reason.EMPTY, "no part of it is a page")
+    page = _page(saved.root)
+    if isinstance(page, Refusal):
+        return page
+    markup = _SHADOW.sub(r"\1root", saved.with_frames(page.markup, _address(saved.root)))
+    extracted = extract_page(codecs.BOM_UTF8 + markup.encode("utf-8", "surrogatepass"), extractor)
+    if isinstance(extracted, Refusal):
+        return extracted
+    url = mail["Snapshot-Content-Location"] or _address(saved.root)
+    facts = cleaned_facts({"title": mail["Subject"], "url": url, "fetched": mail["Date"]})
+    codec = {"source_encoding": page.encoding, "source_encoding_by": page.named_by}
+    return Extracted(extracted.text, {**facts, **extracted.metadata, **codec})
+
+
+class _Saved:
+    """The pages among the parts of a file, by their ids and addresses."""
+
+    def __init__(self, mail: EmailMessage) -> None:
+        pages = [part for part in mail.walk() if part.get_content_type() in _PAGES]
+        self._by_name = {name: part for part in reversed(pages) for name in (_id(part), _address(part)) if name}
+        start = str(mail.get_param("start") or "").strip("<> ")
+        self.root = self._by_name.get(f"cid:{start}") or next(iter(pages), None)
+        self._frames_left = _MOST_FRAMES
+
+    def with_frames(self, markup: str, base: str, around: tuple[str, ...] = ()) -> str:
+        """The markup of a page with that of its frames in their places.
+
+        Args:
+            markup: of the page.
+            base: its address.
+            around: names of the frames that it is in.
+        """
+        frames = list[str]()
+
+        def shown(frame: re.Match[str]) -> str:
+            """What stands for a frame: the body of its page, or the frame itself where that is not here."""
+            source = unescape(frame[3] or frame[4] or frame[5] or "").strip()
+            name = source if source.startswith("cid:") or not base else urljoin(base, source)
+            part = self._by_name.get(name)
+            self._frames_left -= part is not None
+            page = _page(part) if part and self._frames_left >= 0 and name not in (base, *around) else None
+            if page is None or isinstance(page, Refusal):
+                return frame[0]
+            inner = self.with_frames(page.markup, _address(part) if part else "", (*around, name))
+            frames.append(f"<div>{_HEAD.sub('', inner)}</div>")
+            return frames[-1] + (frame[0] if frame[1].lower() == "iframe" else "")
+
+        whole = _FRAME.sub(shown, markup)
+        return "".join(frames) if _FRAMESET.search(markup) and frames else whole
+
+
+def _page(part: EmailMessage) -> XmlMarkup | Refusal:
+    """The markup of a part, in its own encoding."""
+    body, charset = part.get_payload(decode=True), part.get_content_charset()
+    data = body if isinstance(body, bytes) else b""
+    if part.get_content_type() == _XHTML:
+        return xml_markup(data, charset)
+    page = decode_page(with_mark(data), charset)
+    return XmlMarkup(*page, None) if isinstance(page, DecodedPage) else page
+
+
+def _id(part: EmailMessage) -> str:
+    """The address by which other parts name this one."""
+    found = str(part["Content-ID"] or "").strip("<> ")
+    return f"cid:{found}" if found else ""
+
+
+def _address(part: EmailMessage) -> str:
+    """The address that a part came from."""
+    return "".join(str(part["Content-Location"] or "").split())

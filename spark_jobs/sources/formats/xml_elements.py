@@ -283,13 +283,13 @@ class _Document:
             yield elements.broken(refusal) if self.rest else Refused(None, refusal)
 
     def _next_document(self, behind: bytes) -> bytes:
-        """What is read from the declaration of the next document on, empty where there is none.
-
-        Raises:
-            OSError, ArrowException: of the stream.
-        """
+        """What is read from the declaration of the next document on, empty where there is none."""
         while (start := behind.find(b"<?xml ")) < 0:
-            if not (chunk := self._stream.read(_CHUNK_BYTES)):
+            try:
+                chunk = self._stream.read(_CHUNK_BYTES)
+            except (OSError, pa.ArrowException):  # the file is refused anyway, for the fault before
+                return b""
+            if not chunk:
                 return b""
             behind = behind[-5:] + chunk
         return behind[start:]

@@ -1,17 +1,19 @@
-"""Read the mails of a mailbox one by one (mboxrd, and what is close to it: RFC 4155).
+"""Read the mails of a mailbox one by one: mboxo, mboxrd, mboxcl, mboxcl2 (RFC 4155), Usenet's and bare archives.
 
-    From ada@x.org Thu Nov 12 09:00:00 2026     a line that begins so and holds a date with a time opens a mail
+    From ada@x.org Thu Nov 12 09:00:00 2026     opens a mail: a blank line or nothing stands before it, a header behind
     Subject: one
                                                 mbox writers put a > before such a line of a text; one is taken off
     >From there on ..
 
-Lines such as `From here on` and `From 9:00 to 10:00 in 2026` hold no date and are text. A mail that is larger than a
-document may be is never held whole.
+Behind `From ` stand a sender and a date in any form, one word (Usenet's number, a name) or nothing; without a date the
+header behind it is one that mails have. A Content-Length comes before all this where a mail or the end follows it.
+A mail that is larger than a document may be is never held whole.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -21,10 +23,30 @@ from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.records import Record, RecordFile, Refused, all_lines
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_DATE = rb"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b|\b\d{4}-\d\d-\d\d"
-_OPENING = re.compile(rb"From (?=.*\d:\d\d)(?=.*\d{4})(?=.*(?:" + _DATE + rb")).*")
+_BOM = b"\xef\xbb\xbf"
+_MONTH = rb"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
+_DAY = re.compile(rb"\b" + _MONTH + rb"\b|\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4}", re.I)
+_DATE_WORD = re.compile(
+    rb"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?,?|"
+    + _MONTH
+    + rb"\.?,?|[-+]?\d[-\d:./+T]*Z?,?|\d\d?-"
+    + _MONTH
+    + rb"-\d{2,4}|\(?(?-i:[A-Z]{1,5})(?:[-+][\d:]+)?\)?|am|pm|DST)",
+    re.I,
+)
+_REMOTE = re.compile(rb"\s+remote from .*", re.I)
+_SENDER = re.compile(rb"\S*|\S+ (?:at|AT) \S+|[^@]*@\S+|.* <\S+>")
 _OPENING_BYTES = 300  # of a line that are looked at
 _QUOTED = re.compile(rb">+From ")
+_HEADER = re.compile(rb"[!-9;-~]+[ \t]*:|>From \S+ ")
+_MAIL_HEADER = re.compile(
+    rb"(?:x-[!-9;-~]+|content-[a-z-]+|list-[a-z-]+|resent-[a-z-]+|nntp-[a-z-]+|from|to|cc|bcc|date|subject|sender|path|"
+    rb"message-id|received|return-path|reply-to|newsgroups|mime-version|delivered-to|references|in-reply-to|status|"
+    rb"organization|lines|xref|article|article-i\.d\.|approved|distribution|relay-version|posting-version|date-received|"
+    rb"envelope-to|dkim-signature|authentication-results|arc-[a-z-]+|user-agent|keywords|followup-to|expires)[ \t]*:",
+    re.I,
+)
+_LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*(\d{1,12})\s*$", re.I)
 
 
 class _Mail(NamedTuple):
@@ -65,40 +87,140 @@ def mail_records(
             yield Refused(mail.line, refusal)
 
 
+class _Line(NamedTuple):
+    """A line of the file, its number and first byte; `data` is None where it is longer than a mail may be."""
+
+    number: int
+    begin: int | None
+    data: bytes | None
+
+
+class _Lines:
+    """The lines of a file, some of which may be looked at before they are taken."""
+
+    def __init__(self, stream: Stream, max_bytes: int) -> None:
+        self._lines, self._ahead = all_lines(stream, max_bytes), deque[_Line]()
+        self._begin: int | None = 0
+        self.fault: Refused | None = None  # that ended the file
+
+    def peek(self, distance: int = 0) -> _Line | None:
+        """A line that is not taken yet, None behind the end."""
+        while len(self._ahead) <= distance and self.fault is None and (line := next(self._lines, None)) is not None:
+            if isinstance(line, Refused) and line.number is None:
+                self.fault = line
+            elif isinstance(line, Refused):
+                self._begin = None
+                self._ahead.append(_Line(line.number or 0, None, None))
+            else:
+                self._ahead.append(_Line(line.number, self._begin, line.data))
+                self._begin = None if self._begin is None else self._begin + len(line.data) + 1
+        return self._ahead[distance] if distance < len(self._ahead) else None
+
+    def take(self) -> _Line | None:
+        """The next line."""
+        self.peek()
+        return self._ahead.popleft() if self._ahead else None
+
+    def give_back(self, lines: list[_Line]) -> None:
+        """Put back lines that were taken."""
+        self._ahead.extendleft(reversed(lines))
+
+    def opens(self) -> bool:
+        """Whether the next line opens a mail, by itself and the line behind it."""
+        line, behind = self.peek(), None
+        if line is None or line.data is None or not line.data.startswith(b"From"):
+            return False
+        behind = self.peek(1)
+        return behind is not None and _opens(line.data[:_OPENING_BYTES], (behind.data or b"")[:_OPENING_BYTES])
+
+
+def _opens(line: bytes, behind: bytes) -> bool:
+    """Whether a line is a separator of mails by what stands in it and the line behind it."""
+    if not line.startswith(b"From ") or not _HEADER.match(behind):
+        return False
+    words = _REMOTE.sub(b"", line[5:].strip()).split()
+    date = len(words)
+    while date and _DATE_WORD.fullmatch(words[date - 1]):
+        date -= 1
+    for sender in {date, max(date, 1)}:  # a sender may look like a word of a date
+        dated = b" ".join(words[sender:])
+        if _DAY.search(dated) and re.search(rb"\d", dated) and _SENDER.fullmatch(b" ".join(words[:sender])):
+            return True
+    return len(words) <= 1 and _MAIL_HEADER.match(behind) is not None
+
+
 def _mails(stream: Stream, max_bytes: int) -> Iterator[_Mail | Refused]:
     """The mails in order; a file that does not begin with one is refused, and so is what damage hides."""
-    lines, held, first, start, position = list[bytes](), 0, 0, None, 0
-    knows_position = True
-    for line in all_lines(stream, max_bytes):
-        if isinstance(line, Refused):
-            if line.number is None:
-                if first:
-                    yield Refused(first, Refusal(Reason.BAD_RECORD, "the file breaks off inside of this mail"))
-                yield line
-                return
-            data, knows_position, held = b"", False, max_bytes + 1
-        else:
-            data = line.data
-        begin, position = position, position + len(data) + 1
-        opening = data.removeprefix(b"\xef\xbb\xbf") if not first else data
-        if opening.startswith(b"From ") and (not first or _OPENING.match(opening[:_OPENING_BYTES])):
-            if first:
-                yield _Mail(first, start, _whole(lines, held, max_bytes))
-            lines, held, first = [], 0, line.number or 0
-            start = begin if knows_position else None
-        elif not first:
-            if not data.strip() and not held:
-                continue
+    lines = _Lines(stream, max_bytes)
+    while (line := lines.peek()) is not None and line.data is not None and not line.data.strip():
+        lines.take()
+    if line is not None:
+        if line.data is None or not line.data.removeprefix(_BOM).startswith(b"From "):
             detail = "no mailbox: its first line does not begin with `From `; a single mail is .eml"
             yield Refused(None, Refusal(Reason.CORRUPT_FILE, detail))
             return
-        elif held <= max_bytes:
-            lines.append(data[1:] if data.startswith(b">") and _QUOTED.match(data) else data)
-            held += len(data) + 1
-            if held > max_bytes:
-                lines = []
-    if first:
-        yield _Mail(first, start, _whole(lines, held, max_bytes))
+        while (opening := lines.take()) is not None:
+            mail = _Mail(opening.number, opening.begin, _next_mail(lines, max_bytes))
+            if lines.fault is not None and lines.peek() is None:
+                yield Refused(opening.number, Refusal(Reason.BAD_RECORD, "the file breaks off inside of this mail"))
+            else:
+                yield mail
+            del mail
+    if lines.fault is not None:
+        yield lines.fault
+
+
+def _next_mail(lines: _Lines, max_bytes: int) -> bytes | Refusal:
+    """The mail behind a separator, without the `>` of its quoted lines."""
+    mail, held, length = list[bytes](), 0, None
+    while (line := lines.take()) is not None:
+        data = line.data
+        held += max_bytes + 1 if data is None else len(data) + 1
+        if held > max_bytes:
+            mail = []
+        elif data is not None:
+            mail.append(_unquoted(data))
+            if match := _LENGTH.match(data[:_OPENING_BYTES]):
+                length = int(match[1])
+        if data is not None and not data.strip():
+            break
+    if line is not None and held <= max_bytes and length is not None and held + length <= max_bytes:
+        body = _body_of_length(lines, length)
+        if body is not None:
+            is_quoted = not any(text.startswith(b"From ") for text in body)
+            mail += map(_unquoted, body) if is_quoted else body
+            return _whole(mail, 0, max_bytes)
+    is_blank = line is not None
+    while (line := lines.peek()) is not None and not (is_blank and lines.opens()):
+        lines.take()
+        held += max_bytes + 1 if line.data is None else len(line.data) + 1
+        is_blank = line.data is not None and not line.data.strip()
+        if held > max_bytes:
+            mail = []
+        else:
+            mail.append(_unquoted(line.data or b""))
+    return _whole(mail, held, max_bytes)
+
+
+def _body_of_length(lines: _Lines, length: int) -> list[bytes] | None:
+    """The lines of a body by its Content-Length; None, and nothing taken, where no mail and no end follows."""
+    taken, held = list[_Line](), 0
+    while held < length and (line := lines.take()) is not None:
+        taken.append(line)
+        held += length + 2 if line.data is None else len(line.data) + 1
+    is_end = held in (length, length + 1)  # some count no line end behind the last line
+    while is_end and (line := lines.peek()) is not None and line.data is not None and not line.data.strip():
+        taken.append(line)
+        lines.take()
+    if is_end and (lines.opens() or (lines.peek() is None and lines.fault is None)):
+        return [line.data or b"" for line in taken]
+    lines.give_back(taken)
+    return None
+
+
+def _unquoted(line: bytes) -> bytes:
+    """A line of a mail without the `>` that its writer put before `From `."""
+    return line[1:] if line.startswith(b">") and _QUOTED.match(line) else line
 
 
 def _whole(lines: list[bytes], held: int, max_bytes: int) -> bytes | Refusal:

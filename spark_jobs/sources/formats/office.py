@@ -90,13 +90,18 @@ def _decoded_leaf(part: EmailMessage) -> DecodedPage | Refusal | None:
     from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.html import HTMLTree
 
-    body, charset = part.get_payload(decode=True), part.get_content_charset()
-    if not isinstance(body, bytes) or not body.strip():
+    from spark_jobs.sources.formats.mail_parts import enriched_text, part_bytes, remove_hidden, richtext_text
+
+    body, charset = part_bytes(part), part.get_content_charset()
+    if body is None or not body.strip():
         return None
     decoded = decode_declared(body, charset) or decode_page(body, charset)
     if isinstance(decoded, Refusal):
         return decoded
     if part.get_content_type() == "text/html" and "<" in decoded.text:
         tree = HTMLTree.parse(decoded.text)
+        remove_hidden(tree)
         decoded = decoded._replace(text=extract_plain_text(tree, main_content=False, alt_texts=False))
+    rendered = {"text/enriched": enriched_text, "text/richtext": richtext_text}.get(part.get_content_type())
+    decoded = decoded._replace(text=rendered(decoded.text)) if rendered else decoded
     return decoded if decoded.text.strip() else None

@@ -7,9 +7,10 @@ A path leads down from the element; each step is a name as the file has it, with
 elements have gives them all: a text with a blank line between them, a JSON list elsewhere.
 
 The parser is Python's expat, which reads no other file and expands nothing here: an entity of HTML (`&eacute;`) or one
-declared as a few plain characters is those characters, and an element that needs any other is refused, as is one that
-has an entity without declaration in an attribute that is read. The elements behind it are read, whatever the file says
-of its declarations.
+declared as at most 1,000 plain characters is those characters, and an element that needs any other is refused, as is
+one that has an entity without declaration in an attribute that is read. The elements behind it are read, whatever the
+file says of its declarations. Documents may stand one behind the other, each with declarations and an encoding of its
+own; one that is broken costs what is left of it.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from xml.parsers import expat
 import pyarrow as pa
 
 from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.formats.xml_text import ElementText
 from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.records.records import Record, RecordFile, Refused, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _CHUNK_BYTES = 1 << 16
 _STANDALONE = re.compile(rb"""(<\?xml\s[^>]*?)standalone\s*=\s*(?:"yes"|'yes')""")
+_BLANK = re.compile(rb"\A\s+(?=<)")
 _TAG = re.compile(rb"""<(?:[^'">]|"[^"]*"|'[^']*')*""")
 _QUOTED = re.compile(rb"""=\s*("[^"]*"|'[^']*')""")
 _NAMED = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos);)([^#;&<\s]+);")
 _TOKEN_BYTES = 4 << 20  # a tag or comment that is longer hides where the next element begins
 _DEPTH = 1000
-_ENTITY_CHARACTERS = 16
+_ENTITY_CHARACTERS = 1000
+_ELEMENT_CHARACTERS = 16  # that an element is counted for
 _PATHS = 4096  # different paths whose columns are remembered
 _OTHER_CHARACTERS = 1 << 20  # beside the text
 
@@ -47,9 +51,10 @@ class _FileFaultError(Exception):
 class _Elements:
     """Handlers of the parser, and the records that they have completed."""
 
-    def __init__(self, source: FileReading, max_bytes: int, parser: expat.XMLParserType) -> None:
-        self._parser = parser
-        self.done: list[Record | Refused] = []
+    def __init__(self, source: FileReading, max_bytes: int) -> None:
+        self._parser: Any = None
+        self._done: list[Record | Refused] = []
+        self.is_complete = False  # the document's outermost element has ended
         self.number = 0
         self.unread: str | None = None  # an entity between elements, which is not expanded
         self._source, self._max_bytes = source, max_bytes
@@ -58,12 +63,27 @@ class _Elements:
         self._wanted = {column: tuple(step for step in column.split("/") if step != ".") for column in columns}
         self._names: list[str] = []  # of all open elements
         self._depth = 0  # at which the record's element is, 0 outside
-        self._open: list[tuple[int, list[str]]] = []  # texts that are being read, with the depth of their element
-        self._fields: dict[str, list[list[str]]] = {}
+        self._open: list[tuple[int, ElementText]] = []  # texts that are being read, with the depth of their element
+        self._fields: dict[str, list[ElementText]] = {}
         self._size = 0
         self._refusal: Refusal | None = None
         self._columns: dict[tuple[str, ...], list[str]] = {}
         self._entities: dict[str, str | None] = {}
+
+    def begin(self, parser: expat.XMLParserType) -> None:
+        """A document begins."""
+        self._parser, self._names, self._open, self._entities = parser, [], [], {}
+        self._depth, self.is_complete, self._refusal = 0, False, None
+
+    def take(self) -> list[Record | Refused]:
+        """The records that are complete, each once."""
+        done, self._done = self._done, []
+        return done
+
+    def broken(self, refusal: Refusal) -> Refused:
+        """The refusal of the record, or of the document without one, that is broken."""
+        self.number += not self._depth
+        return Refused(self.number, refusal)
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """An element begins."""
@@ -76,12 +96,16 @@ class _Elements:
             self._depth, self.number = len(self._names), self.number + 1
             self._fields, self._size, self._refusal = {}, 0, None
         path = tuple(self._names[self._depth :])
+        for _, text in self._open:
+            text.start(name, attributes)
+        if self._open:
+            self._count(" " * _ELEMENT_CHARACTERS)
         for column in self._columns_at(path):
             self._open.append((len(self._names), self._value(column)))
         read = {key: found for key in attributes if (found := self._columns_at((*path, f"@{key}")))}
         for key, columns in read.items():
             for column in columns:
-                self._value(column).append(attributes[key])
+                self._value(column).characters(attributes[key])
                 self._count(attributes[key])
         if read and (lost := self._lost_entity([name in read for name in attributes])):
             self._refuse(Refusal(Reason.BAD_RECORD, f"entity &{lost:.50}; in an attribute has no declaration"))
@@ -101,21 +125,27 @@ class _Elements:
         """An element ends; with the record's own, the record is complete."""
         while self._open and self._open[-1][0] == len(self._names):
             self._open.pop()
+        for _, text in self._open:
+            text.end()
         if self._depth == len(self._names):
             self._depth = 0
-            self.done.append(self._record())
+            self._done.append(self._record())
             self._fields = {}
         self._names.pop()
+        self.is_complete = not self._names
 
     def characters(self, data: str) -> None:
         """Text between tags."""
         if self._open:
             self._count(data)
-            for _, pieces in self._open:
-                pieces.append(data)
+            for _, text in self._open:
+                text.characters(data)
 
     def declared(self, name: str, is_parameter: int, value: str | None, *_: object) -> None:
         """An entity is declared, with a value or somewhere else."""
+        for other in _NAMED.findall((value or "").encode()):
+            known = self._entities.get(other.decode())
+            value = value and known and value.replace(f"&{other.decode()};", known)[: _ENTITY_CHARACTERS + 1]
         plain = value is not None and len(value) <= _ENTITY_CHARACTERS and not set("&<") & set(value)
         if not is_parameter:
             self._entities.setdefault(name, value if plain else None)
@@ -145,11 +175,11 @@ class _Elements:
             ]
         return self._columns[path]
 
-    def _value(self, column: str) -> list[str]:
-        """Begin one more value of a column; gives the list of its pieces."""
-        pieces: list[str] = []
-        self._fields.setdefault(column, []).append(pieces)
-        return pieces
+    def _value(self, column: str) -> ElementText:
+        """Begin one more value of a column."""
+        text = ElementText()
+        self._fields.setdefault(column, []).append(text)
+        return text
 
     def _count(self, data: str) -> None:
         """Count characters that are held; a record with too many is refused."""
@@ -166,7 +196,7 @@ class _Elements:
         """The record that has just ended."""
         if self._refusal is not None:
             return Refused(self.number, self._refusal)
-        found = {column: ["".join(pieces) for pieces in values] for column, values in self._fields.items()}
+        found = {column: [value.text() for value in values] for column, values in self._fields.items()}
         if self._text not in found:
             detail = f"no element {self._text!r} in {self._source.xml_element!r}"
             return Refused(self.number, Refusal(Reason.MISSING_COLUMN, detail))
@@ -187,36 +217,82 @@ def xml_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator
         source: the name of the element, and the mapping of what is in it.
         max_bytes: longest text in UTF-8.
     """
-    parser = expat.ParserCreate()
-    parser.UseForeignDTD(True)  # whatever is declared, more may be elsewhere: an unknown entity ends no file
-    elements, given = _Elements(source, max_bytes, parser), 0
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = elements.start, elements.end
-    parser.CharacterDataHandler, parser.EntityDeclHandler = elements.characters, elements.declared
-    parser.DefaultHandler = elements.other  # with it, expat does not expand what a file declares
-    try:
-        chunk = b" "
-        while chunk:
-            chunk = stream.read(_CHUNK_BYTES)
-            if not given:  # a file that stands alone would end at an unknown entity
-                chunk = _STANDALONE.sub(lambda found: found[1].ljust(len(found[0])), chunk, count=1)
-            given += len(chunk)
-            parser.Parse(chunk, not chunk)
-            yield from elements.done
-            elements.done.clear()
-            if given - parser.CurrentByteIndex > _TOKEN_BYTES:
-                raise _FileFaultError(f"a tag, comment or instruction has more than {_TOKEN_BYTES >> 20} MB")
-    except (expat.ExpatError, _FileFaultError, OSError, pa.ArrowException) as error:
-        yield from elements.done
-        damaged = isinstance(error, OSError | pa.ArrowException)
-        where = f"breaks off or is not XML in line {parser.CurrentLineNumber}"
-        detail = f"{where}: {first_line(error)}; elements before it are read"
-        yield Refused(None, Refusal(Reason.CORRUPT_ARCHIVE if damaged else Reason.CORRUPT_FILE, detail))
-    except (LookupError, ValueError) as error:  # of the encoding that the file declares
-        yield Refused(None, Refusal(Reason.UNDECODABLE, f"{first_line(error)}; save the file as UTF-8"))
+    elements, rest = _Elements(source, max_bytes), b""
+    is_first = True
+    while is_first or rest:
+        is_first = False
+        document = _Document(stream, elements, rest)
+        yield from document.records()
+        rest = document.rest
     if elements.unread is not None:
         detail = f"{elements.unread} is not expanded; write what it stands for into the file"
         yield Refused(None, Refusal(Reason.BAD_RECORD, detail))
+
+
+class _Document:
+    """One of the documents that stand one behind the other in a file; `rest` is what was read behind it."""
+
+    def __init__(self, stream: Stream, elements: _Elements, head: bytes) -> None:
+        self._stream, self._elements, self._window, self.rest = stream, elements, head, b""
+        self._parser = parser = expat.ParserCreate()
+        parser.UseForeignDTD(True)  # whatever is declared, more may be elsewhere: an unknown entity ends no file
+        parser.buffer_text = True
+        parser.StartElementHandler, parser.EndElementHandler = elements.start, elements.end
+        parser.CharacterDataHandler, parser.EntityDeclHandler = elements.characters, elements.declared
+        parser.DefaultHandler = elements.other  # with it, expat does not expand what a file declares
+        elements.begin(parser)
+
+    def records(self) -> Iterator[Record | Refused]:
+        """Its records, and what ended it where that was no end."""
+        elements, parser, given = self._elements, self._parser, 0
+        try:
+            chunk, self._window = self._window or self._stream.read(_CHUNK_BYTES), b""
+            while chunk.isspace():
+                chunk = self._stream.read(_CHUNK_BYTES)
+            chunk = _BLANK.sub(b"", chunk)
+            chunk = _STANDALONE.sub(lambda found: found[1].ljust(len(found[0])), chunk, count=1)  # else an
+            while True:  # unknown entity would end a document that stands alone
+                self._window, given = self._window + chunk, given + len(chunk)
+                parser.Parse(chunk, not chunk)
+                yield from elements.take()
+                self._window = self._window[len(self._window) - (given - parser.CurrentByteIndex) :]
+                if len(self._window) > _TOKEN_BYTES:
+                    raise _FileFaultError(f"a tag, comment or instruction has more than {_TOKEN_BYTES >> 20} MB")
+                if not chunk:
+                    return
+                chunk = self._stream.read(_CHUNK_BYTES)
+        except (expat.ExpatError, _FileFaultError, OSError, pa.ArrowException) as error:
+            yield from elements.take()
+            damaged = isinstance(error, OSError | pa.ArrowException)
+            if isinstance(error, expat.ExpatError):
+                behind = self._window[max(0, parser.ErrorByteIndex - (given - len(self._window))) :]
+                if elements.is_complete and behind.strip():
+                    self.rest = behind.lstrip()
+                    return
+                self.rest = self._next_document(behind)
+            where = f"breaks off or is not XML in line {parser.CurrentLineNumber}"
+            detail = f"{where}: {first_line(error)}; elements before it are read"
+            if self.rest:
+                yield elements.broken(Refusal(Reason.BAD_RECORD, detail))
+            else:
+                yield Refused(None, Refusal(Reason.CORRUPT_ARCHIVE if damaged else Reason.CORRUPT_FILE, detail))
+        except (LookupError, ValueError) as error:  # of the encoding that the file declares
+            detail = f"{first_line(error)}; save the file as UTF-8"
+            self.rest = self._next_document(self._window[5:])
+            refusal = Refusal(Reason.UNDECODABLE, detail)
+            yield elements.broken(refusal) if self.rest else Refused(None, refusal)
+
+    def _next_document(self, behind: bytes) -> bytes:
+        """What is read from the declaration of the next document on, empty where there is none."""
+        while (start := behind.find(b"<?xml ")) < 0:
+            try:
+                chunk = self._stream.read(_CHUNK_BYTES)
+            except (OSError, pa.ArrowException):  # the file is refused anyway, for the fault before
+                return b""
+            if not chunk:
+                return b""
+            behind = behind[-5:] + chunk
+        return behind[start:]
 
 
 def _is_named(name: str, wanted: str) -> bool:

@@ -170,3 +170,39 @@ def test_what_a_mail_declares_falsely_does_not_count() -> None:
     for label in (None, "utf-7"):
         page = decode_page(hidden, label)
         assert isinstance(page, DecodedPage) and page.text == hidden.decode()
+
+
+def shown(kind: str, body: str, coding: str = "8bit") -> str:
+    """The text of a mail of one part."""
+    head = f"Subject: s\nContent-Type: text/{kind}; charset=utf-8\nContent-Transfer-Encoding: {coding}\n\n"
+    found = extract_mail((head + body).encode())
+    assert isinstance(found, Extracted)
+    return found.text
+
+
+def test_base64_with_the_footer_of_a_list_keeps_both() -> None:
+    """Of texts of every length, with and without a blank line between."""
+    for size in range(1, 200):
+        text = "the harbour master " * 10
+        body = base64.encodebytes(text[:size].encode()).decode()
+        for footer in ("\n-- \nlist footer, added\n", "_______\nlist mailing list\n"):
+            assert shown("plain", body + footer, "base64").split() == (text[:size] + "\n" + footer).split()
+
+
+def test_enriched_text_is_rendered() -> None:
+    """Commands are left out, `<<` is `<`."""
+    assert shown("enriched", "<bold>Bold</bold> <color><param>red</param>red</color> << b.").strip() == "Bold red < b."
+    assert shown("richtext", "<bold>Bold</bold> text<nl>a <lt> b").strip() == "Bold text\na < b"
+
+
+HIDING = ["display:none;", "visibility: hidden", "font-size:0px", "max-height:0", "MSO-HIDE: all", "opacity:0"]
+
+
+@pytest.mark.parametrize("hiding", [*(f'style="{style}"' for style in HIDING), "hidden"])
+@pytest.mark.parametrize("tag", ["div", "span", "p"])
+def test_hidden_parts_of_a_page_are_no_text(tag: str, hiding: str) -> None:
+    """Whatever hides them, nested too; what is small or half transparent is seen."""
+    body = (
+        f"<{tag} {hiding}>secret <b style='display:none'>x</b></{tag}><p style='font-size:0.9em;opacity:0.5'>Seen</p>"
+    )
+    assert shown("html", body).strip() == "Seen"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import mailbox
+import random
+import re
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from spark_jobs.sources.formats.mailboxes import mail_records
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
+from tests.tiers import tries
 
 OPENING = b"From ada@example.org Thu Nov 12 09:00:00 2026\n"
 
@@ -80,15 +83,71 @@ def test_only_lines_with_a_date_open_a_mail() -> None:
 
 def test_a_cut_archive_keeps_the_mails_before_the_damage() -> None:
     """The mail that the cut goes through is refused, and the damage is told."""
-    import random
-
     from spark_jobs.sources.opening.gzip_members import GzipMembers
 
     noise = random.Random(1).randbytes(200_000).hex().encode()
-    whole = gzip.compress(OPENING + b"A: b\n\none\n" + OPENING + b"C: d\n\n" + noise)
+    whole = gzip.compress(OPENING + b"A: b\n\none\n\n" + OPENING + b"C: d\n\n" + noise)
     stream = GzipMembers(io.BytesIO(whole[: len(whole) // 2]))
     extract = lambda mail: Extracted(mail.decode(), {})  # noqa: E731
     found = list(mail_records(stream, extract, 1_000_000, is_compressed=True))
-    assert [one.number for one in found] == [1, 5, None]
+    assert [one.number for one in found] == [1, 6, None]
     assert isinstance(found[0], Record) and isinstance(found[1], Refused) and isinstance(found[2], Refused)
     assert found[2].refusal.reason == Reason.CORRUPT_ARCHIVE
+
+
+VARIANTS = {
+    "ctime": "From ada@x.org Thu Nov 12 09:00:00 2026",
+    "no_seconds": "From ada@x.org Thu Nov 12 09:00 2026",
+    "zone": "From ada@x.org Thu Nov 12 09:00:00 PST 2026",
+    "offset": "From ada@x.org Thu Nov 12 09:00:00 2026 +0100",
+    "rfc822": "From ada@x.org Thu, 12 Nov 26 09:00:00 GMT",
+    "iso": "From ada@x.org 2026-11-12T09:00:00Z",
+    "pipermail": "From ada at x.org  Thu Nov 12 09:00:00 2026",
+    "daemon": "From MAILER-DAEMON Thu Nov 12 09:00:00 2026",
+    "uucp": "From ada Thu Nov 12 09:00:00 2026 remote from x",
+    "sender_missing": "From  Thu Nov 12 09:00:00 2026",
+    "usenet": "From -7223372036854775808",
+    "bare": "From ",
+    "name": "From ada@x.org",
+}
+HOSTILE_LINES = [
+    "",
+    "From here on it is text.",
+    "From Monday 10:15 on Jan 3 2000 it stood still, as the",
+    "From ada@x.org Thu Nov 12 09:00:00 2026",
+    ">From the log",
+    "log: of the station",
+    "From 1990 to 2000",
+    "Note: From 9:00 on",
+]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("writer", ["mboxrd", "mboxcl", "mboxcl2", "hostile"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_each_mail_comes_back_from_every_kind_of_mailbox(name: str, writer: str, end: str) -> None:
+    """Random bodies with lines that begin with `From `, by each way of marking them; `hostile` marks prose nowhere."""
+    draw = random.Random(f"{name} {writer} {end}")
+    for _ in range(tries(100, 10)):
+        stored, expected = "", list[str]()
+        for number in range(draw.randint(1, 4)):
+            lines = [draw.choice(HOSTILE_LINES) for _ in range(draw.randint(0, 9))]
+            if writer == "hostile":  # what no reader could tell from a separator is left out
+                lines = [line for line in lines if line not in (VARIANTS["ctime"], ">From the log")]
+            body = "".join(line + end for line in [*lines, f"end {number}"])
+            quoted = body if writer in ("mboxcl2", "hostile") else re.sub("(?m)^(>*From )", r">\1", body)
+            length = f"Content-Length: {len(quoted)}{end}" if "cl" in writer else ""
+            header = f"Subject: s{end}{length}{end}"
+            stored += f"{VARIANTS[name]}{end}{header}{quoted}{end}"
+            if writer == "mboxcl2" and "\nFrom " not in f"\n{body}":  # nothing says that `>` is not the writer's
+                body = re.sub("(?m)^>(>*From )", r"\1", body)
+            expected.append(header + body)
+        found = [record.text for record in mails(stored.encode(), 5000) if isinstance(record, Record)]
+        assert [text.split() for text in found] == [text.split() for text in expected], stored
+
+
+def test_a_false_content_length_is_not_believed() -> None:
+    """Too short, too long, beyond the end: the separators decide then."""
+    for length in (0, 1, 7, 40, 400):
+        first = OPENING + f"Content-Length: {length}\n\nthe first text\n\n".encode()
+        assert len(mails(first + OPENING + b"A: b\n\nthe second text\n")) == 2

@@ -194,3 +194,92 @@ def test_an_unknown_entity_costs_its_own_record_alone() -> None:
             records = read(f"{file}</r>".encode(encoding), text_column="f", metadata_columns=("@t",))
             found = [(one.text, one.metadata["@t"]) if isinstance(one, Record) else None for one in records]
             assert found == expected, file
+
+
+TREES = [
+    "sec",
+    "title",
+    "p",
+    "list",
+    "list-item",
+    "bold",
+    "italic",
+    "xref",
+    "sup",
+    "sub",
+    "tr",
+    "td",
+    "unknown",
+    "name",
+]
+
+
+def test_minified_and_indented_trees_give_the_same_words() -> None:
+    """Random trees with and without text beside elements, as lxml writes them in both forms."""
+    etree = pytest.importorskip("lxml.etree")
+    for seed in range(tries(3000, 300)):
+        draw, count = random.Random(seed), iter(range(1000))
+
+        def grow(tag: str, depth: int, draw: random.Random = draw, count: Iterator[int] = count) -> Any:
+            node = etree.Element(tag)
+            is_leaf, is_mixed = depth == 0 or draw.random() < 0.3, draw.random() < 0.4
+            node.text = f"w{next(count)}" if is_leaf or is_mixed else None
+            for _ in range(0 if is_leaf else draw.randint(1, 4)):
+                node.append(grow(draw.choice(TREES), depth - 1))
+                node[-1].tail = f" w{next(count)} " if is_mixed else None
+            return node
+
+        root = grow("d", 4)
+        texts = [read(etree.tostring(root, pretty_print=pretty))[0] for pretty in (False, True)]
+        assert all(isinstance(record, Record) for record in texts)
+        plain, indented = (record.text.split() for record in texts if isinstance(record, Record))
+        assert plain == indented, etree.tostring(root)
+
+
+def text_of(markup: str) -> str:
+    """The text of an element with this inside."""
+    (record,) = read(f"<d>{markup}</d>".encode())
+    assert isinstance(record, Record)
+    return record.text
+
+
+def test_digits_on_different_levels_never_touch() -> None:
+    """Raised and lowered digits beside digits have a mark; formulas of chemistry have none."""
+    expected = {
+        "10<sup>23</sup>": "10^23",
+        "H<sub>2</sub>O": "H2O",
+        "10<sup>-3</sup>5": "10^-3 5",
+        "1<sub>2</sub>": "1_2",
+    }
+    assert {markup: text_of(markup) for markup in expected} == expected
+
+
+def test_a_formula_is_there_once() -> None:
+    """TeX where it is given, else the characters of MathML."""
+    math = "<m:math xmlns:m='m'><m:msup><m:mi>x</m:mi><m:mn>2</m:mn></m:msup></m:math>"
+    assert text_of(f"a {math} b") == "a x^2 b"
+    tex = r"<tex-math>\\begin{document}$x^2$\\end{document}</tex-math>".replace(r"\\", "\\")
+    assert text_of(f"a <alternatives>{math}{tex}</alternatives> b") == "a $x^2$ b"
+    assert text_of(f"a <inline-formula>{tex}{math}</inline-formula> b") == "a $x^2$ b"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 16])
+@pytest.mark.parametrize("mark", ["", "\ufeff", "\n\n"])
+def test_documents_one_behind_the_other_all_land(mark: str, size: int) -> None:
+    """With declarations, document types and encodings of their own; one that is broken costs itself alone."""
+    heads = ['<?xml version="1.0"?>\n<!DOCTYPE r SYSTEM "r.dtd" [ ]>', '<?xml version="1.0" encoding="UTF-8"?>']
+    good = [f"{mark}{head}<r><d>text {number}</d></r>\n" for number, head in enumerate(heads * 2)]
+
+    class Slow(io.BytesIO):
+        def read(self, _: int | None = -1, /) -> bytes:
+            return super().read(size)
+
+    def found(text: str) -> list[str | Reason]:
+        records = xml_records(Slow(text.encode()), FilesSource(path="x", xml_element="d"), 1000)
+        return [one.text if isinstance(one, Record) else one.refusal.reason for one in records]
+
+    expected = [f"text {number}" for number in range(4)]
+    assert found("".join(good)) == expected
+    for broken in ("<d>open", "<d>wrong</e></r>", "<d>a < b</d></r>"):
+        file = "".join([*good[:2], f'{mark}<?xml version="1.0"?><r>{broken}\n', *good[2:]])
+        assert found(file) == [*expected[:2], Reason.BAD_RECORD, *expected[2:]]

@@ -43,7 +43,7 @@ from spark_jobs.sources.formats.page_blocks import Block, page_blocks
 from spark_jobs.sources.records.extracted import Extracted
 from tests.spark_jobs.sources.formats.gold_pages import token_scores
 
-WIDTH, EPOCHS, BATCH, FOLDS, MADE = 32, 10, 8, 4, 400
+WIDTH, EPOCHS, BATCH, FOLDS, MADE = 32, 10, 8, 4, 1000
 EXTRACTORS = ("both", "resiliparse", "trafilatura")
 
 
@@ -183,10 +183,10 @@ def made_pages(count: int, seed: int = 7) -> Iterator[Page]:
         said = lambda most: " ".join(rng.choice(sentences) for _ in range(rng.randint(1, most)))  # noqa: B023, E731
         short = lambda: " ".join(rng.choice(sentences).split()[: rng.randint(1, 4)])  # noqa: B023, E731
         blocks = []
-        for _ in range(rng.randint(2, 12)):
-            blocks.append(f"<p>{said(5)}</p>")
-            if rng.random() < 0.5:
-                blocks.append(made_block(rng, said, short))
+        for _ in range(rng.randint(1, 12)):
+            blocks += [f"<p>{said(5)}</p>"] + [made_block(rng, said, short)] * (rng.random() < 0.5)
+        if rng.random() < 0.5:
+            rng.shuffle(blocks)  # a list may be the first or the last
         first = [f"<h1>{short()}</h1>"] if rng.random() < 0.7 else []
         around = [
             rng.choice(("div", "main", "article", "section", "div class=content")) for _ in range(rng.randint(0, 4))
@@ -203,7 +203,7 @@ def made_pages(count: int, seed: int = 7) -> Iterator[Page]:
         tree = HTMLTree.parse(f"<body>{body}")
         gold = "\n".join(block.text for block in page_blocks(tree.document.html))
         page = f"<!DOCTYPE html><meta charset=utf-8><title>{short()}</title><body>{markup}</body>"
-        yield Page(str(number), "made", page.encode(), gold, None, 0.3)
+        yield Page(str(number), "made", page.encode(), gold, None, 0.4)
 
 
 def made_block(rng: random.Random, said: Callable[[int], str], short: Callable[[], str]) -> str:
@@ -219,7 +219,8 @@ def made_block(rng: random.Random, said: Callable[[int], str], short: Callable[[
             "<pre>{}</pre>".format("\n".join(short() for _ in count)),
             f"<blockquote>{said(2)}</blockquote>",
             f"<h{rng.randint(2, 4)}>{short()}</h2>",
-            f"<div>{said(2)}</div>",
+            *(f"<{tag}>{text()} {text()}</{tag}>" for tag in ("div", "section", "address", "code", "details")),
+            "".join(f"<div>{text()}</div>" for _ in count),
         )
     )
 

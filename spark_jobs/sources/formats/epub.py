@@ -26,6 +26,7 @@ from xml.etree import ElementTree
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
+from spark_jobs.sources.formats.main_text import whole_text
 from spark_jobs.sources.formats.xhtml import xml_markup, xml_tree
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.opening.archives import Unpacking, archive_members
@@ -81,16 +82,17 @@ class _Chapter(NamedTuple):
     is_xml: bool
 
 
-def extract_epub(data: bytes, limits: ArchiveLimits, max_bytes: int) -> Extracted | Refusal:
+def extract_epub(data: bytes, ruby: str, limits: ArchiveLimits, max_bytes: int) -> Extracted | Refusal:
     """The text of a book, a blank line between chapters.
 
     Args:
         data: the file, a zip of XHTML.
+        ruby: as of `extract_page`.
         limits: of what it unpacks to.
         max_bytes: most bytes of all files that are read of it.
     """
     try:
-        return _read(_Files(data, limits, max_bytes))
+        return _read(_Files(data, limits, max_bytes), ruby == "brackets")
     except RefusedError as error:
         return error.refusal
 
@@ -139,7 +141,7 @@ class _Files:
                     yield name, content
 
 
-def _read(files: _Files) -> Extracted | Refusal:
+def _read(files: _Files, readings: bool) -> Extracted | Refusal:
     """The text of a book.
 
     Raises:
@@ -169,7 +171,7 @@ def _read(files: _Files) -> Extracted | Refusal:
             left_out_count += 1
             continue
         html_count += not chapter.is_xml
-        text = _whole_text(tree)
+        text = whole_text(tree, readings)
         if text:
             texts.append(text)
             shown.append(titles.get(name) or _heading(tree))
@@ -346,11 +348,6 @@ def _heading(tree: HTMLTree) -> str:
     """The first heading of a chapter, else nothing."""
     node = tree.body.query_selector(", ".join(_HEADINGS)) if tree.body else None
     return " ".join((node.text or "").split())[:_TITLE_CHARACTERS] if node else ""
-
-
-def _whole_text(tree: HTMLTree) -> str:
-    """All text of a chapter."""
-    return extract_plain_text(tree, main_content=False, alt_texts=False).strip()
 
 
 def _target(href: str, base: str) -> str:

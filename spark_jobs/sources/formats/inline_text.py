@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from html import unescape
 
+from spark_jobs.sources.formats import raised
+from spark_jobs.sources.formats.raised import with_scripts
+
 RAISED, RAISED_END, LOWERED, LOWERED_END = "<^>", "</^>", "<_>", "</_>"
 RUBY, RUBY_END, READING, READING_END = "<r>", "</r>", "<t>", "</t>"
 QUOTE, QUOTE_END, BREAK = "<q>", "</q>", "<n>"
@@ -21,8 +24,9 @@ _RUBY = re.compile(r"<r>((?:(?!<r>).)*?)</r>", re.DOTALL)
 _READING = re.compile(r"<t>((?:(?!<t>).)*?)</t>", re.DOTALL)
 _QUOTE = re.compile(r"<(/?)q>")
 _QUOTES = ("“”", "‘’")
-_SCRIPT = re.compile(r"(.?)((?:</?(?:[btrq])>)*)<([\^_])>((?:(?!<[\^_]>|</[\^_]>).)*)</\3>(?=(.?))", re.DOTALL)
-_VARIABLE = frozenset("nkxyzijpqN")  # after a digit a raised letter of these is an exponent; others are ordinals
+_HEIGHTS = re.compile(r"</?[\^_]>")
+_HEIGHT_OF = {RAISED: raised.RAISED, LOWERED: raised.LOWERED, RAISED_END: raised.LEVEL, LOWERED_END: raised.LEVEL}
+_STRAY = re.compile(f"[{raised.RAISED}{raised.LOWERED}{raised.LEVEL}]")
 
 
 def block_text(pieces: str, preserved: bool, readings: bool) -> str:
@@ -50,11 +54,8 @@ def _without_marks(text: str, preserved: bool, readings: bool) -> str:
         text = shorter
     if QUOTE in text:
         text = _quoted(text)
-    while RAISED in text or LOWERED in text:
-        shorter = _SCRIPT.sub(_script_text, text)
-        if shorter == text:
-            break
-        text = shorter
+    if _HEIGHTS.search(text):
+        text = with_scripts(_HEIGHTS.sub(lambda mark: _HEIGHT_OF[mark.group()], _STRAY.sub("", text)))
     text = text.replace(BREAK, "\n") if preserved else _BREAKS.sub("\n", text)
     return _MARK.sub("", text)
 
@@ -80,37 +81,3 @@ def _quoted(text: str) -> str:
         depth += not mark.group(1)
         last = mark.end()
     return "".join([*parts, text[last:]])
-
-
-def _script_text(script: re.Match[str]) -> str:
-    """A raised or lowered part behind what it belongs to.
-
-    Digits never touch digits. A raised number is an exponent (`10^23`, `m^2`), and so is another formula behind a
-    letter or a digit (`2^(n+1)`); `1<sup>st</sup>` and `M<sup>me</sup>` are words. A raised number before a stroke
-    begins a fraction (`1 1/2`).
-    """
-    before, between, mark, content, after = script.groups()
-    inner = _MARK.sub("", content).strip()
-    if not inner:
-        return before + between
-    touches = before.isalnum() or before in (")", "]", "’", "'")
-    if mark == "_":
-        separated = "_" if before.isdigit() and inner[0].isdigit() else ""
-        text = f"{separated}{content}"
-    elif after in ("/", "⁄") and inner.isdigit():
-        text = f" {content}" if before.isdigit() else content
-    elif not touches or not _is_exponent(inner, before):
-        text = content
-    else:
-        text = f"^{content}" if re.fullmatch(r"[+\-−–±]?[\d.,]+|.|[+\-−–±]", inner) else f"^({content})"
-    apart = " " if after.isdigit() and inner[-1].isdigit() else ""
-    return before + between + text + apart
-
-
-def _is_exponent(inner: str, before: str) -> bool:
-    """Whether a raised text is a number or a formula, not the end of a word or a mark in brackets."""
-    if inner.isalpha():
-        return before.isdigit() and inner in _VARIABLE
-    if inner[0] in "[(*†‡§¶®©™°ªº":
-        return inner[0] in "[(" and inner[-1] not in "])"
-    return any(letter.isdigit() for letter in inner) or inner in ("+", "-", "−", "–", "±", "2+", "3+")

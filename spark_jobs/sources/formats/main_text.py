@@ -25,7 +25,8 @@ from resiliparse.parse.html import DOMNode, HTMLTree, NodeType
 from spark_jobs.sources.formats.article_network import article_odds, network_weights
 from spark_jobs.sources.formats.block_features import block_features
 from spark_jobs.sources.formats.markup import TOKEN_FIELDS, tokens
-from spark_jobs.sources.formats.page_blocks import CELL, LINE, Block, blocks_of_tokens
+from spark_jobs.sources.formats.page_blocks import CELL, LINE, Block, blocks_of_tokens, page_blocks
+from spark_jobs.sources.formats.roles import BESIDE
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 _RUN = 3  # words in a row by which a text is found again
@@ -33,6 +34,7 @@ _MOST_VISIBLE, _MOST_CHARACTERS = 200_000, 4 << 20  # trafilatura takes many sec
 _KEPT_ODDS = -0.2  # of the odds from -1 to .5 the best of pages that were left out
 _SURE_F1 = 0.85  # below it the network is unsure: one page in thirty
 _SAID_ODDS = 2.0  # what trafilatura's word is worth then
+_SMALL_WORDS, _NO_LINKS = 300, 0.1  # so small a page, with so few characters in links, has no menus to leave out
 _GROUP_SHARE = 0.7  # items of a list and cells of a row belong together so much
 _GAP_WORDS, _GAP_ODDS = 10, -3.0  # a short block between two that are kept is kept, unless it is surely none
 _FIRST_MARK = 0xF0000  # private letters, one for each text of a page
@@ -56,6 +58,12 @@ def text_of(blocks: Sequence[Block], kept: Flags) -> str:
     return "".join(parts).strip("\n")
 
 
+def whole_text(tree: HTMLTree, readings: bool = True) -> str:
+    """All text of a page, its menus too; for mails, books and parts of other files, which have none."""
+    blocks = page_blocks(tree.document.html, readings) if tree.document else []
+    return text_of(blocks, np.ones(len(blocks), np.bool_))
+
+
 def article_blocks(page: str, blocks: Sequence[Block], title: str) -> Flags:
     """Which blocks are the article, by the network, and by trafilatura too where that is unsure.
 
@@ -70,6 +78,9 @@ def article_blocks(page: str, blocks: Sequence[Block], title: str) -> Flags:
     if _expected_f1(odds, words) < _SURE_F1 and not is_large:
         odds = odds + _SAID_ODDS * (2 * _shares(blocks, text_by_trafilatura(page, fast=True)) - 1)
     kept = odds > _KEPT_ODDS
+    is_small = words.sum() <= _SMALL_WORDS
+    if is_small and sum(block.link_count for block in blocks) <= _NO_LINKS * sum(len(block.text) for block in blocks):
+        kept |= [not block.roles & BESIDE for block in blocks]
     if not kept.any():
         kept = odds >= odds.max() - 1
     return _without_gaps(kept, odds, words)

@@ -32,12 +32,13 @@ _SHADOW = re.compile(r"(<template\b[^>]*?\sshadow)(?=mode=)", re.IGNORECASE)  # 
 _MOST_FRAMES: Final = 1000  # in frames of frames too
 
 
-def extract_mhtml(data: bytes, extractor: str) -> Extracted | Refusal:
+def extract_mhtml(data: bytes, extractor: str, ruby: str = "brackets") -> Extracted | Refusal:
     """The main text of a saved page.
 
     Args:
         data: the file.
         extractor: as of `extract_page`.
+        ruby: the same.
 
     Returns:
         The text with the metadata of a page, its address (`url`) and when it was saved (`fetched`).
@@ -52,7 +53,7 @@ def extract_mhtml(data: bytes, extractor: str) -> Extracted | Refusal:
     if isinstance(page, Refusal):
         return page
     markup = _SHADOW.sub(r"\1root", saved.with_frames(page.markup, _address(saved.root)))
-    extracted = extract_page(codecs.BOM_UTF8 + markup.encode("utf-8", "surrogatepass"), extractor)
+    extracted = extract_page(codecs.BOM_UTF8 + markup.encode("utf-8", "surrogatepass"), extractor, ruby)
     if isinstance(extracted, Refusal):
         return extracted
     url = mail["Snapshot-Content-Location"] or _address(saved.root)

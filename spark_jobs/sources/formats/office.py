@@ -87,10 +87,10 @@ def _is_text(part: EmailMessage) -> bool:
 
 def _decoded_leaf(part: EmailMessage) -> DecodedPage | Refusal | None:
     """The text of a leaf, all that a page shows; None where there is none in it."""
-    from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.html import HTMLTree
 
     from spark_jobs.sources.formats.mail_parts import enriched_text, part_bytes, remove_hidden, richtext_text
+    from spark_jobs.sources.formats.main_text import whole_text
 
     body, charset = part_bytes(part), part.get_content_charset()
     if body is None or not body.strip():
@@ -101,7 +101,7 @@ def _decoded_leaf(part: EmailMessage) -> DecodedPage | Refusal | None:
     if part.get_content_type() == "text/html" and "<" in decoded.text:
         tree = HTMLTree.parse(decoded.text)
         remove_hidden(tree)
-        decoded = decoded._replace(text=extract_plain_text(tree, main_content=False, alt_texts=False))
+        decoded = decoded._replace(text=whole_text(tree))
     rendered = {"text/enriched": enriched_text, "text/richtext": richtext_text}.get(part.get_content_type())
     decoded = decoded._replace(text=rendered(decoded.text)) if rendered else decoded
     return decoded if decoded.text.strip() else None

@@ -21,6 +21,7 @@ _AGAIN = re.compile(f"{LEVEL}([ \xa0]*)([{RAISED}{LOWERED}])")
 _PIECE = re.compile(f"([{RAISED}{LOWERED}])([^{RAISED}{LOWERED}{LEVEL}]*){LEVEL}")
 _STRAY = re.compile(f"[{RAISED}{LOWERED}{LEVEL}]")
 _ORDINAL_LETTERS = frozenset("aoerds")  # French 2e, Spanish 1a and 1o, English 2d, old English 1s
+_STROKES = frozenset("/⁄")  # before them a raised number begins a fraction: 1 1/2
 _TOKEN = re.compile(r"[-+−–±]?\w+(?:[.,]\w+)*[-+−–±]?|\W")
 _BASE = re.compile(r"(?:\d|(?<![^\W_])[^\W\d_])$")
 
@@ -61,6 +62,8 @@ def _written(before: str, height: str, piece: str, after: str) -> str:
     gap = " " if core[-1].isdigit() and following.isdigit() else ""
     if height == LOWERED:
         sign = "_" if meets or gap else ""
+    elif following in _STROKES and core.isdigit():
+        return f"{lead}{' ' if meets else ''}{core}{trail}"
     else:
         sign = "^" if gap or (touches and _has_sign(before, core)) else ""
     if sign and not _TOKEN.fullmatch(core):
@@ -70,6 +73,8 @@ def _written(before: str, height: str, piece: str, after: str) -> str:
 
 def _has_sign(before: str, raised: str) -> bool:
     """Whether a raised piece is a power, an index or a mark, and no end of a word."""
+    if raised[0] in "[(":  # the mark of a note
+        return False
     if raised.isalpha():
         return len(raised) == 1 and raised not in _ORDINAL_LETTERS and _BASE.search(before) is not None
     return any(character.isdigit() or character in "+-−–*∗′" for character in raised)

@@ -24,6 +24,7 @@ from xml.parsers import expat
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
 from spark_jobs.sources.formats.html import extract_page
+from spark_jobs.sources.formats.markup import VOID
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Refusal
 
@@ -35,10 +36,6 @@ _PREFIXES: Final = {
     "http://www.w3.org/1999/xlink": "xlink:",
     "http://www.w3.org/XML/1998/namespace": "",
 }
-_VOID: Final = (
-    *("area", "base", "basefont", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param"),
-    *("source", "track", "wbr"),
-)
 _TEXT_ONLY: Final = ("title", "textarea", "script", "style")
 _NO_MARKUP: Final = ("script", "style")
 _LINES: Final = {"pre": "pre", "listing": "listing", "xmp": "pre", "plaintext": "pre"}
@@ -64,12 +61,14 @@ class XmlMarkup(NamedTuple):
     fault: str | None
 
 
-def extract_xhtml(data: bytes, extractor: str, charset: str | None = None, cut: bool = False) -> Extracted | Refusal:
+def extract_xhtml(
+    data: bytes, extractor: str, ruby: str = "brackets", charset: str | None = None, cut: bool = False
+) -> Extracted | Refusal:
     """The main text of a page of XHTML; as `extract_page`, with `xml_fault` in the metadata where it is no XML."""
     page = xml_markup(data, charset, cut)
     if isinstance(page, Refusal):
         return page
-    extracted = extract_page(codecs.BOM_UTF8 + page.markup.encode() if page.markup.strip() else b"", extractor)
+    extracted = extract_page(codecs.BOM_UTF8 + page.markup.encode() if page.markup.strip() else b"", extractor, ruby)
     if isinstance(extracted, Refusal):
         return extracted
     facts = {"xml_fault": page.fault} if page.fault else {}
@@ -106,7 +105,7 @@ def _mended(text: str) -> str:
         pieces[number] = escape(inside, quote=False) + behind if end else _CDATA + piece
     text = "".join(pieces)
     return _EMPTY.sub(
-        lambda found: found[0] if found[1].lower() in _VOID else f"<{found[1]}{found[2]}></{found[1]}>", text
+        lambda found: found[0] if found[1].lower() in VOID else f"<{found[1]}{found[2]}></{found[1]}>", text
     )
 
 
@@ -205,7 +204,7 @@ class _Writer:
             if prefix is not None and not (space.endswith("/namespace") and local in attributes):
                 self.pieces.append(f' {prefix}{local}="{escape(value)}"')
         self.pieces.append(">")
-        self._ends[-1] = "" if tag in _VOID else f"</{tag}>"
+        self._ends[-1] = "" if tag in VOID else f"</{tag}>"
 
     def _is_left_out(self, space: str, tag: str, attributes: dict[str, str]) -> bool:
         """Whether an element is a number of a printed page, or a form of a text of which another one is taken."""

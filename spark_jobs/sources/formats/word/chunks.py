@@ -64,11 +64,12 @@ def _decoded(data: bytes, charset: str | None = None) -> str | None:
 
 def _page_text(data: bytes, charset: str | None = None) -> str | None:
     """All that a page shows."""
-    from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.html import HTMLTree
 
+    from spark_jobs.sources.formats.main_text import whole_text
+
     page = _decoded(data, charset)
-    return None if page is None else extract_plain_text(HTMLTree.parse(page), main_content=False, alt_texts=False)
+    return None if page is None else whole_text(HTMLTree.parse(page))
 
 
 def _archive_text(data: bytes) -> str | None:

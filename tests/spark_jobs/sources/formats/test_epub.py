@@ -129,7 +129,7 @@ def made_book(seed: int) -> Book:
 
 def read(data: bytes, max_bytes: int = 100 * MIB) -> Extracted | Refusal:
     """The book with the default limits."""
-    return extract_epub(data, ArchiveLimits(), max_bytes)
+    return extract_epub(data, "brackets", ArchiveLimits(), max_bytes)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -160,7 +160,7 @@ def test_raised_digits_touch_no_digits() -> None:
         "1<sup>1</sup>/<sub>2</sub>": "1 1/2",
         "<sup>14</sup>C": "14C",
         "10<sub>2</sub>": "10_2",
-        "Ca<sup>2+</sup>": "Ca^(2+)",
+        "Ca<sup>2+</sup>": "Ca^2+",
     }
     for body, text in wanted.items():
         assert blocks_of(f"<p>{body}</p>") == [text]

@@ -174,7 +174,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="12",
+    version="13",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

@@ -14,7 +14,7 @@ import csv
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.records.records import (
     LINE_SLACK_BYTES,
     LONG_BYTES,
+    NO_PARTITIONS,
     Line,
     Record,
     RecordFile,
@@ -48,15 +49,23 @@ class Fields(NamedTuple):
 
 def read_csv(file: RecordFile) -> Iterator[Record | Refused]:
     """Records of a file; see `csv_records`."""
-    return csv_records(file.plain(), _DELIMITERS[file.row["reader"]], file.source, file.max_bytes)
+    delimiter = _DELIMITERS[file.row["reader"]]
+    return csv_records(file.plain(), delimiter, file.source, file.max_bytes, file.partitions)
 
 
 def names_in(file: RecordFile) -> list[str]:
     """Names in the header of a file."""
-    return csv_columns(file.plain(), _DELIMITERS[file.row["reader"]], file.max_bytes)
+    names = csv_columns(file.plain(), _DELIMITERS[file.row["reader"]], file.max_bytes)
+    return list(dict.fromkeys((*names, *file.partitions)))
 
 
-def csv_records(stream: Stream, delimiter: str, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
+def csv_records(
+    stream: Stream,
+    delimiter: str,
+    source: FileReading,
+    max_bytes: int,
+    partitions: Mapping[str, str | None] = NO_PARTITIONS,
+) -> Iterator[Record | Refused]:
     """Records of a file with a header and one record in each row, whose number is that of its first line.
 
     An empty field is a missing value, except in the text column. Blank lines are no records.
@@ -66,6 +75,7 @@ def csv_records(stream: Stream, delimiter: str, source: FileReading, max_bytes: 
         delimiter: the character between fields; a tab means TSV, any other CSV.
         source: the column mapping; every column it names must be in the header.
         max_bytes: as for `jsonl_records`.
+        partitions: columns that folders give, where the header does not have them.
     """
     names: list[str] = []
     for row in rows_of(stream, delimiter, max_bytes + LINE_SLACK_BYTES):
@@ -75,7 +85,8 @@ def csv_records(stream: Stream, delimiter: str, source: FileReading, max_bytes: 
                 return
             names = row.fields
             null = Refusal(Reason.BINARY, "null byte in the header; save the file as UTF-8")
-            if refusal := null if "\0" in "".join(names) else names_refusal(names, source, "header"):
+            known = [*names, *(name for name in partitions if name not in names)]
+            if refusal := null if "\0" in "".join(names) else names_refusal(known, source, "header"):
                 yield Refused(None, refusal)
                 return
         elif isinstance(row, Refused):
@@ -84,7 +95,7 @@ def csv_records(stream: Stream, delimiter: str, source: FileReading, max_bytes: 
             detail = f"{len(row.fields)} fields, the header has {len(names)}"
             yield Refused(row.number, Refusal(Reason.BAD_RECORD, detail))
         else:
-            fields = dict(zip(names, row.fields, strict=True))
+            fields = {**partitions, **dict(zip(names, row.fields, strict=True))}
             said = {name: value or None for name, value in fields.items()}
             yield usable_record(row.number, fields[source.text_column or ""], said, source, max_bytes)
 

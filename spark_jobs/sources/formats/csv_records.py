@@ -107,9 +107,10 @@ def csv_records(
             yield Refused(row.number, Refusal(Reason.BAD_RECORD, detail))
         else:
             fields = {**partitions, **dict(zip(names, row.fields, strict=True))}
+            text = fields[source.text_column or ""]
             nulls = ("", _NULL) if source.csv_escape == "backslash" else ("",)
             said = {name: None if value in nulls else value for name, value in fields.items()}
-            yield usable_record(row.number, fields[source.text_column or ""], said, source, max_bytes)
+            yield usable_record(row.number, None if text in nulls[1:] else text, said, source, max_bytes)
 
 
 def rows_of(stream: Stream, delimiter: str, max_bytes: int, escape: str = "auto") -> Iterator[Fields | Refused]:

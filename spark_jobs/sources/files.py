@@ -28,6 +28,8 @@ F = TypeVar("F", bound=FileSource)
 class FileKind(ListedKind[F]):
     """Files that a source gives by `entries` and `open`."""
 
+    reads_tables = True
+
     def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed] | None:
         """Every file, each with the reader for its format; those of facts about repositories first.
 

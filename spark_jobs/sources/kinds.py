@@ -60,6 +60,9 @@ class Kind(Generic[S]):
     on_pages: ClassVar[bool] = False
     """Whether a document may be on several pages, of which the last has it."""
 
+    reads_tables: ClassVar[bool] = False
+    """Whether its folders may be those of tables, beside whose data engines keep files of their own."""
+
     steps: ClassVar[tuple[str, ...]] = ()
     """Further steps of its datasets, as `module:name`; each reads `arrivals` with the config of `documents`."""
 

@@ -29,6 +29,8 @@ class Reason(enum.StrEnum):
     """No reader takes this extension."""
     NOT_INSTALLED = "not_installed"
     """The package that reads it is not installed; with it the file is read by the next run."""
+    NO_DATA = "no_data"
+    """What an engine keeps beside the data of a table: a log, a mark, the files of a task that was not committed."""
     UNKNOWN_CONTENT = "unknown_content"
     """No reader takes what the file is by its content."""
     TOO_LARGE = "too_large"
@@ -41,6 +43,9 @@ class Reason(enum.StrEnum):
     """Its parser needed more processor time or memory than one document is given."""
     CORRUPT_ARCHIVE = "corrupt_archive"
     """A compressed file or an archive that ends early, is damaged or lies; what is before the damage lands."""
+    NOT_UNPACKED = "not_unpacked"
+    """A compressed file that is not damaged, and needs more memory than `ArchiveLimits` allow, a dictionary that it
+    does not hold, or what the library of its format does not know."""
     DECOMPRESSION_BOMB = "decompression_bomb"
     """An archive that unpacks to more than its limits: in ratio, members, depth or bytes; see `ArchiveLimits`."""
     ENCRYPTED = "encrypted"
@@ -96,7 +101,14 @@ class Reason(enum.StrEnum):
 
 
 LEFT_OUT = frozenset(
-    {Reason.UNKNOWN_FORMAT, Reason.UNKNOWN_CONTENT, Reason.NOT_A_FILE, Reason.LISTED_TWICE, Reason.OTHER_PACKAGE}
+    {
+        Reason.UNKNOWN_FORMAT,
+        Reason.UNKNOWN_CONTENT,
+        Reason.NO_DATA,
+        Reason.NOT_A_FILE,
+        Reason.LISTED_TWICE,
+        Reason.OTHER_PACKAGE,
+    }
     | {Reason.NO_DOCSTRING, Reason.NOT_SELECTED, Reason.MARKED, Reason.DELETED}
 )
 """Reasons that are no faults: the source does not take such files."""

@@ -31,12 +31,12 @@ from spark_jobs.sources.api.paging import (
     page_request,
     record_keys,
     since_value,
-    value_at,
     why_stopped,
 )
 from spark_jobs.sources.api.rate import Pace
 from spark_jobs.sources.config.api_config import ApiSource, LinkHeaderPages, NextUrlPages, NumberedPages, OffsetPages
 from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.records.paths import value_at
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _STOPPED = "stopped"  # by a refusal or for the time; the next fetch goes on with the reading

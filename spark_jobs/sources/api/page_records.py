@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spark_jobs.sources.api.paging import value_at
 from spark_jobs.sources.config.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.languages import PAGE
+from spark_jobs.sources.records.paths import value_at
 from spark_jobs.sources.records.plain_values import exact_number, value_text
 from spark_jobs.sources.records.records import JsonFields, Record, RecordFile, Refused, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal

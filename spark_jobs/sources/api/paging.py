@@ -23,6 +23,7 @@ from spark_jobs.sources.config.api_config import (
     Paginator,
     Since,
 )
+from spark_jobs.sources.records.paths import value_at
 
 _NO_MORE: tuple[Any, ...] = (None, False, 0, "", "false", "False", "0", [], {})  # what says that a page is the last
 
@@ -32,23 +33,6 @@ class Page(NamedTuple):
 
     records: Sequence[Mapping[str, Any]]
     next_cursor: Any = None
-
-
-def value_at(value: Any, path: str) -> Any:
-    """The value at a path of keys with dots between them, None where there is none; a key may hold dots itself."""
-    if not path:
-        return value
-    if not isinstance(value, dict):
-        return None
-    if path in value:
-        return value[path]
-    head, dot, rest = path.partition(".")
-    while dot:
-        if head in value:
-            return value_at(value[head], rest)
-        more, dot, rest = rest.partition(".")
-        head += f".{more}"
-    return None
 
 
 def written_at(text: str, path: str) -> str | None:

@@ -100,6 +100,11 @@ class FileReading(Described):
     unmatched_lines: Literal["continue", "refuse"] = Field(
         "continue", description="lines of a log that the pattern does not match: part of the entry before, or refused"
     )
+    csv_escape: Literal["auto", "quote", "backslash"] = Field(
+        "auto",
+        description="how a quote in a quoted field of CSV is written: twice (quote, RFC 4180), or behind a backslash "
+        "as Spark, Hive and MySQL do, which makes \\N null and in TSV \\t a tab; auto tells it by the rows",
+    )
     extractor: Literal["both", "resiliparse", "trafilatura", "none"] = Field(
         "both",
         description="what extracts the main text of HTML: resiliparse is fastest, both is nearest to what people take "

@@ -21,7 +21,8 @@ from spark_jobs.sources.refusals import Refusal
 from spark_jobs.threads import made_once
 
 OWN_FORMATS: Final = (
-    *("parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "xhtml", "mhtml", "epub", "warc", "pdf", "picture"),
+    *("parquet", "jsonl", "json", "csv", "tsv", "text", "markdown", "html", "xhtml", "mhtml", "epub", "warc", "pdf"),
+    "picture",
     *("docx", "mail", "archive", "mbox", "notebook", "xml", "log"),
 )
 """What `format` may name beside `auto` and readers of packages."""

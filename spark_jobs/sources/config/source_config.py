@@ -35,6 +35,7 @@ from spark_jobs.sources.config.stream_config import StreamSource
 from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, glob_pattern, open_file
 from spark_jobs.sources.opening.limits import ArchiveLimits
+from spark_jobs.sources.opening.table_folders import without_engine_files
 
 
 class _Repositories(Described):
@@ -183,7 +184,7 @@ class FilesSource(FileSource):
     def entries(self) -> Iterator[FoundFile]:
         """Files below the path whose names match."""
         wanted = None if self.glob is None else glob_pattern(self.glob)
-        for file in find_files(absolute(self.path), self.stall_seconds):
+        for file in without_engine_files(find_files(absolute(self.path), self.stall_seconds)):
             if wanted is None or wanted.fullmatch(file.path) or file.path.endswith("/"):
                 yield file
 

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import decimal
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from spark_jobs.sources.formats.parquet_paths import JsonValues, all_names, column_at, steps_to, stored_path, type_at
 from spark_jobs.sources.records.plain_values import plain_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
@@ -38,6 +40,7 @@ PLAIN = {
     )
 }
 """Types that are sent, by their names."""
+_ARROW_SCHEMA = b"ARROW:schema"
 _FIRST_ROWS = 16
 _GROWTH = 4
 _READ_BYTES = 1 << 22  # the parent computes between two questions
@@ -45,39 +48,43 @@ _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def column_names(file: Any) -> Iterator[list[str]]:
-    """Yield the names of all columns, read from the footer alone."""
-    yield _opened(file).schema_arrow.names
+    """Yield the names of all columns, and of fields inside of them as paths, read from the footer alone."""
+    yield all_names(_opened(file).schema_arrow)
 
 
 def batches(
-    file: Any, columns: Sequence[str], text_column: str | None, start: int, most_rows: int
+    file: Any, columns: Sequence[str], text_column: str | None, start: int, most_rows: int, optional: Sequence[str] = ()
 ) -> Iterator[dict[str, Any] | Refusal]:
     """Rows of a file.
 
     Args:
         file: to be read at any offset.
-        columns: names of columns; where one is not there exactly once, nothing is read.
+        columns: names of columns, or paths of fields inside of them; where one is not there exactly once, nothing is
+            read.
         text_column: the one that must hold text, if there is one.
         start: rows before this one are left out.
         most_rows: largest batch.
+        optional: columns that need not be there.
 
     Yields:
-        First `names` of all columns. Then of so many `rows` from a `row` on, counted from 0, the `columns` (each a type
-        of PLAIN, whether its texts are JSON, and its buffers), or a `refusal`. At last a refusal where the file is
-        damaged.
+        First `names` of all columns, and which of `columns` are `there`. Then of so many `rows` from a `row` on,
+        counted from 0, these columns (each a type of PLAIN, whether its texts are JSON, and its buffers), or a
+        `refusal`. At last a refusal where the file is damaged.
     """
     row = start
     try:
         parquet = _opened(file)
-        names = parquet.schema_arrow.names
-        yield {"names": names}
-        if any(names.count(name) != 1 for name in columns):
+        schema = parquet.schema_arrow
+        counts = {name: schema.names.count(name) or int(steps_to(schema, name) is not None) for name in columns}
+        there = [name for name, count in counts.items() if count == 1]
+        yield {"names": all_names(schema, there), "there": there}
+        if any(count != 1 and not (count == 0 and name in optional) for name, count in counts.items()):
             return
-        kind = parquet.schema_arrow.field(text_column).type if text_column else pa.null()
+        kind = type_at(schema, steps_to(schema, text_column) or []) if text_column in there else pa.null()
         if not _is_text(kind):
             yield Refusal(Reason.WRONG_TYPE, f"column {text_column!r} is {kind}, not text; name the column of the text")
             return
-        for found in _groups(file, parquet, columns, start, most_rows):
+        for found in _groups(file, parquet, there, start, most_rows):
             yield found
             row = found["row"] + found["rows"]
     except MemoryError:  # Arrow's is an ArrowException, too
@@ -91,7 +98,33 @@ def batches(
 
 def _opened(file: Any) -> pq.ParquetFile:
     """The open file, its footer read."""
-    return pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True)
+    options = {"pre_buffer": False, "buffer_size": _READ_BYTES, "page_checksum_verification": True}
+    try:
+        return pq.ParquetFile(file, **options)
+    except MemoryError:
+        raise
+    except pa.ArrowException:
+        # Types of other libraries (128-bit integers of Polars) in the Arrow schema that they add: without it the file
+        # is what Parquet says that it is.
+        if (metadata := _without_arrow_schema(file)) is None:
+            raise
+        return pq.ParquetFile(file, metadata=metadata, **options)
+
+
+def _without_arrow_schema(file: Any) -> pq.FileMetaData | None:
+    """The footer without the Arrow schema that is written beside Parquet's own; None where there is none."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - 8))
+    tail = bytes(file.read(8))
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != b"PAR1" or length > size - 12:
+        return None
+    file.seek(size - 8 - length)
+    footer = bytes(file.read(length))
+    if _ARROW_SCHEMA not in footer:
+        return None
+    renamed = footer.replace(_ARROW_SCHEMA, _ARROW_SCHEMA.lower())
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + renamed + tail))
 
 
 def _groups(
@@ -104,7 +137,9 @@ def _groups(
     """
     row, rows = 0, min(_FIRST_ROWS, most_rows)
     paths = [parquet.schema.column(leaf).path for leaf in range(len(parquet.schema))]
-    leaves = [leaf for leaf, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in columns)]
+    steps = {name: steps_to(parquet.schema_arrow, name) or [name] for name in columns}
+    stored = [stored_path(parquet.schema_arrow, names) for names in steps.values()]
+    leaves = [leaf for leaf, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in stored)]
     for number in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(number)
         if row + group.num_rows <= start:
@@ -115,11 +150,11 @@ def _groups(
             yield {"row": row, "rows": group.num_rows, "refusal": Refusal(Reason.TOO_LARGE, detail)}
             row += group.num_rows
         else:
-            for batch in parquet.iter_batches(rows, row_groups=[number], columns=list(columns), use_threads=False):
+            for batch in parquet.iter_batches(rows, row_groups=[number], columns=stored, use_threads=False):
                 first, row = row, row + batch.num_rows
                 if row > start:
                     wanted = batch.slice(max(0, start - first))
-                    found, row_bytes = _message(wanted, columns)
+                    found, row_bytes = _message(wanted, steps)
                     yield {"row": row - wanted.num_rows, "rows": wanted.num_rows, **found}
                     rows = max(1, min(most_rows, rows * _GROWTH, BATCH_BYTES // max(1, row_bytes)))
                     parquet.reader.set_batch_size(rows)
@@ -144,15 +179,16 @@ def _largest_page(file: Any, group: pq.RowGroupMetaData, leaves: Sequence[int]) 
 def _is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type may hold the text of documents."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kind = kind.storage_type if isinstance(kind, pa.JsonType) else kind
     texts = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
     return kind in texts or pa.types.is_null(kind)
 
 
-def _message(batch: pa.RecordBatch, columns: Sequence[str]) -> tuple[dict[str, Any], int]:
+def _message(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], int]:
     """A batch in the form in which it is sent, and the mean bytes of a decoded row."""
     sent, held = list[Any](), 0
-    for name in columns:
-        column, is_json = plain_column(batch.column(name))
+    for steps in columns.values():
+        column, is_json = plain_column(column_at(batch, steps))
         if column.offset:
             column = pa.concat_arrays([pa.array([], column.type), column])
         held += column.nbytes
@@ -161,16 +197,57 @@ def _message(batch: pa.RecordBatch, columns: Sequence[str]) -> tuple[dict[str, A
     return {"columns": sent}, held // max(1, batch.num_rows)
 
 
-def plain_column(column: pa.Array) -> tuple[pa.Array, bool]:
+def plain_column(column: pa.Array | JsonValues) -> tuple[pa.Array, bool]:
     """The column converted to a type of PLAIN, and whether its texts are JSON."""
+    if isinstance(column, JsonValues):
+        return column.texts, True
     kind, types = column.type, pa.types
     if types.is_dictionary(kind):
         return plain_column(column.dictionary_decode())
     if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
         return plain_column(column.storage)
-    if types.is_nested(kind) or types.is_interval(kind):
+    if types.is_nested(kind):
+        try:
+            return pa.array(map(_json_text, _values(column)), pa.large_string()), True
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - a value that has no form, which is told for its row alone
+            return pa.array(map(_json, column), pa.large_string()), True
+    if types.is_interval(kind):
         return pa.array(map(_json, column), pa.large_string()), True
     return _flat_column(column), False
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Python values of a column, nested ones of those that its innermost columns have alone.
+
+    Raises:
+        Exception: a value has no form.
+    """
+    kind, types = column.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+        return _values(column.storage)
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        if len(set(names)) < len(names):
+            raise ValueError("a name is there twice in a struct")
+        rows = zip(*map(_values, column.flatten()), strict=True) if names else ((),) * len(column)
+        valid = column.is_valid().to_pylist()
+        return [dict(zip(names, row, strict=True)) if there else None for row, there in zip(rows, valid, strict=True)]
+    if types.is_map(kind):
+        pairs = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        return [row and [[pair["key"], pair["value"]] for pair in row] for row in _values(pairs)]
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        lengths, items = pc.list_value_length(column).to_pylist(), iter(_values(column.flatten()))
+        return [None if length is None else list(islice(items, length)) for length in lengths]
+    if types.is_nested(kind):
+        return list(column.to_pylist())
+    return list(plain_column(column)[0].to_pylist())
+
+
+def _json_text(value: Any) -> str | None:
+    """A nested value as JSON."""
+    return None if value is None else json.dumps(value, default=plain_text)
 
 
 def _flat_column(column: pa.Array) -> pa.Array:

@@ -11,15 +11,24 @@ want of memory, a smaller batch may do: it is tried.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.formats.parquet_batches import NO_FORM, PLAIN, batches, column_names
+from spark_jobs.sources.opening.compression import codec_of, decompressed
 from spark_jobs.sources.opening.parser_process import ChildEndedError, read_apart
-from spark_jobs.sources.records.records import Record, RecordFile, Refused, names_refusal, usable_record
+from spark_jobs.sources.opening.streams import HashedFile
+from spark_jobs.sources.records.records import (
+    NO_PARTITIONS,
+    Record,
+    RecordFile,
+    Refused,
+    names_refusal,
+    usable_record,
+)
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _MEMORY_BYTES = 1536 << 20
@@ -39,43 +48,56 @@ class Rows(NamedTuple):
 
 def read_parquet(file: RecordFile) -> Iterator[Record | Refused]:
     """Records of a file; see `parquet_records`."""
-    seekable = file.raw.random_access(file.source.archives.max_temporary_bytes)
-    return parquet_records(seekable, file.source, file.max_bytes)
+    return parquet_records(_seekable(file), file.source, file.max_bytes, file.partitions)
 
 
 def names_in(file: RecordFile) -> list[str]:
-    """Names of the columns of a file."""
-    return parquet_columns(file.raw.random_access(file.source.archives.max_temporary_bytes))
+    """Names of the columns of a file, of fields inside of them as paths, and of those that its folders give."""
+    return list(dict.fromkeys((*parquet_columns(_seekable(file)), *file.partitions)))
 
 
-def parquet_records(file: IO[bytes], source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
+def _seekable(file: RecordFile) -> IO[bytes]:
+    """The file at any offset; of one that was compressed as a whole a temporary copy."""
+    raw = file.raw
+    is_packed = raw.head(4) != b"PAR1" and codec_of(raw) is not None
+    limits = file.source.archives
+    plain = HashedFile(decompressed(raw, codec_of(raw) or "", limits)) if is_packed else raw
+    return plain.random_access(limits.max_temporary_bytes)
+
+
+def parquet_records(
+    file: IO[bytes], source: FileReading, max_bytes: int, partitions: Mapping[str, str | None] = NO_PARTITIONS
+) -> Iterator[Record | Refused]:
     """Records of a Parquet file; only the mapped columns are read.
 
     Args:
         file: the file, seekable.
         source: the column mapping; every column it names must be in the file.
         max_bytes: longest text in UTF-8.
+        partitions: columns that folders give, where the file does not have them.
 
     Raises:
         OSError: the file cannot be read.
     """
-    for found in parquet_rows(file, source.mapped_columns, source.text_column, source.extract_seconds):
+    given = {name: value for name, value in partitions.items() if name in source.mapped_columns}
+    columns, text_column = source.mapped_columns, source.text_column
+    for found in parquet_rows(file, columns, text_column, source.extract_seconds, tuple(given)):
         if isinstance(found, Refused):
             yield found
         elif isinstance(found, Rows):
-            texts = found.values[source.text_column or ""]
+            texts = found.values.get(text_column or "") or [given.get(text_column or "")] * found.row_count
             for row, number in enumerate(range(found.number, found.number + found.row_count)):
                 if number in found.faults:
                     yield Refused(number, found.faults[number])
                 else:
-                    fields = {name: column[row] for name, column in found.values.items()}
+                    fields = {**given, **{name: column[row] for name, column in found.values.items()}}
                     yield usable_record(number, texts[row], fields, source, max_bytes)
-        elif refusal := names_refusal(found, source, "file"):
+        elif refusal := names_refusal([*found, *(name for name in given if name not in found)], source, "file"):
             yield Refused(None, refusal)
 
 
 def parquet_rows(
-    file: IO[bytes], columns: Sequence[str], text_column: str | None, seconds: int
+    file: IO[bytes], columns: Sequence[str], text_column: str | None, seconds: int, optional: Sequence[str] = ()
 ) -> Iterator[list[str] | Rows | Refused]:
     """Names of all columns, then the rows; a refusal without a number ends them.
 
@@ -84,21 +106,23 @@ def parquet_rows(
         columns: what is read; where one of them is not there exactly once, there are no rows.
         text_column: the one that must hold text, if there is one.
         seconds: processor time for a batch.
+        optional: columns that need not be there.
 
     Raises:
         OSError: the file cannot be read.
     """
-    row, names = 0, list[str]()
+    row, names, there = 0, list[str](), list[str]()
     for most_rows in _BATCH_ROWS:
-        call = (batches, seconds, file, list(columns), text_column, row, most_rows)
+        call = (batches, seconds, file, list(columns), text_column, row, most_rows, list(optional))
         try:
             for answer in read_apart(*call, memory_bytes=_MEMORY_BYTES):
                 if not isinstance(answer, dict) or not isinstance(answer.get("names"), list):
-                    found = _rows(answer, columns)
+                    found = _rows(answer, there)
                     yield found
                     row = row if found.number is None else found.number - 1 + int(answer["rows"])
                 elif not names:
                     names = list(map(str, answer["names"]))
+                    there = [name for name in columns if name in answer.get("there", ())]
                     yield names
         except ChildEndedError as error:
             if not names or error.out_of_time or most_rows == _BATCH_ROWS[-1]:

@@ -48,7 +48,9 @@ def read_archive(file: RecordFile) -> Iterator[Record | Refused]:
         return archive_records(members, file.extract, file.max_bytes, members.member_start)
     if codec is None:
         return archive_records(file.raw, file.extract, file.max_bytes, lambda position: position)
-    return archive_records(decompressed(file.raw, codec), file.extract, file.max_bytes, lambda _: None)
+    return archive_records(
+        decompressed(file.raw, codec, file.source.archives), file.extract, file.max_bytes, lambda _: None
+    )
 
 
 def archive_records(

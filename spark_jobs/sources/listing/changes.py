@@ -198,7 +198,9 @@ def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -
     hidden = tuple(
         listed.file.location.rstrip("/") + "/"
         for listed in files
-        if listed.file.path.endswith("/") and listed.file.refusal and listed.file.refusal.reason != Reason.LISTED_TWICE
+        if listed.file.path.endswith("/")
+        and listed.file.refusal
+        and listed.file.refusal.reason not in (Reason.LISTED_TWICE, Reason.NO_DATA)
     )
     rows = []
     for location in earlier:

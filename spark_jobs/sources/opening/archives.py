@@ -103,7 +103,11 @@ def archive_members(source: HashedFile, packed_bytes: int | None, unpacking: Unp
         if head.startswith(ZIP_MAGIC) or (codec is None and not _may_be_tar(head)):
             yield from _zip_members(source.random_access(unpacking.limits.max_temporary_bytes), unpacking)
         else:
-            stream = source if codec is None else _Unpacked(decompressed(source, codec), packed_bytes, unpacking)
+            stream = (
+                source
+                if codec is None
+                else _Unpacked(decompressed(source, codec, unpacking.limits), packed_bytes, unpacking)
+            )
             yield from _tar_members(stream, unpacking)
     except RefusedError as error:
         yield Member(None, refusal=error.refusal)

@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.opening.remote_trees import WebFile, file_system_of, find_web_files, is_web, open_web, web_file
+from spark_jobs.sources.opening.table_folders import engine_name
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 _FOREIGN_BYTE = re.compile("[\udc80-\udcff]")  # a byte of a name that is not UTF-8, as Python gives it
@@ -39,6 +40,11 @@ class FoundFile(NamedTuple):
     byte_count: int | None
     modified: int | None
     refusal: Refusal | None = None
+
+
+def is_hidden(name: str) -> bool:
+    """Whether files and folders of a name are left out without a word; what an engine keeps is told."""
+    return name in LEFT_OUT or (name.startswith(".") and engine_name(name) is None)
 
 
 def is_uri(path: str) -> bool:
@@ -153,7 +159,7 @@ def _walk(root: str) -> Iterator[FoundFile]:
             continue
         for entry in entries:
             path = below + entry.name
-            if entry.name.startswith(".") or entry.name in LEFT_OUT:
+            if is_hidden(entry.name):
                 continue
             if _FOREIGN_BYTE.search(path):
                 yield _badly_named(entry.path, path)
@@ -196,8 +202,7 @@ def _find_by_uri(root: str, stall_seconds: float) -> Iterator[FoundFile]:
     query = rest.partition("?")[1:]
     for file in found:
         path = file.base_name if file.path == base else file.path[len(base) :].lstrip("/")
-        hidden = any(part.startswith(".") or part in LEFT_OUT for part in path.split("/"))
-        if file.type == fs.FileType.File and not hidden:
+        if file.type == fs.FileType.File and not any(map(is_hidden, path.split("/"))):
             modified = None if file.mtime_ns is None else file.mtime_ns // 1000
             location = f"{scheme}://{quote(file.path)}{''.join(query)}"
             yield FoundFile(location, path, file.size, modified)
@@ -216,7 +221,7 @@ def _find_on_web(root: str, stall_seconds: float) -> Iterator[FoundFile]:
     """Files of a web server."""
     try:
         for file in find_web_files(root, stall_seconds):
-            if not any(part.startswith(".") or part in LEFT_OUT for part in file.path.split("/")):
+            if not any(map(is_hidden, file.path.split("/"))):
                 yield _found(file)
     except OSError as error:
         raise InputError(f"{root}: {str(error).splitlines()[0]}; check the address") from error

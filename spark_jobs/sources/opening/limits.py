@@ -23,6 +23,13 @@ class ArchiveLimits(BaseModel):
     max_unpacked_bytes: int = Field(
         1 << 36, ge=1, le=1 << 44, description="most bytes unpacked of one archive, at all depths together"
     )
+    max_memory_mb: int = Field(
+        2304,
+        ge=1,
+        le=1 << 16,
+        description="memory for unpacking one file, MB, each task that reads one: the default takes zstd windows of "
+        "2 GB (--long=31) and xz dictionaries of 1.5 GB; files with smaller ones, which are nearly all, take 8 to 128",
+    )
     max_temporary_bytes: int = Field(
         1 << 30,
         ge=1,

@@ -16,8 +16,9 @@ from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import EXTRACTED_BY, language_columns
 from spark_jobs.sources.opening.archives import Member, Unpacking, archive_members
-from spark_jobs.sources.opening.file_trees import LEFT_OUT, unreadable
+from spark_jobs.sources.opening.file_trees import is_hidden, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
+from spark_jobs.sources.opening.table_folders import engine_refusal
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package
 from spark_jobs.sources.reading.readers import reader_by_name
 from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, opened
@@ -120,8 +121,10 @@ def _member_file(
     """A member as a file to be read, why it is not read, or None where files of that name are left out."""
     name = "/".join(part for part in (member.name or "").split("/") if part not in ("", "."))
     fault = _bad_name(member.name or "")
-    if fault is None and any(part.startswith(".") or part in LEFT_OUT for part in name.split("/")):
+    if fault is None and any(map(is_hidden, name.split("/"))):
         return None
+    if fault is None and kind_of(rules.source).reads_tables:
+        fault = engine_refusal(name)
     columns = kind_of(rules.source).member(name, file["location"]) if fault is None else None
     if fault is None and columns is None:
         return None

@@ -76,6 +76,14 @@ READERS: Final[Mapping[str, BuiltIn]] = {
         "records", "spark_jobs.sources.formats.parquet_records:read_parquet", has_columns=True, unit="row"
     ),
     "jsonl": BuiltIn("records", "spark_jobs.sources.formats.jsonl_records:read_jsonl", recoded=True, has_columns=True),
+    "json": BuiltIn(
+        "records",
+        "spark_jobs.sources.formats.json_records:read_json",
+        recoded=True,
+        has_columns=True,
+        unit="item",
+        nothing="the file holds no object of JSON",
+    ),
     "csv": BuiltIn("records", "spark_jobs.sources.formats.csv_records:read_csv", recoded=True, has_columns=True),
     "tsv": BuiltIn("records", "spark_jobs.sources.formats.csv_records:read_csv", recoded=True, has_columns=True),
     "log": BuiltIn("records", "spark_jobs.sources.formats.log_lines:read_log", ("re2",), "logs", recoded=True),

@@ -185,7 +185,7 @@ def _bytes(file: Row, rules: ReadingRules) -> tuple[bytes, str]:
     """
     most = rules.max_document_bytes + 1  # a file may have grown since it was listed
     with opened(file, rules) as stream, HashedFile(stream) as source:
-        plain = decompressed_by_name(source, file["path"])
+        plain = decompressed_by_name(source, file["path"], getattr(rules.source, "archives", None))
         try:
             data = read_up_to(plain, most)
         except (OSError, pa.ArrowException) as error:

@@ -18,6 +18,8 @@ _READERS = {
     ".pq": "parquet",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".jsonlines": "jsonl",
+    ".json": "json",  # with a text_column
     ".csv": "csv",
     ".tsv": "tsv",
     ".warc": "warc",
@@ -88,7 +90,7 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
 def _unpacked(path: str) -> str:
     """A name without the extension of its compression."""
     stem, extension = os.path.splitext(path)
-    return stem if extension.lower() in (*CODECS, ".lz4") else path
+    return stem if extension.lower() in CODECS else path
 
 
 def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
@@ -100,14 +102,15 @@ def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
         return "text" if stated in ("text", "markdown") else stated
     if extension in _ARCHIVE_EXTENSIONS:
         return "archive"
-    if extension in (*CODECS, ".lz4"):
+    if extension in CODECS:
         if os.path.splitext(stem)[1] == ".tar":
             return "archive"
         reader = _reader_of(stem, source, "auto")
-        return None if reader in ("parquet", "archive") or (extension == ".lz4" and reader != "warc") else reader
+        return None if reader == "archive" else reader
     if is_picture(path) and source.ocr.engine != "none":
         return "picture"
-    lacking = {".xml": source.xml_element is None, ".log": source.line_pattern is None}
+    has_columns = source.text_column is not None and source.xml_element is None and source.line_pattern is None
+    lacking = {".xml": source.xml_element is None, ".log": source.line_pattern is None, ".json": not has_columns}
     if not lacking.get(extension, False) and (reader := _READERS.get(extension)):
         return reader
     return "text" if language_of(path) else reader_by_extension(extension)

@@ -20,6 +20,7 @@ from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import open_file, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
+from spark_jobs.sources.opening.table_folders import partitions
 from spark_jobs.sources.reading.built_in import READERS, extract
 from spark_jobs.sources.reading.rows import (
     ReadingRules,
@@ -111,8 +112,8 @@ def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Rec
 
 def _given(row: Row, file: HashedFile, source: Any, max_bytes: int) -> RecordFile:
     """An open file in the form that its reader takes."""
-    plain = partial(decompressed_by_name, file, row["location"])
-    return RecordFile(row, file, plain, source, max_bytes, partial(extract, source=source))
+    plain = partial(decompressed_by_name, file, row["location"], getattr(source, "archives", None))
+    return RecordFile(row, file, plain, source, max_bytes, partial(extract, source=source), partitions(row["location"]))
 
 
 def record_columns(file: Row, source: FileSource) -> list[str]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.exceptions import did_you_mean
+from spark_jobs.exceptions import did_you_mean, nearest
 from spark_jobs.sources.config.file_reading import KINDS, FileReading
 from spark_jobs.sources.encodings.decoding import binary_refusal
 from spark_jobs.sources.opening.streams import HashedFile, Stream
 from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.records.paths import heads
 from spark_jobs.sources.records.plain_values import WrittenNumber, exact_number, value_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line, reason_of
 
@@ -27,6 +29,8 @@ _SHOWN_COLUMNS = 20
 LONG_BYTES = 16 << 20
 _MOST_BYTES = 850 << 20
 _VALUE_BYTES = {b"{": 120, b"[": 64, b",": 40, b":": 100}  # what Python needs for one more object, list, value or key
+NO_PARTITIONS: Final[Mapping[str, str | None]] = MappingProxyType({})
+"""The columns that folders give, where they give none."""
 _WIDE = re.compile(rb"[\xf0-\xf4]")  # begins a character for which Python holds a text in four bytes a character
 
 
@@ -61,6 +65,7 @@ class RecordFile(NamedTuple):
         source: with the mapping of columns.
         max_bytes: of a document.
         extract: the text of a page or a mail inside, by the name of its reader, its bytes and what else is known of it.
+        partitions: columns that its folders give, by name.
     """
 
     row: Mapping[str, Any]
@@ -69,6 +74,7 @@ class RecordFile(NamedTuple):
     source: Any
     max_bytes: int
     extract: Callable[..., Extracted | Refusal]
+    partitions: Mapping[str, str | None] = NO_PARTITIONS
 
 
 class Line(NamedTuple):
@@ -113,14 +119,19 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
             skipped = skipped or held > max_bytes
             pieces = [] if skipped else [*pieces, rest]
     except (OSError, pa.ArrowException) as error:
-        detail = f"breaks off in line {number}: {first_line(error)}; the lines before it are read"
-        yield Refused(None, Refusal(reason_of(error, Reason.CORRUPT_ARCHIVE), detail))
+        yield broken_off(f"in line {number}", "the lines", error)
         return
     if skipped:
         yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
     elif pieces:
         pieces = [b"".join(pieces)]
         yield Line(number, pieces.pop(), ended)
+
+
+def broken_off(where: str, what: str, error: Exception) -> Refused:
+    """The refusal of the rest of a file that cannot be read on."""
+    detail = f"breaks off {where}: {first_line(error)}; {what} before it are read"
+    return Refused(None, Refusal(reason_of(error, Reason.CORRUPT_ARCHIVE), detail))
 
 
 def _chunks(stream: Stream) -> Iterator[bytes]:
@@ -165,15 +176,14 @@ def json_text(line: bytes) -> str | Refusal:
 
 def json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Refusal:
     """The JSON object in a text, or why there is none; a column that has two values is a reason."""
-    may_repeat = any(text.count(f'"{name}"') > 1 for name in columns)
+    may_repeat = any(text.count(f'"{name}"') > 1 for column in columns for name in {column, *column.split(".")})
     try:
         fields = json.loads(text, object_pairs_hook=JsonFields if may_repeat else None, parse_float=exact_number)
     except (ValueError, RecursionError) as error:
         return Refusal(Reason.BAD_RECORD, f"not JSON: {first_line(error)}")
     if not isinstance(fields, dict):
         return Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
-    twice = set(columns).intersection(fields.repeated) if isinstance(fields, JsonFields) else ()
-    if twice:
+    if may_repeat and (twice := [name for name in columns if _is_repeated(fields, name)]):
         return Refusal(Reason.BAD_RECORD, f"column {min(twice)!r} is there twice, with different values")
     return fields
 
@@ -185,6 +195,15 @@ class JsonFields(dict[str, Any]):
         super().__init__(pairs)
         repeats = len(self) < len(pairs)
         self.repeated = {name for name, value in pairs if value != self[name]} if repeats else frozenset[str]()
+
+
+def _is_repeated(fields: object, path: str) -> bool:
+    """Whether an object has several values at a path, or at a name that leads to it."""
+    if not isinstance(fields, JsonFields):
+        return False
+    if path in fields or path in fields.repeated:
+        return path in fields.repeated
+    return any(head in fields.repeated or _is_repeated(fields.get(head), rest) for head, rest in heads(path))
 
 
 def _text_or_bytes(value: bytes | None) -> str | bytes | None:
@@ -246,7 +265,8 @@ def names_refusal(names: list[str], source: FileReading, where: str) -> Refusal 
         count = names.count(name)
         if count != 1:
             what = "no column" if count == 0 else f"{count} columns are named"
-            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {where}; it has {shown(names)}")
+            more = nearest(name, names) if count == 0 else ""
+            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {where}; it has {shown(names)}{more}")
     return None
 
 

@@ -80,7 +80,7 @@ def article_blocks(page: str, blocks: Sequence[Block], title: str) -> Flags:
     kept = odds > _KEPT_ODDS
     is_small = words.sum() <= _SMALL_WORDS
     if is_small and sum(block.link_count for block in blocks) <= _NO_LINKS * sum(len(block.text) for block in blocks):
-        kept |= [not block.roles & BESIDE for block in blocks]
+        kept |= [not block.roles & BESIDE and 2 * block.link_count < len(block.text) for block in blocks]
     if not kept.any():
         kept = odds >= odds.max() - 1
     return _without_gaps(kept, odds, words)

@@ -36,7 +36,21 @@ LETTERS = {
 }
 INLINE = ("a href=x", "b", "i", "em", "span", "code", "font", "small", "u", "abbr", "x-own")
 BLOCKS = ("p", "li", "h2", "td", "dd", "div", "blockquote", "section", "pre")
-UNSEEN = {"head", "script", "style", "template", "title", "textarea", "select", "datalist", "button", "rp", "del"}
+UNSEEN = {
+    "head",
+    "script",
+    "style",
+    "iframe",
+    "noembed",
+    "template",
+    "title",
+    "textarea",
+    "select",
+    "datalist",
+    "button",
+    "rp",
+    "del",
+}
 FORMULAS = {
     "MathML with TeX": "<math><semantics><mi>q</mi><annotation encoding='application/x-tex'>q=m c</annotation>"
     "</semantics></math>",
@@ -110,6 +124,24 @@ def test_no_text_is_lost_by_its_length_or_place(script: str) -> None:
             )
             wanted = bare(re.sub(r"<[^>]*>", "", body))
             assert bare("".join(blocks_of(body))) == wanted, body
+
+
+def test_content_that_is_no_markup_hides_no_text() -> None:
+    """Scripts, styles, frames, `xmp` and comments of each other's tags, against a walk over the tree."""
+    rng = random.Random(5)
+    names = ("script", "style", "iframe", "noembed", "textarea", "xmp")
+    bits = [f"<{slash}{name}{end}" for name in names for slash in ("", "/") for end in (">", " x>", "")]
+    bits += ["<!--", "-->", "--!>", "<!-->", "<b>", "</b>", "a", '"', "&amp;", "<", "-", "]]>"]
+    for _ in range(tries(3000, 600)):
+        parts = []
+        for word in ("one", "two", "three", "four"):
+            inner = "".join(rng.choices(bits, k=rng.randint(0, 5)))
+            name = rng.choice(names)
+            parts.append(f"<p>{word}<{name} title='>'>{inner}</{name}>" if rng.random() < 0.7 else f"<!--{inner}-->")
+        tree = HTMLTree.parse("<body>" + "".join(parts))
+        assert tree.document is not None and tree.body is not None
+        texts = "".join(block.text for block in page_blocks(tree.document.html))
+        assert bare(texts) == bare(node_texts(tree.body)), parts
 
 
 @pytest.mark.parametrize("extractor", ["both", "resiliparse", "trafilatura"])
@@ -203,6 +235,10 @@ def test_what_browsers_show_is_text_and_nothing_else() -> None:
         "<p>a<script><!--<script>b</script>--></script>c</p>": ["ac"],
         "<p>a &amp;lt; b&nbsp;c &lt;b&gt;</p>": ["a &lt; b\u00a0c <b>"],
         "<p title='a > b < c'>d</p>": ["d"],
+        "<a\u3000href=x>a\u3000b</a>": ["a\u3000b"],
+        "<plaintext><b>a</b></plaintext>&amp;": ["<b>a</b></plaintext>&amp;</body></html>"],
+        "<script type='MATH/TeX'>a</script>": ["$a$"],
+        "<script type='math/tex'>% <![CDATA[\na %]]></script>": ["$a$"],
         "<h2>a <a class=headerlink href=#a>¶</a></h2><p>¶ 3</p>": ["a", "¶ 3"],
         "<p>\ue001</p><p>a</p>": ["a"],
         "<table><tr><td>a<td><p>b</p><td>c</table>": ["a", "b", "c"],
@@ -235,6 +271,16 @@ def test_declared_shadow_roots_are_the_page() -> None:
         f"<div>{root.format('<slot name=x></slot><p>a</p>')}<p>b</p><p slot=x>c</p></div>": ["c", "a"],
         f"<div>{root.format('<slot><p>a</p></slot>')}</div>": ["a"],
         f"<div>{root.format('<my-part>' + root.format('<i><slot></slot></i>') + '<p>a</p></my-part>')}</div>": ["a"],
+        f"<div>{root.format('<my-part>' + root.format('[<slot></slot>]') + '<slot></slot></my-part>')}a</div>": ["[a]"],
+        f"<div>{root.format('<slot name=x></slot><p><slot name=x>c</slot></p>')}<p slot=x>a</p><p slot=x>b</p></div>": [
+            "a",
+            "b",
+            "c",
+        ],
+        f"<my-part>{root.format('<slot><slot name=x></slot></slot>')}<p slot=x>a</p></my-part>": ["a"],
+        f"<ul>{root.format('<p>a</p>')}<li>b</ul>": ["• b"],
+        f"<div>{root.format('<p>a</p>').replace('open', 'OPEN')}</div>": ["a"],
+        f"<div>{root.format('<p>a</p>').replace('open', 'half')}b</div>": ["b"],
         "<div><template><p>a</p></template><p>b</p></div>": ["b"],
     }
     for body, texts in wanted.items():

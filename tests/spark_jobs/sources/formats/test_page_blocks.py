@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -193,6 +194,8 @@ def test_raised_digits_touch_no_digits() -> None:
         "<sup>14</sup>C": "14C",
         "10<sub>2</sub>": "10_2",
         "Ca<sup>2+</sup>": "Ca^2+",
+        "x<sup>2<sup>3</sup></sup>": "x^(2^3)",
+        "1<sup>2<sub>3</sub>4</sup>5": "1^(2_3 4) 5",
     }
     for body, text in wanted.items():
         assert blocks_of(f"<p>{body}</p>") == [text]
@@ -204,6 +207,7 @@ def test_lists_keep_their_numbers() -> None:
         "<ol><li>a<li>b</ol>": ["1. a", "2. b"],
         "<ol start=5><li>a<li>b</ol>": ["5. a", "6. b"],
         "<ol reversed><li>a<li>b<ul><li>x</ul><li>c</ol>": ["3. a", "2. b", "  • x", "1. c"],
+        "<ol reversed><li>a<li hidden>x<template><li>y</template><li>b</ol>": ["2. a", "1. b"],
         "<ol reversed start=9><li>a<li value=4>b<li>c</ol>": ["9. a", "4. b", "3. c"],
         "<ol start=-1><li>a<li>b<li>c</ol>": ["-1. a", "0. b", "1. c"],
         "<ol type=a start=26><li>a<li>b</ol>": ["z. a", "aa. b"],
@@ -223,6 +227,8 @@ def test_what_browsers_show_is_text_and_nothing_else() -> None:
         "<p hidden=until-found>a</p>": ["a"],
         "<dialog>a</dialog><dialog open>b</dialog>": ["b"],
         "<noscript><p>a</p></noscript>": ["a"],
+        "<div popover>a</div><dialog popover>b</dialog><dialog popover open>c</dialog>": ["c"],
+        "<math><mtext>a&nbsp;<b>b</b></mtext></math>": ["a b"],
         "<p>a <del>b</del><ins>c</ins> <s>d</s></p>": ["a c d"],
         "<p>He said <q>no <q>never</q> again</q>.</p>": ["He said “no ‘never’ again”."],
         "<p>a<button>b</button><textarea>c</textarea><select><option>d</select></p>": ["a"],
@@ -255,10 +261,49 @@ def test_ruby_is_base_and_reading() -> None:
         "<ruby>東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp></ruby>",
         "<ruby><rb>東</rb><rb>京</rb><rt>とう</rt><rt>きょう</rt></ruby>",
         "<ruby><rb>東</rb><rb>京</rb><rtc><rt>とう</rt><rt>きょう</rt></rtc></ruby>",
+        "<ruby>東<b>京</b><rtc>とう<rt>きょう</rt></rtc></ruby>",
+        "<ruby>東京<b><rt>とうきょう</rt></b></ruby>",
     )
     for form in forms:
         assert blocks_of(f"<p>私は{form}に行く</p>") == ["私は東京(とうきょう)に行く"]
         assert blocks_of(f"<p>私は{form}に行く</p>", readings=False) == ["私は東京に行く"]
+    inner = "<ruby>10<sup>2</sup><rt>hyaku</rt></ruby>"
+    assert blocks_of(f"<p><ruby>{inner}円<rt>yen</rt></ruby></p>") == ["10^2(hyaku)円(yen)"]
+    assert blocks_of(f"<p><ruby>{inner}円<rt>yen</rt></ruby></p>", readings=False) == ["10^2円"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("a<sup>", "</sup>"),
+        ("a<sub>", "</sub>"),
+        ("<ruby>a<rt>b</rt>", "</ruby>"),
+        ("<ruby>a<rt>", "</rt></ruby>"),
+        ("<q>a", "</q>"),
+        ("<ol reversed><li>a", "</ol>"),
+        ("<ul><li>a", "</ul>"),
+        ("<div>a", "</div>"),
+        ("<sup>a</sup>", ""),
+        ("<sub>a</sub> ", ""),
+        ("<my-part><template shadowrootmode=open><slot></slot></template>", "</my-part>"),
+        ("<p hidden>a", ""),
+        ("<math><mi>a</mi></math> ", ""),
+        ("<script><!--<script>", "</script>"),
+    ],
+    ids=lambda parts: parts[0],
+)
+def test_time_grows_with_the_page(parts: tuple[str, str]) -> None:
+    """Deep nesting and long rows: four times the page takes no ten times as long."""
+
+    def seconds(count: int) -> float:
+        tree = HTMLTree.parse(f"<body>{parts[0] * count}{parts[1] * count}")
+        assert tree.document is not None
+        markup = tree.document.html
+        begin = time.process_time()
+        page_blocks(markup)
+        return time.process_time() - begin
+
+    assert seconds(2000) < 10 * max(seconds(500), 0.02)
 
 
 def test_declared_shadow_roots_are_the_page() -> None:

@@ -23,6 +23,8 @@ _SCRIPTS = {
     "munder": ("", "_"),
     "munderover": ("", "_", "^"),
 }
+_TOKENS = frozenset({"mi", "mn", "mo", "ms", "mtext"})
+_BLANKS = re.compile(r"[ \t\r\n]+")
 _SEPARATORS = {"mtable": "; ", "mtr": ", ", "mlabeledtr": ", "}
 
 
@@ -69,8 +71,8 @@ def _linear(node: ElementTree.Element) -> str:
     if name == "mmultiscripts":
         return _multiscripts(children)
     parts = [_linear(child) for child in children]
-    if not parts:
-        return " ".join((node.text or "").split())
+    if name in _TOKENS or not parts:
+        return _BLANKS.sub(" ", "".join(node.itertext())).strip(" ").replace("\xa0", " ")
     if len(parts) == len(_SCRIPTS.get(name, ())):
         scripts = zip(_SCRIPTS[name][1:], parts[1:], strict=True)
         return parts[0] + "".join(f"{mark}{_grouped(part)}" for mark, part in scripts if part)

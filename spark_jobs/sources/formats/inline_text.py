@@ -20,8 +20,7 @@ QUOTE, QUOTE_END, BREAK = "<q>", "</q>", "<n>"
 _BLANKS = re.compile(r"[ \t\n\r\f]+")
 _BREAKS = re.compile(r" ?<n> ?")
 _MARK = re.compile(r"<[^>]*>")
-_RUBY = re.compile(r"<r>((?:(?!<r>).)*?)</r>", re.DOTALL)
-_READING = re.compile(r"<t>((?:(?!<t>).)*?)</t>", re.DOTALL)
+_RUBY = re.compile(r"(</?[rt]>)")
 _QUOTE = re.compile(r"<(/?)q>")
 _QUOTES = ("“”", "‘’")
 _HEIGHTS = re.compile(r"</?[\^_]>")
@@ -47,11 +46,8 @@ def block_text(pieces: str, preserved: bool, readings: bool) -> str:
 
 def _without_marks(text: str, preserved: bool, readings: bool) -> str:
     """Write out what marks stand for."""
-    while RUBY in text:
-        shorter = _RUBY.sub(lambda ruby: _ruby_text(ruby.group(1), readings), text)
-        if shorter == text:
-            break
-        text = shorter
+    if RUBY in text:
+        text = _with_readings(text, readings)
     if QUOTE in text:
         text = _quoted(text)
     if _HEIGHTS.search(text):
@@ -60,16 +56,25 @@ def _without_marks(text: str, preserved: bool, readings: bool) -> str:
     return _MARK.sub("", text)
 
 
-def _ruby_text(content: str, readings: bool) -> str:
-    """A base with its readings in brackets behind it."""
-    found = "".join(_MARK.sub("", reading).strip() for reading in _READING.findall(content))
-    while READING in content:
-        shorter = _READING.sub("", content)
-        if shorter == content:
-            break
-        content = shorter
-    base = _MARK.sub("", content).strip(" ")
-    return f"{base}({found})" if readings and found else base
+def _with_readings(text: str, readings: bool) -> str:
+    """Bases with their readings in brackets behind them."""
+    opened: list[tuple[list[str], list[str]]] = [([], [])]  # bases and readings of ruby in ruby
+    depths = [0]  # of readings in readings
+    for part in _RUBY.split(text):
+        if part == RUBY:
+            opened.append(([], []))
+            depths.append(0)
+        elif part == RUBY_END and len(opened) > 1:
+            bases, said = opened.pop()
+            depths.pop()
+            reading = "".join(said)
+            written = "".join(bases).strip(" ") + (f"({reading})" if readings and reading else "")
+            opened[-1][depths[-1] > 0].append(written)
+        elif part in (READING, READING_END):
+            depths[-1] += (1 if part == READING else -1) if len(opened) > 1 else 0
+        elif part != RUBY_END:
+            opened[-1][depths[-1] > 0].append(part.strip() if depths[-1] > 0 else part)
+    return "".join(part for bases, said in opened for part in (*bases, *said))
 
 
 def _quoted(text: str) -> str:

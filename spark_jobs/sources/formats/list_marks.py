@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from spark_jobs.sources.formats.markup import TOKEN_FIELDS, VOID
+
+LISTS = frozenset(("ol", "ul", "menu", "dir"))
 
 _NUMBER = re.compile(r' (start|value)="\s*([+-]?\d{1,9})')
 _TYPE = re.compile(r' type="([1aAiI])"')
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"),
           (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))  # fmt: skip
 _INDENT = "  "
+_MOST_INDENTS = 50
 
 
 class _List:
@@ -61,7 +68,7 @@ class ListMarks:
     def marked(self, text: str) -> str:
         """A block's text with the mark of the item that it begins, indented as its lists are deep."""
         mark, self.pending = self.pending, ""
-        return f"{_INDENT * (len(self._lists) - 1)}{mark}{text}" if mark else text
+        return f"{_INDENT * min(len(self._lists) - 1, _MOST_INDENTS)}{mark}{text}" if mark else text
 
 
 def ordinal(number: int, kind: str) -> str:
@@ -79,3 +86,26 @@ def ordinal(number: int, kind: str) -> str:
             count, number = divmod(number, value)
             text += letter * count
     return text.upper() if kind in "AI" else text
+
+
+def item_counts(fields: Sequence[str | None], is_hidden: Callable[[str], bool]) -> Counter[int]:
+    """How many items each list of a page shows, by the place of its start tag.
+
+    Args:
+        fields: of the page's tags (markup.py).
+        is_hidden: whether attributes hide their element.
+    """
+    counts, lists, path = Counter[int](), [0], list[str]()
+    for place in range(0, len(fields) - 1, TOKEN_FIELDS):
+        _, slash, name, attributes = fields[place : place + TOKEN_FIELDS]
+        if name is None or name in VOID:
+            continue
+        is_list = name in LISTS or name == "template"
+        if slash and path and path.pop() == name and is_list:
+            lists.pop()
+        elif not slash:
+            counts[lists[-1]] += name == "li" and not (attributes and is_hidden(attributes))
+            path.append(name)
+            if is_list:
+                lists.append(place)
+    return counts

@@ -4,7 +4,8 @@ Such markup is regular: every element is closed, attributes stand in double quot
 expression takes it apart, five times as fast as a walk over the nodes of the tree.
 
 Elements whose content is no markup (`xmp`, `plaintext`) become `pre` here, formulas in scripts `x-tex`; scripts, styles
-and frames go. Shadow roots that a page declares stand in the place of their hosts' content, as browsers show them.
+and frames are passed over as comments are. Shadow roots that a page declares stand in the place of their hosts'
+content, as browsers show them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,26 @@ VOID = frozenset(
 )
 TOKEN_FIELDS = 4  # text before the tag, `/` of an end tag, name, attributes
 
-_ATTRIBUTES = r'((?: [^\s>][^\s=>]*+="[^"]*+")*+)'
-_TAG = re.compile(rf"<(?:(/?+)([a-zA-Z][^\s/>]*+){_ATTRIBUTES}|!--.*?--|![^>]*)>", re.DOTALL)
-_RAW_NAMES = ("script", "style", "iframe", "noembed", "noframes", "xmp", "plaintext", "title")
-_RAW = re.compile(rf"<({'|'.join(_RAW_NAMES)}){_ATTRIBUTES}>(.*?)</\1>", re.DOTALL)
+_ATTRIBUTES = r'(?: [^ >][^ =>]*+="[^"]*+")*+'
+_RAW_NAMES = ("style", "iframe", "noembed", "noframes", "xmp")
+_RAW = "|".join(rf"{name}{_ATTRIBUTES}>[^<]*+(?:<(?!/{name}>)[^<]*+)*+</{name}" for name in _RAW_NAMES)
+# inside of a comment in a script, `</script>` ends the script only where no `<script` stands before it
+_INNER_SCRIPT = r"<script(?=[\s/>])(?:[^-<]++|-(?!->)|<(?!/script[\s/>]))*+(?:</script)?+"
+_COMMENT = rf"<!(?=--)(?:[^-<]++|-(?!->)|{_INNER_SCRIPT}|<(?!/?script[\s/>]))*+"
+_SCRIPT = rf"script{_ATTRIBUTES}>(?:[^<]++|{_COMMENT}|<(?!/script>|!--))*+</script"
+_RAW = rf"{_SCRIPT}|{_RAW}|plaintext{_ATTRIBUTES}>.*</plaintext"
+_TAG = re.compile(rf"<(?:{_RAW}|(/?+)([a-zA-Z][^ />]*+)({_ATTRIBUTES})|!--.*?--|![^>]*)>", re.DOTALL)
+_KEPT = ("<xmp", "<plaintext", '="math/', '="Math/', '="MATH/')
+_KEPT_RAW = re.compile(rf"<(script|xmp|plaintext)({_ATTRIBUTES})>(.*)</\1>", re.DOTALL)
 _FORMULA_SCRIPT = re.compile(r' type="math/(tex|latex|mml|asciimath)((?:; *mode=display)?)', re.IGNORECASE)
-_SHADOW = re.compile(r' shadowrootmode="')
+_CDATA = re.compile(r"\A\s*(?:%\s*)?<!\[CDATA\[|(?:%\s*)?\]\]>\s*\Z")
+_HOSTS = frozenset(
+    (
+        *("article", "aside", "blockquote", "body", "div", "footer", "h1", "h2", "h3", "h4", "h5", "h6"),
+        *("header", "main", "nav", "p", "section", "span"),
+    )
+)
+_SHADOW = re.compile(r' shadowrootmode="(?:open|closed)"', re.IGNORECASE)
 _NAME = re.compile(r' name="([^"]*)"')
 _SLOT = re.compile(r' slot="([^"]*)"')
 
@@ -38,58 +53,31 @@ def tokens(markup: str) -> list[str | None]:
 
     Returns:
         Four fields for each tag: the text before it (as it stands in the markup), `/` for an end tag, else nothing, its
-        name (None for a comment), its attributes with a blank before each. Last, the text behind the last tag.
+        name (None for a comment or a script), its attributes with a blank before each. Last, the text behind the last
+        tag.
     """
-    for name in _RAW_NAMES:
-        if f"<{name}" in markup:
-            markup = _without_raw(markup, name)
+    if any(kept in markup for kept in _KEPT):
+        markup = _TAG.sub(_regular, markup)
     fields = _TAG.split(markup)
     return _composed(fields) if _SHADOW.search(markup) else fields
 
 
-def _without_raw(markup: str, name: str) -> str:
-    """Markup without elements of a name whose content is no markup, found as strings: patterns take longer."""
-    start, end = f"<{name}", f"</{name}>"
-    kept, last = [], 0
-    begin = markup.find(start)
-    while begin >= 0:
-        head = markup.find(">", begin)
-        close = markup.find(end, begin)
-        while close >= 0 and markup.find("<!--", begin, close) >= 0 and _is_escaped(markup[begin + 1 : close], start):
-            close = markup.find(end, close + 1)
-        if close < 0 or markup[begin + len(start)] not in " >":
-            begin = markup.find(start, begin + 1)
-            continue
-        is_text = name in ("xmp", "plaintext") or markup.find("math/", begin, head) >= 0
-        raw = _RAW.match(markup, begin, close + len(end)) if is_text else None
-        kept += [markup[last:begin], _regular(raw) if raw else ""]
-        last = close + len(end)
-        begin = markup.find(start, last)
-    return "".join([*kept, markup[last:]])
-
-
-def _is_escaped(script: str, start: str) -> bool:
-    """Whether a script ends inside of a comment in which another one begins: its end tag does not end it then."""
-    comment = script.rfind("<!--")
-    if comment < 0 or script.find("-->", comment) >= 0:
-        return False
-    return script.count(start, comment) > script.count(f"</{start[1:]}", comment)
-
-
-def _regular(raw: re.Match[str]) -> str:
-    """What stands for an element whose content is no markup."""
+def _regular(tag: re.Match[str]) -> str:
+    """What stands for a tag: formulas and kept lines for an element whose content is no markup."""
+    raw = None if tag.group(2) else _KEPT_RAW.fullmatch(tag.group())
+    if raw is None:
+        return tag.group()
     name, attributes, content = raw.groups()
-    if name == "script":
-        kind = _FORMULA_SCRIPT.search(attributes)
-        if not kind:
-            return ""
-        if kind.group(1).lower() == "mml":
-            return content
-        display = ' display="block"' if kind.group(2) else ""
-        return f"<x-tex{display}>{escape(content, quote=False)}</x-tex>"
-    if name in ("xmp", "plaintext"):
+    if name != "script":
         return f"<pre{attributes}>{escape(content, quote=False)}</pre>"
-    return ""
+    kind = _FORMULA_SCRIPT.search(attributes)
+    if not kind:
+        return ""
+    content = _CDATA.sub("", content)
+    if kind.group(1).lower() == "mml":
+        return content
+    display = ' display="block"' if kind.group(2) else ""
+    return f"<x-tex{display}>{escape(content, quote=False)}</x-tex>"
 
 
 class _Element:
@@ -117,48 +105,54 @@ def _composed(fields: list[str | None]) -> list[str | None]:
         elif len(path) > 1:
             path.pop()
     written: list[str] = []
-    _write(root, [], written)
+    _write(root, written)
     return _TAG.split("".join(written))
 
 
-def _write(element: _Element, hosted: list[_Element | str], written: list[str]) -> None:
-    """Write an element with what its shadow root shows; `hosted` is what the slots of the root around it take."""
-    stack: list[tuple[_Element | str, list[_Element | str]]] = [(element, hosted)]
+class _Scope:
+    """What the slots of a shadow root take, by their names, and the scope of the host that it is the root of."""
+
+    def __init__(self, hosted: list[_Element | str], outer: _Scope | None) -> None:
+        self.outer = outer
+        self._hosted: dict[str, list[_Element | str]] = {}
+        for node in hosted:
+            named = _SLOT.search(node.attributes) if isinstance(node, _Element) else None
+            self._hosted.setdefault(named.group(1) if named else "", []).append(node)
+
+    def take(self, slot: _Element) -> list[_Element | str]:
+        """What the first slot of a name takes; the one without a name takes the rest."""
+        name = _NAME.search(slot.attributes)
+        nodes = self._hosted.pop(name.group(1) if name else "", [])
+        return nodes if any(isinstance(node, _Element) or node.strip() for node in nodes) else []
+
+
+def _write(root: _Element, written: list[str]) -> None:
+    """Write a page with what its shadow roots show."""
+    stack: list[tuple[_Element | str, _Scope | None]] = [(root, None)]
     while stack:
-        node, hosted = stack.pop()
+        node, scope = stack.pop()
         if isinstance(node, str):
             written.append(node)
             continue
-        shadow = next(
-            (
-                child
-                for child in node.children
-                if isinstance(child, _Element) and child.name == "template" and _SHADOW.search(child.attributes)
-            ),
-            None,
-        )
+        shadow = _shadow_root(node)
+        inner, inside = node.children, scope
         if shadow is not None:
-            # what a slot of this root takes may itself lie in a slot of the root around it
-            inner = [(child, [c for c in node.children if c is not shadow]) for child in shadow.children]
-        elif node.name == "slot":
-            taken = _of_slot(node, hosted)
-            inner = [(child, []) for child in (taken or node.children)]
-        else:
-            inner = [(child, hosted) for child in node.children]
+            inner, inside = shadow.children, _Scope([child for child in node.children if child is not shadow], scope)
+        elif node.name == "slot" and scope is not None:
+            taken = scope.take(node)  # it stands in the scope of the host, not in that of its root
+            inner, inside = (taken, scope.outer) if taken else (inner, scope)
         if node.name not in ("", "slot"):
             written.append(f"<{node.name}{node.attributes}>")
             if node.name not in VOID:
-                stack.append((f"</{node.name}>", []))
-        stack.extend(reversed(inner))
+                stack.append((f"</{node.name}>", None))
+        stack.extend((child, inside) for child in reversed(inner))
 
 
-def _of_slot(slot: _Element, hosted: list[_Element | str]) -> list[_Element | str]:
-    """What of a host's content a slot takes: what names it, or the rest for the slot without a name."""
-    name = _NAME.search(slot.attributes)
-    wanted = name.group(1) if name else ""
-    taken = []
-    for node in hosted:
-        named = _SLOT.search(node.attributes) if isinstance(node, _Element) else None
-        if (named.group(1) if named else "") == wanted:
-            taken.append(node)
-    return taken if any(isinstance(node, _Element) or node.strip() for node in taken) else []
+def _shadow_root(host: _Element) -> _Element | None:
+    """The shadow root that an element declares, if it is one that may have one."""
+    if host.name not in _HOSTS and "-" not in host.name:
+        return None
+    for child in host.children:
+        if isinstance(child, _Element) and child.name == "template" and _SHADOW.search(child.attributes):
+            return child
+    return None

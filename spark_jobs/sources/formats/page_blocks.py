@@ -15,12 +15,13 @@ is, because no scripts are run. Which blocks are the article, main_text.py says.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from html import unescape
 from typing import NamedTuple
 
 from spark_jobs.sources.formats import inline_text as inline
 from spark_jobs.sources.formats.formulas import formula_text, written_tex
-from spark_jobs.sources.formats.list_marks import ListMarks
+from spark_jobs.sources.formats.list_marks import LISTS, ListMarks, item_counts
 from spark_jobs.sources.formats.markup import TOKEN_FIELDS, VOID, tokens
 from spark_jobs.sources.formats.roles import ROLE_COUNT, role_bits
 
@@ -52,8 +53,7 @@ _APART = frozenset(
     )
 )
 _SHOWN_LATER = frozenset(("html", "body", "main", "article"))  # pages hide them until a script has run
-_LISTS = frozenset(("ol", "ul", "menu", "dir"))
-_NUMBERED = _LISTS | frozenset(("li", "tr", "td", "th"))
+_NUMBERED = LISTS | frozenset(("li", "tr", "td", "th"))
 _PRESERVING = frozenset(("pre", "listing"))
 _NEAR = (1 << 2 * ROLE_COUNT) - 1  # the roles of the two innermost blocks
 _MARKS = {
@@ -64,7 +64,9 @@ _MARKS = {
     "rtc": (inline.READING, inline.READING_END),
     "q": (inline.QUOTE, inline.QUOTE_END),
 }
-_LOOK = re.compile(r' (class|id|role|style|hidden|aria-hidden|open|data-tex|data-latex|data-mathml|alt)="([^"]*)"')
+_LOOK = re.compile(
+    r' (class|id|role|style|hidden|aria-hidden|open|data-tex|data-latex|data-mathml|alt|popover)="([^"]*)"'
+)
 _HIDDEN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse))", re.IGNORECASE)
 _PRESERVED = re.compile(r"white-space\s*:\s*(?:pre(?!-line)|break-spaces)", re.IGNORECASE)
 _RENDERED = re.compile(r"(?:^|\s)MathJax(?:_\w+)?(?:$|\s)")
@@ -129,7 +131,8 @@ def _looked(values: dict[str, str]) -> _Look:
     style = values.get("style", "")
     labels = " ".join(values[name] for name in ("class", "id", "role") if name in values)
     is_formula = "mwe-math-mathml" in labels or "MJX_Assistive" in labels
-    is_hidden = values.get("hidden", "until-found") != "until-found" or bool(style and _HIDDEN.search(style))
+    is_hidden = values.get("hidden", "until-found").lower() != "until-found" or bool(style and _HIDDEN.search(style))
+    is_hidden |= "popover" in values and "open" not in values  # dialogs alone may be open
     is_preserved = bool(style and _PRESERVED.search(style))
     is_odd = is_preserved or bool(_ODD.search(labels)) or not _TEX_VALUES.isdisjoint(values)
     return _Look(
@@ -167,11 +170,10 @@ class _Walk:
         self._roles = self._near = 0
         self._number = self._links = self._link_count = self._preserved = 0
         self._lead, self._marks = "", ListMarks()
-        self._rows: list[
-            tuple[int, int]
-        ] = []  # the number of a row, and how many blocks there were when its cell began
+        self._rows: list[tuple[int, int]] = []  # numbers of rows, how many blocks there were when their cells began
         self._is_cell = False
         self._formula: tuple[str, int] = ("", -1)
+        self._item_counts: Counter[int] | None = None
 
     def walk(self) -> list[Block]:
         """All blocks."""
@@ -293,10 +295,11 @@ class _Walk:
 
     def _enter(self, name: str, attributes: str, place: int) -> None:
         """Begin a list, an item, a row or a cell."""
-        if name in _LISTS:
-            self._marks.open_list(
-                name, attributes, self._item_count(place) if " reversed=" in attributes else 0, self._number
-            )
+        if name in LISTS:
+            if " reversed=" in attributes and self._item_counts is None:
+                self._item_counts = item_counts(self._fields, lambda said: self._look(said).is_hidden)
+            count = self._item_counts[place] if self._item_counts and " reversed=" in attributes else 0
+            self._marks.open_list(name, attributes, count, self._number)
         elif name == "li":
             self._marks.open_item(attributes)
         elif name == "tr":
@@ -317,7 +320,7 @@ class _Walk:
             self._border(name)
             self._path.pop()
             self._roles, self._near = roles, near
-            if name in _LISTS:
+            if name in LISTS:
                 self._marks.close_list()
             elif name == "tr" and self._rows:
                 self._rows.pop()
@@ -385,15 +388,3 @@ class _Walk:
                 said = "".join(_FORMULA_ATTRIBUTE.findall(attributes or "")).replace("<", "&lt;")
                 parts.append(f"<{slash or ''}{name}{said}>")
         return "".join(parts).replace("&nbsp;", "&#160;")
-
-    def _item_count(self, start: int) -> int:
-        """How many items the list has whose start tag is at a place."""
-        depth = count = 0
-        for place in range(start + TOKEN_FIELDS, self._end_of(start), TOKEN_FIELDS):
-            name = self._fields[place + 2]
-            if self._fields[place + 1]:
-                depth -= 1
-            elif name is not None and name not in VOID:
-                count += name == "li" and depth == 0
-                depth += 1
-        return count

@@ -20,6 +20,8 @@ LEVEL: Final = "\x13"
 _AGAIN = re.compile(f"{LEVEL}([ \xa0]*)([{RAISED}{LOWERED}])")
 _PIECE = re.compile(f"([{RAISED}{LOWERED}])([^{RAISED}{LOWERED}{LEVEL}]*){LEVEL}")
 _STRAY = re.compile(f"[{RAISED}{LOWERED}{LEVEL}]")
+_NESTED = re.compile(f"[{RAISED}{LOWERED}][^{RAISED}{LOWERED}{LEVEL}]*+[{RAISED}{LOWERED}]")
+_ANY_MARK = re.compile(f"([{RAISED}{LOWERED}{LEVEL}])")
 _ORDINAL_LETTERS = frozenset("aoerds")  # French 2e, Spanish 1a and 1o, English 2d, old English 1s
 _STROKES = frozenset("/⁄")  # before them a raised number begins a fraction: 1 1/2
 _TOKEN = re.compile(r"[-+−–±]?\w+(?:[.,]\w+)*[-+−–±]?|\W")
@@ -35,6 +37,8 @@ def with_scripts(text: str) -> str:
     """The text with each marked piece written in the line."""
     if LEVEL not in text:
         return _STRAY.sub("", text)
+    if _NESTED.search(text):
+        text = _without_inner(text)
     text = _AGAIN.sub(lambda found: _joined(found, text), text)
     parts, end = list[str](), 0
     for piece in _PIECE.finditer(text):
@@ -44,9 +48,28 @@ def with_scripts(text: str) -> str:
     return _STRAY.sub("", "".join([*parts, text[end:]]))
 
 
+def _without_inner(text: str) -> str:
+    """The text in which pieces inside of others are written: `x^(2^3)`."""
+    levels: list[tuple[str, list[str]]] = [("", [])]
+    parts = _ANY_MARK.split(text)
+    for place, part in enumerate(parts):
+        if place % 2 == 0:
+            levels[-1][1].append(part)
+        elif part != LEVEL:
+            levels.append((part, []))
+        elif len(levels) > 1:
+            height, inner = levels.pop()
+            piece, around = "".join(inner), levels[-1][1]
+            is_inner = len(levels) > 1
+            written = _written("".join(around[-2:])[-40:], height, piece, parts[place + 1][:2]) if is_inner else ""
+            around.append(written if is_inner else scripted(piece, height))
+    return "".join(part for _, inner in levels for part in inner)
+
+
 def _joined(found: re.Match[str], text: str) -> str:
     """Nothing between two pieces of the same height, which are one piece."""
-    height = text[max(text.rfind(RAISED, 0, found.start()), text.rfind(LOWERED, 0, found.start()))]
+    former = max(0, text.rfind(LEVEL, 0, found.start()))
+    height = text[max(text.rfind(RAISED, former, found.start()), text.rfind(LOWERED, former, found.start()))]
     return found[1] if height == found[2] else found[0]
 
 

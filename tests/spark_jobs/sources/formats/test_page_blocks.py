@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -36,7 +37,21 @@ LETTERS = {
 }
 INLINE = ("a href=x", "b", "i", "em", "span", "code", "font", "small", "u", "abbr", "x-own")
 BLOCKS = ("p", "li", "h2", "td", "dd", "div", "blockquote", "section", "pre")
-UNSEEN = {"head", "script", "style", "template", "title", "textarea", "select", "datalist", "button", "rp", "del"}
+UNSEEN = {
+    "head",
+    "script",
+    "style",
+    "iframe",
+    "noembed",
+    "template",
+    "title",
+    "textarea",
+    "select",
+    "datalist",
+    "button",
+    "rp",
+    "del",
+}
 FORMULAS = {
     "MathML with TeX": "<math><semantics><mi>q</mi><annotation encoding='application/x-tex'>q=m c</annotation>"
     "</semantics></math>",
@@ -112,6 +127,24 @@ def test_no_text_is_lost_by_its_length_or_place(script: str) -> None:
             assert bare("".join(blocks_of(body))) == wanted, body
 
 
+def test_content_that_is_no_markup_hides_no_text() -> None:
+    """Scripts, styles, frames, `xmp` and comments of each other's tags, against a walk over the tree."""
+    rng = random.Random(5)
+    names = ("script", "style", "iframe", "noembed", "textarea", "xmp")
+    bits = [f"<{slash}{name}{end}" for name in names for slash in ("", "/") for end in (">", " x>", "")]
+    bits += ["<!--", "-->", "--!>", "<!-->", "<b>", "</b>", "a", '"', "&amp;", "<", "-", "]]>"]
+    for _ in range(tries(3000, 600)):
+        parts = []
+        for word in ("one", "two", "three", "four"):
+            inner = "".join(rng.choices(bits, k=rng.randint(0, 5)))
+            name = rng.choice(names)
+            parts.append(f"<p>{word}<{name} title='>'>{inner}</{name}>" if rng.random() < 0.7 else f"<!--{inner}-->")
+        tree = HTMLTree.parse("<body>" + "".join(parts))
+        assert tree.document is not None and tree.body is not None
+        texts = "".join(block.text for block in page_blocks(tree.document.html))
+        assert bare(texts) == bare(node_texts(tree.body)), parts
+
+
 @pytest.mark.parametrize("extractor", ["both", "resiliparse", "trafilatura"])
 def test_kept_blocks_are_whole_whoever_keeps_them(extractor: str) -> None:
     """Single letters inside paragraphs come out of the page, by every extractor."""
@@ -161,6 +194,8 @@ def test_raised_digits_touch_no_digits() -> None:
         "<sup>14</sup>C": "14C",
         "10<sub>2</sub>": "10_2",
         "Ca<sup>2+</sup>": "Ca^2+",
+        "x<sup>2<sup>3</sup></sup>": "x^(2^3)",
+        "1<sup>2<sub>3</sub>4</sup>5": "1^(2_3 4) 5",
     }
     for body, text in wanted.items():
         assert blocks_of(f"<p>{body}</p>") == [text]
@@ -172,6 +207,7 @@ def test_lists_keep_their_numbers() -> None:
         "<ol><li>a<li>b</ol>": ["1. a", "2. b"],
         "<ol start=5><li>a<li>b</ol>": ["5. a", "6. b"],
         "<ol reversed><li>a<li>b<ul><li>x</ul><li>c</ol>": ["3. a", "2. b", "  • x", "1. c"],
+        "<ol reversed><li>a<li hidden>x<template><li>y</template><li>b</ol>": ["2. a", "1. b"],
         "<ol reversed start=9><li>a<li value=4>b<li>c</ol>": ["9. a", "4. b", "3. c"],
         "<ol start=-1><li>a<li>b<li>c</ol>": ["-1. a", "0. b", "1. c"],
         "<ol type=a start=26><li>a<li>b</ol>": ["z. a", "aa. b"],
@@ -191,6 +227,8 @@ def test_what_browsers_show_is_text_and_nothing_else() -> None:
         "<p hidden=until-found>a</p>": ["a"],
         "<dialog>a</dialog><dialog open>b</dialog>": ["b"],
         "<noscript><p>a</p></noscript>": ["a"],
+        "<div popover>a</div><dialog popover>b</dialog><dialog popover open>c</dialog>": ["c"],
+        "<math><mtext>a&nbsp;<b>b</b></mtext></math>": ["a b"],
         "<p>a <del>b</del><ins>c</ins> <s>d</s></p>": ["a c d"],
         "<p>He said <q>no <q>never</q> again</q>.</p>": ["He said “no ‘never’ again”."],
         "<p>a<button>b</button><textarea>c</textarea><select><option>d</select></p>": ["a"],
@@ -203,6 +241,10 @@ def test_what_browsers_show_is_text_and_nothing_else() -> None:
         "<p>a<script><!--<script>b</script>--></script>c</p>": ["ac"],
         "<p>a &amp;lt; b&nbsp;c &lt;b&gt;</p>": ["a &lt; b\u00a0c <b>"],
         "<p title='a > b < c'>d</p>": ["d"],
+        "<a\u3000href=x>a\u3000b</a>": ["a\u3000b"],
+        "<plaintext><b>a</b></plaintext>&amp;": ["<b>a</b></plaintext>&amp;</body></html>"],
+        "<script type='MATH/TeX'>a</script>": ["$a$"],
+        "<script type='math/tex'>% <![CDATA[\na %]]></script>": ["$a$"],
         "<h2>a <a class=headerlink href=#a>¶</a></h2><p>¶ 3</p>": ["a", "¶ 3"],
         "<p>\ue001</p><p>a</p>": ["a"],
         "<table><tr><td>a<td><p>b</p><td>c</table>": ["a", "b", "c"],
@@ -219,10 +261,49 @@ def test_ruby_is_base_and_reading() -> None:
         "<ruby>東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp></ruby>",
         "<ruby><rb>東</rb><rb>京</rb><rt>とう</rt><rt>きょう</rt></ruby>",
         "<ruby><rb>東</rb><rb>京</rb><rtc><rt>とう</rt><rt>きょう</rt></rtc></ruby>",
+        "<ruby>東<b>京</b><rtc>とう<rt>きょう</rt></rtc></ruby>",
+        "<ruby>東京<b><rt>とうきょう</rt></b></ruby>",
     )
     for form in forms:
         assert blocks_of(f"<p>私は{form}に行く</p>") == ["私は東京(とうきょう)に行く"]
         assert blocks_of(f"<p>私は{form}に行く</p>", readings=False) == ["私は東京に行く"]
+    inner = "<ruby>10<sup>2</sup><rt>hyaku</rt></ruby>"
+    assert blocks_of(f"<p><ruby>{inner}円<rt>yen</rt></ruby></p>") == ["10^2(hyaku)円(yen)"]
+    assert blocks_of(f"<p><ruby>{inner}円<rt>yen</rt></ruby></p>", readings=False) == ["10^2円"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("a<sup>", "</sup>"),
+        ("a<sub>", "</sub>"),
+        ("<ruby>a<rt>b</rt>", "</ruby>"),
+        ("<ruby>a<rt>", "</rt></ruby>"),
+        ("<q>a", "</q>"),
+        ("<ol reversed><li>a", "</ol>"),
+        ("<ul><li>a", "</ul>"),
+        ("<div>a", "</div>"),
+        ("<sup>a</sup>", ""),
+        ("<sub>a</sub> ", ""),
+        ("<my-part><template shadowrootmode=open><slot></slot></template>", "</my-part>"),
+        ("<p hidden>a", ""),
+        ("<math><mi>a</mi></math> ", ""),
+        ("<script><!--<script>", "</script>"),
+    ],
+    ids=lambda parts: parts[0],
+)
+def test_time_grows_with_the_page(parts: tuple[str, str]) -> None:
+    """Deep nesting and long rows: four times the page takes no ten times as long."""
+
+    def seconds(count: int) -> float:
+        tree = HTMLTree.parse(f"<body>{parts[0] * count}{parts[1] * count}")
+        assert tree.document is not None
+        markup = tree.document.html
+        begin = time.process_time()
+        page_blocks(markup)
+        return time.process_time() - begin
+
+    assert seconds(2000) < 10 * max(seconds(500), 0.02)
 
 
 def test_declared_shadow_roots_are_the_page() -> None:
@@ -235,6 +316,16 @@ def test_declared_shadow_roots_are_the_page() -> None:
         f"<div>{root.format('<slot name=x></slot><p>a</p>')}<p>b</p><p slot=x>c</p></div>": ["c", "a"],
         f"<div>{root.format('<slot><p>a</p></slot>')}</div>": ["a"],
         f"<div>{root.format('<my-part>' + root.format('<i><slot></slot></i>') + '<p>a</p></my-part>')}</div>": ["a"],
+        f"<div>{root.format('<my-part>' + root.format('[<slot></slot>]') + '<slot></slot></my-part>')}a</div>": ["[a]"],
+        f"<div>{root.format('<slot name=x></slot><p><slot name=x>c</slot></p>')}<p slot=x>a</p><p slot=x>b</p></div>": [
+            "a",
+            "b",
+            "c",
+        ],
+        f"<my-part>{root.format('<slot><slot name=x></slot></slot>')}<p slot=x>a</p></my-part>": ["a"],
+        f"<ul>{root.format('<p>a</p>')}<li>b</ul>": ["• b"],
+        f"<div>{root.format('<p>a</p>').replace('open', 'OPEN')}</div>": ["a"],
+        f"<div>{root.format('<p>a</p>').replace('open', 'half')}b</div>": ["b"],
         "<div><template><p>a</p></template><p>b</p></div>": ["b"],
     }
     for body, texts in wanted.items():

@@ -17,8 +17,9 @@ from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, fact
 from spark_jobs.sources.listing_rows import why
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, stat_web_file
 from spark_jobs.sources.opening.remote_trees import is_web
+from spark_jobs.sources.opening.table_folders import partitions
 from spark_jobs.sources.reading.archive_files import member_columns
-from spark_jobs.sources.reading.built_in import COLUMN_READERS, READERS, missing_package
+from spark_jobs.sources.reading.built_in import COLUMN_READERS, COLUMNLESS_READERS, READERS, missing_package
 from spark_jobs.sources.reading.readers import is_picture, reader_by_name
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
@@ -47,7 +48,8 @@ class FileKind(ListedKind[F]):
         files, source = located(config, listed), self.source
         if source.line_pattern is not None and missing_package("log", source) is None:
             try:
-                attribute("spark_jobs.sources.formats.log_lines:compiled_pattern")(source)
+                folders = {name for file in files if file.reader == "log" for name in partitions(file.file.location)}
+                attribute("spark_jobs.sources.formats.log_lines:compiled_pattern")(source, folders)
             except InputError as error:
                 raise InputError(f"dataset {config.dataset}: {error}") from error
         records = [file.path for file in files if file.reader in COLUMN_READERS]
@@ -55,6 +57,14 @@ class FileKind(ListedKind[F]):
             raise InputError(
                 f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
                 "and no text_column; name the column that holds the text, or leave such files out by `glob`"
+            )
+        read = [file for file in files if file.reader not in (None, "repositories") and file.refusal is None]
+        if source.text_column is not None and read and all(file.reader in COLUMNLESS_READERS for file in read):
+            first = min(read, key=lambda file: file.path)
+            raise InputError(
+                f"dataset {config.dataset}: text_column is {source.text_column!r}, and none of {len(read)} files has "
+                f"columns (such as {first.path}, which is read by {first.reader}); state `format` (jsonl, json, csv, "
+                "parquet, ..), or leave text_column out"
             )
         return files
 

@@ -12,13 +12,21 @@ groups, looking around) is refused before anything is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.opening.streams import Stream
-from spark_jobs.sources.records.records import LINE_SLACK_BYTES, Record, RecordFile, Refused, all_lines, usable_record
+from spark_jobs.sources.records.records import (
+    LINE_SLACK_BYTES,
+    NO_PARTITIONS,
+    Record,
+    RecordFile,
+    Refused,
+    all_lines,
+    usable_record,
+)
 from spark_jobs.sources.refusals import Reason, Refusal
 
 
@@ -49,8 +57,12 @@ class _Document:
         self.size, self.lines, self.fields = 0, [], {}
 
 
-def compiled_pattern(source: FileReading) -> Any:
+def compiled_pattern(source: FileReading, folders: Collection[str] = ()) -> Any:
     """The pattern of lines, compiled.
+
+    Args:
+        source: with the pattern and the mapping of columns.
+        folders: columns that names of folders give (`lang=de/`).
 
     Raises:
         InputError: RE2 does not take it, or a column that is mapped is no group of it.
@@ -67,7 +79,7 @@ def compiled_pattern(source: FileReading) -> Any:
             f"line_pattern: {said}; patterns are RE2's: without references to groups and without looking around"
         ) from error
     for name in _groups(source):
-        if name not in pattern.groupindex:
+        if name not in pattern.groupindex and (name not in folders or name == source.text_column):
             groups = ", ".join(sorted(pattern.groupindex)) or "none"
             raise InputError(f"line_pattern has no group {name!r}; write (?P<{name}>..), its groups are: {groups}")
     return pattern
@@ -81,18 +93,23 @@ def _groups(source: FileReading) -> list[str]:
 
 def read_log(file: RecordFile) -> Iterator[Record | Refused]:
     """Records of a file; see `log_records`."""
-    return log_records(file.plain(), file.source, file.max_bytes)
+    return log_records(file.plain(), file.source, file.max_bytes, file.partitions)
 
 
-def log_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator[Record | Refused]:
+def log_records(
+    stream: Stream, source: FileReading, max_bytes: int, partitions: Mapping[str, str | None] = NO_PARTITIONS
+) -> Iterator[Record | Refused]:
     """The documents of a log, each numbered by its first line, with the columns of its first entry.
 
     Args:
         stream: the file, decompressed.
         source: the pattern, what makes a document, and the mapping of the pattern's groups.
         max_bytes: longest text in UTF-8.
+        partitions: columns that folders give, where the pattern has no such group.
     """
-    pattern, used, document = compiled_pattern(source), _groups(source), _Document(source, max_bytes)
+    pattern, document = compiled_pattern(source, partitions), _Document(source, max_bytes)
+    used = [name for name in _groups(source) if name in pattern.groupindex]
+    given = {name: value for name, value in partitions.items() if name not in used}
     for line in all_lines(stream, max_bytes + LINE_SLACK_BYTES):
         if isinstance(line, Refused):
             yield line
@@ -115,7 +132,7 @@ def log_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator
         elif found is None:
             document.add(text)
         else:
-            groups = {name: _decoded(found.group(name)) for name in used}
+            groups = {**given, **{name: _decoded(found.group(name)) for name in used}}
             if _opens(groups, document.fields, source.lines_by):
                 yield from document.record()
             if not document.size:
@@ -129,6 +146,6 @@ def _decoded(group: bytes | None) -> str | None:
     return None if group is None else group.decode(errors="surrogateescape")
 
 
-def _opens(groups: dict[str, Any], first: dict[str, Any], lines_by: str) -> bool:
+def _opens(groups: Mapping[str, Any], first: dict[str, Any], lines_by: str) -> bool:
     """Whether an entry begins another document than the one that is open."""
     return lines_by == "line" or (lines_by != "blank_line" and groups[lines_by] != first.get(lines_by))

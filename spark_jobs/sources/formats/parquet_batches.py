@@ -5,27 +5,39 @@ hold gigabytes (a long text that is repeated is stored once). So a file is read 
 the last one took when decoded, and goes to the worker as the buffers of Arrow's arrays, in types that JSON has a form
 for:
 
-    null, bool, numbers, string, binary    as they are; half floats as floats
+    null, bool, numbers, string, binary    as they are; floats as the shortest number that is the same
     dictionaries, extension types          what they stand for
     decimal; duration                      text: 12.50; seconds
+    INTERVAL; 128-bit integers             text: P14M3DT1.5S; digits
     date, time, timestamp                  text: 2026-01-31, 12:00:00.5, 2026-01-31T12:00:00 (with Z where it is in UTC)
-    lists, structs, maps                   JSON
+    lists, structs, maps, VARIANT          JSON
 """
 
 from __future__ import annotations
 
 import decimal
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_jobs.sources.formats.parquet_paths import JsonValues, all_names, column_at, steps_to, stored_path, type_at
-from spark_jobs.sources.records.plain_values import plain_text
+from spark_jobs.sources.formats.parquet_leaves import OpenedFile, leaf_count, leaf_values, opened
+from spark_jobs.sources.formats.parquet_paths import (
+    InVariant,
+    JsonValues,
+    all_names,
+    column_at,
+    steps_to,
+    stored_path,
+    type_at,
+)
+from spark_jobs.sources.formats.variants import is_variant, variant_values
+from spark_jobs.sources.records.plain_values import plain_text, value_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 BATCH_BYTES = 8 << 20
@@ -40,16 +52,22 @@ PLAIN = {
     )
 }
 """Types that are sent, by their names."""
-_ARROW_SCHEMA = b"ARROW:schema"
 _FIRST_ROWS = 16
 _GROWTH = 4
-_READ_BYTES = 1 << 22  # the parent computes between two questions
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+class Mapped(NamedTuple):
+    """A column that is read: whether it is the text, the steps that lead to it, what its columns of values are."""
+
+    is_text: bool
+    steps: Sequence[str]
+    leaves: Sequence[str | None]
 
 
 def column_names(file: Any) -> Iterator[list[str]]:
     """Yield the names of all columns, and of fields inside of them as paths, read from the footer alone."""
-    yield all_names(_opened(file).schema_arrow)
+    yield all_names(opened(file).parquet.schema_arrow)
 
 
 def batches(
@@ -73,8 +91,8 @@ def batches(
     """
     row = start
     try:
-        parquet = _opened(file)
-        schema = parquet.schema_arrow
+        held = opened(file)
+        schema = held.parquet.schema_arrow
         counts = {name: schema.names.count(name) or int(steps_to(schema, name) is not None) for name in columns}
         there = [name for name, count in counts.items() if count == 1]
         yield {"names": all_names(schema, there), "there": there}
@@ -84,7 +102,7 @@ def batches(
         if not _is_text(kind):
             yield Refusal(Reason.WRONG_TYPE, f"column {text_column!r} is {kind}, not text; name the column of the text")
             return
-        for found in _groups(file, parquet, there, start, most_rows):
+        for found in _groups(file, held, there, text_column, start, most_rows):
             yield found
             row = found["row"] + found["rows"]
     except MemoryError:  # Arrow's is an ArrowException, too
@@ -96,50 +114,24 @@ def batches(
         yield Refusal(reason, f"{where}: {said}")
 
 
-def _opened(file: Any) -> pq.ParquetFile:
-    """The open file, its footer read."""
-    options = {"pre_buffer": False, "buffer_size": _READ_BYTES, "page_checksum_verification": True}
-    try:
-        return pq.ParquetFile(file, **options)
-    except MemoryError:
-        raise
-    except pa.ArrowException:
-        # Types of other libraries (128-bit integers of Polars) in the Arrow schema that they add: without it the file
-        # is what Parquet says that it is.
-        if (metadata := _without_arrow_schema(file)) is None:
-            raise
-        return pq.ParquetFile(file, metadata=metadata, **options)
-
-
-def _without_arrow_schema(file: Any) -> pq.FileMetaData | None:
-    """The footer without the Arrow schema that is written beside Parquet's own; None where there is none."""
-    size = file.seek(0, 2)
-    file.seek(max(0, size - 8))
-    tail = bytes(file.read(8))
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != b"PAR1" or length > size - 12:
-        return None
-    file.seek(size - 8 - length)
-    footer = bytes(file.read(length))
-    if _ARROW_SCHEMA not in footer:
-        return None
-    renamed = footer.replace(_ARROW_SCHEMA, _ARROW_SCHEMA.lower())
-    return pq.read_metadata(pa.BufferReader(b"PAR1" + renamed + tail))
-
-
 def _groups(
-    file: Any, parquet: pq.ParquetFile, columns: Sequence[str], start: int, most_rows: int
+    file: Any, held: OpenedFile, columns: Sequence[str], text_column: str | None, start: int, most_rows: int
 ) -> Iterator[dict[str, Any]]:
     """Batches and refusals of all row groups from a row on.
 
     The next batch has as many rows as would take about 8 MB if they are like the last; sizes in the file say nothing
     about that, because they are of what is encoded.
     """
-    row, rows = 0, min(_FIRST_ROWS, most_rows)
+    row, rows, parquet = 0, min(_FIRST_ROWS, most_rows), held.parquet
     paths = [parquet.schema.column(leaf).path for leaf in range(len(parquet.schema))]
     steps = {name: steps_to(parquet.schema_arrow, name) or [name] for name in columns}
     stored = [stored_path(parquet.schema_arrow, names) for names in steps.values()]
-    leaves = [leaf for leaf, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in stored)]
+    below = [[leaf for leaf, path in enumerate(paths) if f"{path}.".startswith(f"{name}.")] for name in stored]
+    leaves = sorted(set(chain.from_iterable(below)))
+    read = [
+        Mapped(name == text_column, names, [held.leaves.get(leaf) for leaf in under])
+        for (name, names), under in zip(steps.items(), below, strict=True)
+    ]
     for number in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(number)
         if row + group.num_rows <= start:
@@ -154,7 +146,7 @@ def _groups(
                 first, row = row, row + batch.num_rows
                 if row > start:
                     wanted = batch.slice(max(0, start - first))
-                    found, row_bytes = _message(wanted, steps)
+                    found, row_bytes = _message(wanted, read)
                     yield {"row": row - wanted.num_rows, "rows": wanted.num_rows, **found}
                     rows = max(1, min(most_rows, rows * _GROWTH, BATCH_BYTES // max(1, row_bytes)))
                     parquet.reader.set_batch_size(rows)
@@ -181,14 +173,19 @@ def _is_text(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     kind = kind.storage_type if isinstance(kind, pa.JsonType) else kind
     texts = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
-    return kind in texts or pa.types.is_null(kind)
+    return kind in texts or pa.types.is_null(kind) or is_variant(kind)
 
 
-def _message(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], int]:
+def _message(batch: pa.RecordBatch, columns: Sequence[Mapped]) -> tuple[dict[str, Any], int]:
     """A batch in the form in which it is sent, and the mean bytes of a decoded row."""
     sent, held = list[Any](), 0
-    for steps in columns.values():
-        column, is_json = plain_column(column_at(batch, steps))
+    for is_text, steps, leaves in columns:
+        found = column_at(batch, steps)
+        if isinstance(found, pa.Array):
+            leaves = leaves[-leaf_count(found.type) :]  # noqa: PLW2901 - of a map's values, not of its keys
+        column, is_json = plain_column(found, leaves)
+        if is_text and is_json and isinstance(found, pa.Array):
+            column = _texts(column)
         if column.offset:
             column = pa.concat_arrays([pa.array([], column.type), column])
         held += column.nbytes
@@ -197,28 +194,52 @@ def _message(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> tup
     return {"columns": sent}, held // max(1, batch.num_rows)
 
 
-def plain_column(column: pa.Array | JsonValues) -> tuple[pa.Array, bool]:
-    """The column converted to a type of PLAIN, and whether its texts are JSON."""
-    if isinstance(column, JsonValues):
-        return column.texts, True
+def plain_column(column: pa.Array | JsonValues | InVariant, leaves: Sequence[str | None] = ()) -> tuple[pa.Array, bool]:
+    """The column converted to a type of PLAIN, and whether its texts are JSON.
+
+    Args:
+        column: the column.
+        leaves: what its columns of values are where their types do not say it (`parquet_leaves`).
+    """
+    if not isinstance(column, pa.Array):
+        return _json_column(column), True
     kind, types = column.type, pa.types
     if types.is_dictionary(kind):
-        return plain_column(column.dictionary_decode())
+        return plain_column(column.dictionary_decode(), leaves)
     if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
-        return plain_column(column.storage)
-    if types.is_nested(kind):
+        return plain_column(column.storage, leaves)
+    if types.is_nested(kind) or types.is_interval(kind):
         try:
-            return pa.array(map(_json_text, _values(column)), pa.large_string()), True
+            return pa.array(map(_json_text, _values(column, iter(leaves))), pa.large_string()), True
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001 - a value that has no form, which is told for its row alone
-            return pa.array(map(_json, column), pa.large_string()), True
-    if types.is_interval(kind):
-        return pa.array(map(_json, column), pa.large_string()), True
-    return _flat_column(column), False
+            rows = (column.slice(row, 1) for row in range(len(column)))
+            return pa.array([_json(row, leaves) for row in rows], pa.large_string()), True
+    leaf = next(iter(leaves), None)
+    return (_flat_column(column), False) if leaf is None else _leaf_column(column, leaf)
 
 
-def _values(column: pa.Array) -> list[Any]:
+def _json_column(column: JsonValues | InVariant) -> pa.Array:
+    """JSON of values that stand inside of others."""
+    if isinstance(column, JsonValues):
+        return column.texts
+    texts = plain_column(column.column)[0].to_pylist()
+    return pa.array(column.values(texts, NO_FORM), pa.large_string())
+
+
+def _leaf_column(column: pa.Array, leaf: str) -> tuple[pa.Array, bool]:
+    """A column that is not nested, whose type Arrow does not say, in the form of `plain_column`."""
+    if leaf.startswith("duration "):
+        return _flat_column(column.cast(pa.duration(leaf.removeprefix("duration ")))), False
+    try:
+        values = leaf_values(column, leaf)
+    except ValueError as error:
+        return pa.array([f"{NO_FORM}{error}"] * len(column), pa.string()), True
+    return pa.array([None if value is None else str(value) for value in values], pa.string()), False
+
+
+def _values(column: pa.Array, leaves: Iterator[str | None]) -> list[Any]:
     """Python values of a column, nested ones of those that its innermost columns have alone.
 
     Raises:
@@ -226,23 +247,40 @@ def _values(column: pa.Array) -> list[Any]:
     """
     kind, types = column.type, pa.types
     if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
-        return _values(column.storage)
+        return _values(column.storage, leaves)
+    if is_variant(kind):
+        list(islice(leaves, leaf_count(kind)))
+        return variant_values(column, lambda inner: list(plain_column(inner)[0].to_pylist()))
     if types.is_struct(kind):
         names = [field.name for field in kind]
         if len(set(names)) < len(names):
             raise ValueError("a name is there twice in a struct")
-        rows = zip(*map(_values, column.flatten()), strict=True) if names else ((),) * len(column)
+        columns = [_values(inner, leaves) for inner in column.flatten()]
+        rows = zip(*columns, strict=True) if names else ((),) * len(column)
         valid = column.is_valid().to_pylist()
         return [dict(zip(names, row, strict=True)) if there else None for row, there in zip(rows, valid, strict=True)]
     if types.is_map(kind):
         pairs = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
-        return [row and [[pair["key"], pair["value"]] for pair in row] for row in _values(pairs)]
+        return [row and [[pair["key"], pair["value"]] for pair in row] for row in _values(pairs, leaves)]
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        lengths, items = pc.list_value_length(column).to_pylist(), iter(_values(column.flatten()))
+        lengths, items = pc.list_value_length(column).to_pylist(), iter(_values(column.flatten(), leaves))
         return [None if length is None else list(islice(items, length)) for length in lengths]
-    if types.is_nested(kind):
+    if types.is_nested(kind) or types.is_interval(kind):
         return list(column.to_pylist())
-    return list(plain_column(column)[0].to_pylist())
+    leaf = next(leaves, None)
+    if leaf is not None and not leaf.startswith("duration "):
+        return leaf_values(column, leaf)
+    return list(plain_column(column, [leaf])[0].to_pylist())
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """JSON of the texts that stand for values in JSON: strings are texts themselves."""
+    found = column.to_pylist()
+    is_value = [text is not None and not text.startswith(NO_FORM) for text in found]
+    texts = [
+        json.dumps(value_text(json.loads(text))) if there else text for text, there in zip(found, is_value, strict=True)
+    ]
+    return pa.array(texts, pa.large_string())
 
 
 def _json_text(value: Any) -> str | None:
@@ -253,10 +291,12 @@ def _json_text(value: Any) -> str | None:
 def _flat_column(column: pa.Array) -> pa.Array:
     """A column that is not nested in a type of PLAIN; strings stay unchecked (Parquet does not check them)."""
     kind, types = column.type, pa.types
+    if types.is_float32(kind):  # .1 is its shortest form, not 0.10000000149011612
+        return column.cast(pa.string()).cast(pa.float64())
     if kind in PLAIN.values():
         return column
     if types.is_float16(kind):
-        return column.cast(pa.float32())
+        return pa.array([None if n is None else float(str(np.float16(n))) for n in column.to_pylist()], pa.float64())
     if types.is_string_view(kind):
         return column.cast(pa.binary_view()).cast(pa.large_binary())
     if types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
@@ -281,10 +321,10 @@ def _moments(column: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(texts, "Z", "") if is_utc else texts
 
 
-def _json(value: pa.Scalar) -> str | None:
-    """A nested value as JSON, or why it has none."""
+def _json(row: pa.Array, leaves: Sequence[str | None]) -> str | None:
+    """The nested value in a column of one as JSON, or why it has none."""
     try:
-        return json.dumps(value.as_py(), default=plain_text) if value.is_valid else None
+        return _json_text(_values(row, iter(leaves))[0])
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a time zone that nobody knows, a name that is there twice, ..

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.sources.formats.variants import is_variant
 from spark_jobs.sources.records.paths import heads, value_at
 from spark_jobs.sources.records.plain_values import exact_number
 
@@ -29,7 +30,7 @@ def all_names(schema: pa.Schema, more: Iterable[str] = ()) -> list[str]:
 
 
 def _below(field: pa.Field) -> Iterator[str]:
-    if pa.types.is_struct(field.type):
+    if pa.types.is_struct(field.type) and not is_variant(field.type):
         for inner in field.type:
             yield from (f"{field.name}.{name}" for name in (inner.name, *_below(inner)))
 
@@ -41,7 +42,7 @@ def steps_to(fields: Iterable[pa.Field], path: str) -> list[str] | None:
         return [path]
     for head, rest in heads(path):
         kind = kinds.get(head)
-        if kind is not None and pa.types.is_struct(kind):
+        if kind is not None and pa.types.is_struct(kind) and not is_variant(kind):
             if (below := steps_to(list(kind), rest)) is not None:
                 return [head, *below]
         elif kind is not None and _has_keys(kind):
@@ -53,7 +54,7 @@ def type_at(fields: Iterable[pa.Field], steps: Sequence[str]) -> pa.DataType:
     """The type of what steps lead to; a value in JSON may be a text until it is read."""
     kind = pa.struct(list(fields))
     for step in steps:
-        if not pa.types.is_struct(kind):
+        if not pa.types.is_struct(kind) or is_variant(kind):
             return kind.item_type if pa.types.is_map(kind) else pa.string()
         kind = kind.field(step).type
     return kind
@@ -65,11 +66,13 @@ def stored_path(fields: Iterable[pa.Field], steps: Sequence[str]) -> str:
     return ".".join(steps[:-1] if above is not None and _has_keys(above) else steps)
 
 
-def column_at(batch: pa.RecordBatch, steps: Sequence[str]) -> pa.Array:
+def column_at(batch: pa.RecordBatch, steps: Sequence[str]) -> pa.Array | JsonValues | InVariant:
     """The column that steps lead to; below null there is null. Values in JSON come as columns of JSON."""
     column = batch.column(steps[0])
     for step in steps[1:]:
         kind = column.type
+        if is_variant(kind):
+            return InVariant(column, step)
         if pa.types.is_struct(kind):
             column = pc.struct_field(column, [kind.get_field_index(step)])
         elif pa.types.is_map(kind):
@@ -77,7 +80,7 @@ def column_at(batch: pa.RecordBatch, steps: Sequence[str]) -> pa.Array:
         else:
             texts = column.storage.to_pylist()
             found = [None if text is None else value_at(_loaded(text), step) for text in texts]
-            return JsonValues([None if value is None else json.dumps(value) for value in found])
+            return JsonValues(list(map(_json, found)))
     return column
 
 
@@ -86,6 +89,25 @@ class JsonValues:
 
     def __init__(self, texts: list[str | None]) -> None:
         self.texts = pa.array(texts, pa.large_string())
+
+
+class InVariant(NamedTuple):
+    """A column of VARIANT, and the path of a value inside of it."""
+
+    column: pa.StructArray
+    path: str
+
+    def values(self, texts: Iterable[str | None], no_form: str) -> list[str | None]:
+        """The values at the path as JSON, of the column as JSON; where that has no form, they have none."""
+        values = [text if text is None or text.startswith(no_form) else _loaded(text) for text in texts]
+        return [
+            value if isinstance(value, str) and value.startswith(no_form) else _json(value_at(value, self.path))
+            for value in values
+        ]
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
 
 
 def _loaded(text: str) -> Any:
@@ -99,4 +121,4 @@ def _loaded(text: str) -> Any:
 def _has_keys(kind: pa.DataType) -> bool:
     """Whether what is left of a path is a key of a column's values."""
     is_map = pa.types.is_map(kind) and kind.key_type in (pa.string(), pa.large_string())
-    return is_map or isinstance(kind, pa.JsonType)
+    return is_map or isinstance(kind, pa.JsonType) or is_variant(kind)

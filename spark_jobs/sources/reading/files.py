@@ -38,6 +38,7 @@ from spark_jobs.sources.reading.rows import (
     extracted_document,
     facts_row,
     opened,
+    with_folders,
 )
 from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import DELETED, Reason, Refusal, RefusedError, first_line, reason_of
@@ -217,8 +218,15 @@ def _read_whole(file: Row, rules: ReadingRules) -> Iterator[Row]:
     if isinstance(document, Refusal):
         yield arrival(file, document, file_sha256)
         return
-    yield document
-    yield arrival(file, None, file_sha256)
+    yield with_folders(document, file, rules.source)
+    yield {**arrival(file, None, file_sha256), "detail": _ignored(file, rules.source)}
+
+
+def _ignored(file: Row, source: object) -> str | None:
+    """What is told of a file that is one document where the text of others stands in a column."""
+    if not isinstance(source, FileReading) or source.text_column is None:
+        return None
+    return f"it has no columns: the whole of it landed, read by {file['reader']}; text_column is not asked of it"
 
 
 def _foreign(file: Row, data: bytes, file_sha256: str, rules: ReadingRules) -> Iterator[Row]:
@@ -236,7 +244,7 @@ def _foreign(file: Row, data: bytes, file_sha256: str, rules: ReadingRules) -> I
             continue
         seen.add(path)
         document_count += 1
-        yield made
+        yield with_folders(made, file, rules.source)
     if isinstance(found, Refusal):
         yield arrival(file, found, file_sha256)
     else:

@@ -109,7 +109,7 @@ def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
         return None if reader == "archive" else reader
     if is_picture(path) and source.ocr.engine != "none":
         return "picture"
-    has_columns = source.text_column is not None and source.xml_element is None and source.line_pattern is None
+    has_columns = source.text_column is not None  # as for .jsonl, whatever is declared for .xml and .log beside
     lacking = {".xml": source.xml_element is None, ".log": source.line_pattern is None, ".json": not has_columns}
     if not lacking.get(extension, False) and (reader := _READERS.get(extension)):
         return reader

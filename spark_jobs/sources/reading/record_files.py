@@ -21,7 +21,7 @@ from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import open_file, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.opening.table_folders import partitions
-from spark_jobs.sources.reading.built_in import READERS, extract
+from spark_jobs.sources.reading.built_in import COLUMN_READERS, READERS, extract
 from spark_jobs.sources.reading.rows import (
     ReadingRules,
     Row,
@@ -30,6 +30,7 @@ from spark_jobs.sources.reading.rows import (
     document_row,
     facts_row,
     opened,
+    with_folders,
 )
 from spark_jobs.sources.records.facts import Facts, facts_json, stated_facts, stated_lines
 from spark_jobs.sources.records.records import Record, RecordFile, Refused
@@ -156,6 +157,8 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
     }
     row = document_row(facts, rules, record.text, "utf-8", content_sha256, len(data))
     row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata}
+    if file["reader"] not in COLUMN_READERS:
+        row = with_folders(row, file, rules.source)
     row |= {"unit": unit, "number": record.number}  # no columns of READ_ROWS; for those who ask where it stands
     earlier = seen.setdefault(_path_hash(record.repository, facts["path"]), doc_id := bytes.fromhex(row["doc_id"]))
     if earlier is doc_id:

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.kinds import Opens, kind_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
 from spark_jobs.sources.listing_rows import why
+from spark_jobs.sources.opening.table_folders import partitions
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -100,6 +102,24 @@ def document_row(
 def _is_only_evidence(kind: str, source: Any) -> bool:
     """Whether a file is a manifest of a kind that its source does not take, so that it serves `dependencies` alone."""
     return kind_of(source).takes_manifests and kind not in source.kinds
+
+
+def with_folders(row: Row, file: Row, source: Any) -> Row:
+    """A document with the columns that the names of its folders give (`lang=de/`), where columns of it are mapped.
+
+    Args:
+        row: the document.
+        file: the row of its listing.
+        source: as it is declared.
+    """
+    if not isinstance(source, FileReading) or not (source.metadata_columns or source.language_column):
+        return row
+    given = partitions(file["location"])
+    named = {name: value for name in source.metadata_columns if (value := given.get(name)) is not None}
+    row["metadata"] = {**named, **row["metadata"]}
+    if source.language_column in given:
+        row["language"] = given[source.language_column]
+    return row
 
 
 def arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:

@@ -9,6 +9,7 @@ import io
 import json
 import random
 import re
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
 from spark_jobs.sources.formats.json_records import json_values
 from spark_jobs.sources.formats.jsonl_records import jsonl_records
@@ -222,6 +224,38 @@ def test_names_of_folders_are_columns(files_config: Configs, data: Path, landing
     assert {row["metadata"]["day"] for row in de} == {"2026-01-31 12:00"} and len(de) == 3
     assert len([row for row in found[0] if row["metadata"].get("day") == "x" and row["language"] is None]) == 3
     assert partitions("/a/x=1/y=%C3%BC/b=c.parquet") == {"x": "1", "y": "\u00fc"}
+
+
+def test_names_of_folders_are_columns_of_every_kind_of_file(files_config: Configs, data: Path, landing: Any) -> None:
+    """Texts, pages, XML and members of archives, where such columns are mapped; what the file says wins."""
+    folder = data / "lang=de" / "day=1"
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "a.html").write_text("<p>Ein Satz mit mehr als einem Wort steht hier.</p>")
+    (folder / "a.xml").write_text("<r><doc><t>x</t></doc></r>")
+    (folder / "a.log").write_text("INFO x\nWARN y\n")
+    with tarfile.open(data / "a.tar", "w") as archive:
+        archive.add(folder / "a.txt", "lang=fr/day=2/a.txt")
+    mapping = {"language_column": "lang", "metadata_columns": ["day"]}
+    documents, _ = landing.land(files_config(**mapping, xml_element="doc", line_pattern=r"[A-Z]+ "))
+    found = {row["path"].rpartition("/")[2]: (row["language"], row["metadata"].get("day")) for row in documents}
+    assert found.pop("a.txt") in (("de", "1"), ("fr", "2")) and len(documents) == len(found) + 2
+    assert {row["language"] for row in documents} == {"de", "fr"} and set(found.values()) == {("de", "1")}
+
+
+def test_a_text_column_that_no_file_can_have_is_told(files_config: Configs, data: Path, landing: Any) -> None:
+    """Of all files: the source is refused with the mend; of some: each says in its arrival that all of it landed."""
+    for name in ("a.txt", "README.md", "b.html", "c.py", "d.txt.gz"):
+        data_ = b"<p>This is a page, and it has a whole sentence in it.</p>" if name == "b.html" else b"a text"
+        (data / name).write_bytes(gzip.compress(data_) if name.endswith("gz") else data_)
+    with pytest.raises(InputError, match=r"text_column is 'text', and none of 5 files.*state `format`"):
+        landing.land(files_config(text_column="text"))
+    (data / "e.jsonl").write_text('{"text": "x"}')
+    documents, arrivals = landing.land(files_config(text_column="text"))
+    assert len(documents) == 6
+    told = {row["location"].rpartition("/")[2] for row in arrivals if "text_column" in (row["detail"] or "")}
+    assert told == {"a.txt", "README.md", "b.html", "c.py", "d.txt.gz"}
+    assert not any(row["detail"] for row in arrivals if row["location"].endswith("e.jsonl"))
 
 
 ENGINES = """

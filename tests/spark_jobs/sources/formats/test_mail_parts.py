@@ -15,8 +15,8 @@ pytest.importorskip("docx")
 pytest.importorskip("resiliparse")
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
+from spark_jobs.sources.formats.mail import extract_mail
 from spark_jobs.sources.formats.mailboxes import mail_records
-from spark_jobs.sources.formats.office import extract_mail
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.records import Record
 from spark_jobs.sources.refusals import Reason, Refusal

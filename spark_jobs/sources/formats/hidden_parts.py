@@ -76,6 +76,7 @@ def remove_hidden(tree: HTMLTree) -> None:
             continue
         if visibility := style.get("visibility"):
             is_hidden = visibility in ("hidden", "collapse")
+            node.set_attribute("style", "")  # else all inside would be left out
         if size := style.get("font-size"):
             is_small = _ZERO.fullmatch(size) is not None or (
                 is_small and size.endswith(("em", "%")) and "rem" not in size

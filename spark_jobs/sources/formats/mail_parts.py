@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from email.message import EmailMessage
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]*={0,2}")
-_CODE_LENGTH = 24  # base64 behind a line that is shorter than the first one; no word is so long
-_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_LINE_LENGTH = 60  # no encoder of mails ends a line before, but the last
+_CODE_LENGTH = 24  # of a line of base64 behind that; no word is so long
+_WORD = re.compile(rb"(?=.{,23}$)[A-Za-z][a-z]{2,}(?:[A-Z][a-z]{2,})*")
 _RULE = re.compile(rb"(?:_{5,}|-{5,}|\*{5,}|#{5,}|-- ?)\s*")
 _NO_QUOTED = re.compile(rb"=(?![0-9A-F]{2}|[ \t]*$)|[\x80-\xff]|.{77}")
 _FOOTER_LINES = 30
@@ -31,7 +32,7 @@ def part_bytes(part: EmailMessage) -> list[bytes]:
     del part["Content-Transfer-Encoding"]  # the payload is given as it stands then
     lines = bytes(part.get_payload(decode=True)).splitlines()
     if coding == "base64":
-        end = _code_end(lines, (part.get_content_charset() or "utf-8"))
+        end = _code_end([line.strip() for line in lines])
         body = _from_base64(lines[:end]) if any(line.strip() for line in lines[end:]) else body
     else:
         end = _quoted_end(lines)
@@ -40,37 +41,20 @@ def part_bytes(part: EmailMessage) -> list[bytes]:
     return [body, footer] if footer else [body]
 
 
-def _code_end(lines: list[bytes], charset: str) -> int:
-    """How many of the lines are base64: lines as long as the first, a shorter one, and none that reads as a word."""
-    width = next((len(line.strip()) for line in lines if line.strip()), 0)
-    end, is_over, is_behind_blank = 0, False, False
-    for at, line in enumerate(map(bytes.strip, lines)):
-        if not _BASE64.fullmatch(line):
+def _code_end(lines: list[bytes]) -> int:
+    """How many of the lines are base64: whole lines, a shorter one, and no word where a footer is sure to follow."""
+    width = max(_LINE_LENGTH, next((len(line) for line in lines if line), 0))
+    has_footer = not all(map(_BASE64.fullmatch, lines))
+    end, is_over = 0, False
+    for at, line in enumerate(lines):
+        if not _BASE64.fullmatch(line) or (end and has_footer and _WORD.fullmatch(line)):
             break
-        if not line:
-            is_behind_blank = end > 0
-            continue
-        is_whole = len(line) % 4 == 0 and (len(line) >= _CODE_LENGTH or not (is_over or is_behind_blank))
-        if not is_whole and (is_over or is_behind_blank or any(map(bytes.strip, lines[at + 1 :]))):
+        is_over = is_over or (end > 0 and not line)
+        if line and is_over and (len(line) < _CODE_LENGTH or len(line) % 4):
             break
-        if len(line) < min(width, _CODE_LENGTH) and b"=" not in line and _is_damage(lines[:end], line, charset):
-            break
-        end, is_over = at + 1, is_over or len(line) < width or line.endswith(b"=")
+        end = at + 1 if line else end
+        is_over = is_over or len(line) < width or line.endswith(b"=")
     return end
-
-
-def _is_damage(lines: list[bytes], last: bytes, charset: str) -> bool:
-    """Whether a last line of base64 makes a text unreadable that is readable without it."""
-
-    def is_text(code: list[bytes]) -> bool:
-        data = _from_base64(code)
-        try:
-            data.decode("utf-8" if charset in ("us-ascii", "ascii") else charset)
-        except (LookupError, UnicodeError):
-            return False
-        return not _NO_TEXT.search(data)
-
-    return is_text(lines[-1:]) and not is_text([*lines[-1:], last])
 
 
 def _from_base64(lines: list[bytes]) -> bytes:

@@ -277,9 +277,9 @@ def test_files_inside_of_a_text_are_left_out_and_counted() -> None:
         code = b"begin-base64 644 a.gif\n" + base64.encodebytes(data) + b"====\n"
         forms = [uuencoded(data), uuencoded(draw.randbytes(450), begin=False), yenc, code]
         kinds = draw.choices(forms, k=draw.randint(0, 3))
-        body = b"".join(b"Text before.\nbegin 644 words of mine\n" + form for form in kinds) + b"M and the end.\n"
+        body = b"".join(b"Text before.\nbegin 644 words of mine\n\n" + form for form in kinds) + b"M and the end.\n"
         found = mail_of("plain; charset=utf-8", body)
-        assert found.text == "Text before.\nbegin 644 words of mine\n" * len(kinds) + "M and the end.\n"
+        assert found.text == "Text before.\nbegin 644 words of mine\n\n" * len(kinds) + "M and the end.\n"
         assert found.metadata["attachment_count"] == str(len(kinds))
 
 

@@ -39,6 +39,7 @@ _DECLARATION = re.compile(
     rb"(?:\xfe\xff)?\0<\0\?\0x\0m\0l\0[ \t\r\n]"
 )
 _DECLARATION_BYTES = 14
+_NAME_BYTES = 2000
 _TAG = re.compile(rb"""<(?:[^'">]|"[^"]*"|'[^']*')*""")
 _QUOTED = re.compile(rb"""=\s*("[^"]*"|'[^']*')""")
 _NAMED = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos);)([^#;&<\s]+);")
@@ -271,14 +272,14 @@ class _Document:
             damaged = isinstance(error, OSError | pa.ArrowException)
             line = self.line_count + parser.CurrentLineNumber
             if isinstance(error, expat.ExpatError):
-                behind = self._window[max(0, parser.ErrorByteIndex - (given - len(self._window))) :]
+                behind = self._window[_unread(self._window, parser.ErrorByteIndex - (given - len(self._window))) :]
                 self.line_count = line - 1
                 if elements.is_complete and _BLANKS.sub(b"", behind):
                     self.rest = behind
                     return
                 self.rest = self._next_document(behind)
             where = f"breaks off or is not XML in line {line}"
-            detail = f"{where}: {first_line(error)}; elements before it are read"
+            detail = f"{where}: {first_line(error).partition(': line ')[0]}; elements before it are read"
             if self.rest:
                 yield elements.broken(Refusal(Reason.BAD_RECORD, detail))
             else:
@@ -313,6 +314,13 @@ class _Document:
             behind = behind[-_DECLARATION_BYTES:] + chunk
         self.line_count += behind[: start.start()].count(b"\n")
         return behind[start.start() :]
+
+
+def _unread(data: bytes, fault: int) -> int:
+    """Where begins what is no part of a document in UTF-16, in which two letters of UTF-8 may have been read as one."""
+    ends = {pair for end in b"> \t\r\n" for pair in (bytes((end, 0)), bytes((0, end)))}
+    starts = range(fault := max(0, fault), max(1, fault - _NAME_BYTES), -2)
+    return next((start for start in starts if data[start - 2 : start] in ends), fault)
 
 
 def _is_named(name: str, wanted: str) -> bool:

@@ -310,7 +310,7 @@ def test_documents_one_behind_the_other_all_land(mark: str, size: int) -> None:
 
 
 def test_documents_of_any_encodings_stand_one_behind_the_other() -> None:
-    """UTF-8 and UTF-16 in both orders of bytes, with marks and declarations or none, blanks between, and broken ones."""
+    """UTF-8 and UTF-16 in both orders of bytes, with marks, declarations or none, blanks between, broken ones."""
     for seed in range(tries(2000, 200)):
         draw = random.Random(seed)
         stored, expected, line = b"", list[str | int](), 1

@@ -22,7 +22,7 @@ def inputs() -> dict[str, tuple[str, tuple[Any, ...]]]:
             f"page by {extractor}": (page, (_PAGE.encode("cp1252"), extractor))
             for extractor in ("resiliparse", "trafilatura", "both")
         },
-        "mail": ("spark_jobs.sources.formats.office:extract_mail", (b"Subject: x\n\nText of a mail\n",)),
+        "mail": ("spark_jobs.sources.formats.mail:extract_mail", (b"Subject: x\n\nText of a mail\n",)),
         "word": ("spark_jobs.sources.formats.word:extract_docx", (word_package(p(r("Text"))),)),
         "pdf": ("spark_jobs.sources.formats.pages.pdf:layers", (pdf("600 800", lines), OcrRules())),
     }

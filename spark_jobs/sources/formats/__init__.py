@@ -2,7 +2,8 @@
 
 jsonl_records.py, csv_records.py, parquet_records.py (parquet_batches.py: its child)   records with columns
 html.py            a page; main_text.py is its article
-office.py          Word documents and mails; mailboxes.py, notebooks.py, xml_elements.py, log_lines.py
+mail.py            mails (mail_parts.py: their parts); mailboxes.py, notebooks.py, xml_elements.py, log_lines.py
+word/              Word documents
 pages/             files of pages, PDF and scans: their text layer, or what is recognised
 web_archives.py    WARC and WET files; warc_records.py finds their records
 """

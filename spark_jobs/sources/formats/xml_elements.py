@@ -32,7 +32,14 @@ from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 _CHUNK_BYTES = 1 << 16
 _STANDALONE = re.compile(rb"""(<\?xml\s[^>]*?)standalone\s*=\s*(?:"yes"|'yes')""")
-_BLANK = re.compile(rb"\A\s+(?=<)")
+_BLANKS = re.compile(rb"\A(?:[ \t\r\n]\0|\0[ \t\r\n]|[ \t\r\n])*")  # in UTF-16 too
+_HEAD_BYTES = 8  # by which a parser tells the encoding
+_DECLARATION = re.compile(
+    rb"(?:\xef\xbb\xbf)?<\?xml[ \t\r\n]|(?:\xff\xfe)?<\0\?\0x\0m\0l\0[ \t\r\n]\0|"
+    rb"(?:\xfe\xff)?\0<\0\?\0x\0m\0l\0[ \t\r\n]"
+)
+_DECLARATION_BYTES = 14
+_NAME_BYTES = 2000
 _TAG = re.compile(rb"""<(?:[^'">]|"[^"]*"|'[^']*')*""")
 _QUOTED = re.compile(rb"""=\s*("[^"]*"|'[^']*')""")
 _NAMED = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos);)([^#;&<\s]+);")
@@ -217,23 +224,25 @@ def xml_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator
         source: the name of the element, and the mapping of what is in it.
         max_bytes: longest text in UTF-8.
     """
-    elements, rest = _Elements(source, max_bytes), b""
-    is_first = True
-    while is_first or rest:
-        is_first = False
-        document = _Document(stream, elements, rest)
+    elements = _Elements(source, max_bytes)
+    document: _Document | None = _Document(stream, elements, b"", 0)
+    while document is not None:
         yield from document.records()
-        rest = document.rest
+        document = _Document(stream, elements, document.rest, document.line_count) if document.rest else None
     if elements.unread is not None:
         detail = f"{elements.unread} is not expanded; write what it stands for into the file"
         yield Refused(None, Refusal(Reason.BAD_RECORD, detail))
 
 
 class _Document:
-    """One of the documents that stand one behind the other in a file; `rest` is what was read behind it."""
+    """One of the documents that stand one behind the other in a file.
 
-    def __init__(self, stream: Stream, elements: _Elements, head: bytes) -> None:
+    `rest` is what was read behind it, and `line_count` the lines of the file before it, then before what is behind it.
+    """
+
+    def __init__(self, stream: Stream, elements: _Elements, head: bytes, line_count: int) -> None:
         self._stream, self._elements, self._window, self.rest = stream, elements, head, b""
+        self.line_count = line_count
         self._parser = parser = expat.ParserCreate()
         parser.UseForeignDTD(True)  # whatever is declared, more may be elsewhere: an unknown entity ends no file
         parser.buffer_text = True
@@ -246,10 +255,7 @@ class _Document:
         """Its records, and what ended it where that was no end."""
         elements, parser, given = self._elements, self._parser, 0
         try:
-            chunk, self._window = self._window or self._stream.read(_CHUNK_BYTES), b""
-            while chunk.isspace():
-                chunk = self._stream.read(_CHUNK_BYTES)
-            chunk = _BLANK.sub(b"", chunk)
+            chunk, self._window = self._head(), b""
             chunk = _STANDALONE.sub(lambda found: found[1].ljust(len(found[0])), chunk, count=1)  # else an
             while True:  # unknown entity would end a document that stands alone
                 self._window, given = self._window + chunk, given + len(chunk)
@@ -264,14 +270,16 @@ class _Document:
         except (expat.ExpatError, _FileFaultError, OSError, pa.ArrowException) as error:
             yield from elements.take()
             damaged = isinstance(error, OSError | pa.ArrowException)
+            line = self.line_count + parser.CurrentLineNumber
             if isinstance(error, expat.ExpatError):
-                behind = self._window[max(0, parser.ErrorByteIndex - (given - len(self._window))) :]
-                if elements.is_complete and behind.strip():
-                    self.rest = behind.lstrip()
+                behind = self._window[_unread(self._window, parser.ErrorByteIndex - (given - len(self._window))) :]
+                self.line_count = line - 1
+                if elements.is_complete and _BLANKS.sub(b"", behind):
+                    self.rest = behind
                     return
                 self.rest = self._next_document(behind)
-            where = f"breaks off or is not XML in line {parser.CurrentLineNumber}"
-            detail = f"{where}: {first_line(error)}; elements before it are read"
+            where = f"breaks off or is not XML in line {line}"
+            detail = f"{where}: {first_line(error).partition(': line ')[0]}; elements before it are read"
             if self.rest:
                 yield elements.broken(Refusal(Reason.BAD_RECORD, detail))
             else:
@@ -282,17 +290,37 @@ class _Document:
             refusal = Refusal(Reason.UNDECODABLE, detail)
             yield elements.broken(refusal) if self.rest else Refused(None, refusal)
 
+    def _head(self) -> bytes:
+        """The first bytes of the document, without the blanks before it."""
+        head = self._window
+        while len(start := _BLANKS.sub(b"", head)) < _HEAD_BYTES and (chunk := self._stream.read(_CHUNK_BYTES)):
+            if not start and len(head) % 2 == 0:
+                self.line_count += head.count(b"\n")
+                head = b""
+            head += chunk
+        self.line_count += head[: len(head) - len(start)].count(b"\n")
+        return start
+
     def _next_document(self, behind: bytes) -> bytes:
         """What is read from the declaration of the next document on, empty where there is none."""
-        while (start := behind.find(b"<?xml ")) < 0:
+        while (start := _DECLARATION.search(behind)) is None:
             try:
                 chunk = self._stream.read(_CHUNK_BYTES)
             except (OSError, pa.ArrowException):  # the file is refused anyway, for the fault before
                 return b""
             if not chunk:
                 return b""
-            behind = behind[-5:] + chunk
-        return behind[start:]
+            self.line_count += behind[:-_DECLARATION_BYTES].count(b"\n")
+            behind = behind[-_DECLARATION_BYTES:] + chunk
+        self.line_count += behind[: start.start()].count(b"\n")
+        return behind[start.start() :]
+
+
+def _unread(data: bytes, fault: int) -> int:
+    """Where begins what is no part of a document in UTF-16, in which two letters of UTF-8 may have been read as one."""
+    ends = {pair for end in b"> \t\r\n" for pair in (bytes((end, 0)), bytes((0, end)))}
+    starts = range(fault := max(0, fault), max(1, fault - _NAME_BYTES), -2)
+    return next((start for start in starts if data[start - 2 : start] in ends), fault)
 
 
 def _is_named(name: str, wanted: str) -> bool:

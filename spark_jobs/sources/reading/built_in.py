@@ -66,7 +66,7 @@ READERS: Final[Mapping[str, BuiltIn]] = {
     "mhtml": BuiltIn("document", "spark_jobs.sources.formats.mhtml:extract_mhtml", ("resiliparse",), "html"),
     "epub": BuiltIn("document", "spark_jobs.sources.formats.epub:extract_epub", ("resiliparse",), "html"),
     "docx": BuiltIn("document", "spark_jobs.sources.formats.word:extract_docx", ("resiliparse",), "office"),
-    "mail": BuiltIn("document", "spark_jobs.sources.formats.office:extract_mail", ("resiliparse",), "mail"),
+    "mail": BuiltIn("document", "spark_jobs.sources.formats.mail:extract_mail", ("resiliparse",), "mail"),
     "notebook": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_notebook"),
     "pdf": BuiltIn(
         "document", "spark_jobs.sources.formats.pages.ocr:read_pages", ("pypdfium2", "justext"), "pdf", apart=False

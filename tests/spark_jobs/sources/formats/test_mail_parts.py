@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import codecs
 import encodings.aliases
 import io
 import quopri
 import random
+import textwrap
 
 import pytest
 
@@ -15,8 +17,8 @@ pytest.importorskip("docx")
 pytest.importorskip("resiliparse")
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
+from spark_jobs.sources.formats.mail import extract_mail
 from spark_jobs.sources.formats.mailboxes import mail_records
-from spark_jobs.sources.formats.office import extract_mail
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.records import Record
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -206,3 +208,124 @@ def test_hidden_parts_of_a_page_are_no_text(tag: str, hiding: str) -> None:
         f"<{tag} {hiding}>secret <b style='display:none'>x</b></{tag}><p style='font-size:0.9em;opacity:0.5'>Seen</p>"
     )
     assert shown("html", body).strip() == "Seen"
+
+
+def mail_of(kind: str, body: bytes, coding: str = "8bit") -> Extracted:
+    """A mail of one part."""
+    head = f"Subject: s\nMIME-Version: 1.0\nContent-Type: text/{kind}\nContent-Transfer-Encoding: {coding}\n\n"
+    found = extract_mail(head.encode() + body)
+    assert isinstance(found, Extracted), found
+    return found
+
+
+FOOTERS = [
+    "_______________\nListe für Häfen\nhttps://x.org/?u=ab12",
+    "tide\nlist, sent by the harbour",
+    "MailingList\nfür alle",
+]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1", "koi8-r"])
+@pytest.mark.parametrize("coding", ["base64", "quoted-printable"])
+def test_a_footer_behind_code_is_read_as_it_stands(coding: str, charset: str) -> None:
+    """Also in another encoding than the text, with words that could be base64, behind texts of every length."""
+    letters = "как это" if charset == "koi8-r" else "größer"
+    for size in range(2, tries(300, 80)):
+        text = (f"{letters} = the harbour master " * 12)[:size].rstrip() + "."
+        raw = text.encode(charset)
+        code = base64.encodebytes(raw) if coding == "base64" else quopri.encodestring(raw) + b"\n"
+        for footer in FOOTERS[: 3 if coding == "base64" else 1]:
+            for gap in (b"", b"\n"):
+                found = mail_of(f"plain; charset={charset}", code + gap + footer.encode(), coding)
+                assert found.text.split() == f"{text} {footer}".split(), (size, footer, gap)
+
+
+def test_flowed_lines_are_paragraphs() -> None:
+    """Random paragraphs under quotes, wrapped by RFC 3676 with and without DelSp; a signature stays a line."""
+    for seed in range(tries(2000, 200)):
+        draw = random.Random(seed)
+        deletes = draw.random() < 0.5
+        stored, expected, depth = list[str](), list[str](), 0
+        for _ in range(draw.randint(1, 5)):
+            depth = draw.choice([level for level in (0, 1, 2, 3) if level != depth])  # else two would be one
+            words = [draw.choice(["tide", ">mark", "From", "the", "潮汐", "--"]) for _ in range(draw.randint(1, 30))]
+            paragraph = " ".join(words)
+            lines = textwrap.wrap(paragraph, 30, break_long_words=False, break_on_hyphens=False)
+            flowed = [line + (" " if deletes else "") + " " for line in lines[:-1]] + lines[-1:]
+            stored += [">" * depth + (" " if depth or line[0] in "> F" else "") + line for line in flowed]
+            expected.append(">" * depth + (" " if depth else "") + paragraph)
+        stored += ["-- ", "Ada"]
+        expected += ["-- ", "Ada"]
+        end = draw.choice(["\n", "\r\n"])
+        kind = "plain; charset=utf-8; format=Flowed" + ("; DelSp=Yes" if deletes else "")
+        assert mail_of(kind, end.join(stored).encode()).text == "\n".join(expected), stored
+    assert mail_of("plain", b"not \nflowed").text == "not \nflowed"
+
+
+def uuencoded(data: bytes, begin: bool = True) -> bytes:
+    """A file as uuencode writes it."""
+    code = b"".join(binascii.b2a_uu(data[at : at + 45]) for at in range(0, len(data), 45))
+    return b"begin 644 tide.gif\n" + code + b"`\nend\n" if begin else code
+
+
+def test_files_inside_of_a_text_are_left_out_and_counted() -> None:
+    """uuencode, whole and in pieces, base64 of uuencode, and yEnc; prose that begins so is kept."""
+    for seed in range(tries(500, 60)):
+        draw = random.Random(seed)
+        data = draw.randbytes(draw.randint(1, 900))
+        yenc = b"=ybegin line=128 size=9 name=a.gif\n" + bytes(range(128, 250)) + b"\n=yend size=9\n"
+        code = b"begin-base64 644 a.gif\n" + base64.encodebytes(data) + b"====\n"
+        forms = [uuencoded(data), uuencoded(draw.randbytes(450), begin=False), yenc, code]
+        kinds = draw.choices(forms, k=draw.randint(0, 3))
+        body = b"".join(b"Text before.\nbegin 644 words of mine\n\n" + form for form in kinds) + b"M and the end.\n"
+        found = mail_of("plain; charset=utf-8", body)
+        assert found.text == "Text before.\nbegin 644 words of mine\n\n" * len(kinds) + "M and the end.\n"
+        assert found.metadata["attachment_count"] == str(len(kinds))
+
+
+def test_styles_hide_as_in_browsers() -> None:
+    """By classes, ids, elements and what stands inside; the stronger rule wins; other screens do not count."""
+    rules = {
+        ".x{display:none}": True,
+        "#y , p.none { visibility : hidden }": True,
+        "div .x{font-size:0}": True,
+        "table .x{display:none}": False,
+        "@media screen{.x{DISPLAY:none !important}}": True,
+        "@media (max-width:600px){.x{display:none}}": False,
+        "@media print{.x{display:none}} .z{color:red}": False,
+        ".x{display:none} div.x{display:block}": False,
+        "div.x{display:none} .x{display:block}": True,
+        ".x{display:none!important} #y{display:block}": True,
+        "/* .x{display:none} */ .x{color:#fff;background:#fff}": False,
+        ".x{height:0;width:0;overflow:hidden}": True,
+        ".x{height:0;width:0}": False,
+        ".x:hover, u + .x {display:none}": False,
+        "@import url(a.css); .x{opacity:.0}": True,
+        "<!-- .x{max-height:0px} -->": True,
+        ".x{max-font-size:0; line-height:0}": False,
+    }
+    for rule, is_hidden in rules.items():
+        page = f"<head><style>{rule}</style></head><div><div class='a x' id=y>part</div></div><p>Seen</p>"
+        assert shown("html", page).split() == (["Seen"] if is_hidden else ["part", "Seen"]), rule
+    inline = "<style>.x{display:none}</style><div class=x style='display:block'>part</div>"
+    assert shown("html", inline).strip() == "part"
+    small = "<td style='font-size:0px'><div style='font-size:13px'>part</div>lost</td>"  # as MJML writes all texts
+    assert shown("html", f"<table><tr>{small}</tr></table>").strip() == "part"
+    assert (
+        shown("html", "<p style='visibility:hidden'>lost<b style='visibility:visible'>part</b></p>").strip() == "part"
+    )
+
+
+def test_a_richer_text_is_read_where_nothing_better_stands_beside_it() -> None:
+    """Of text/enriched, a page, a plain text and a calendar, in any order."""
+    parts = {"enriched": "<bold>rich</bold>", "html": "<p>page</p>", "plain": "plain", "calendar": "BEGIN:VCALENDAR"}
+    for seed in range(100):
+        draw = random.Random(seed)
+        kinds = draw.sample(sorted(parts), draw.randint(1, 4))
+        inner = "".join(f"--b\nContent-Type: text/{kind}\n\n{parts[kind]}\n" for kind in kinds)
+        found = extract_mail(
+            f'Subject: s\nContent-Type: multipart/alternative; boundary="b"\n\n{inner}--b--\n'.encode()
+        )
+        best = next(kind for kind in ("plain", "html", "enriched", "calendar") if kind in kinds)
+        assert isinstance(found, Extracted)
+        assert found.text.strip() == {"enriched": "rich", "html": "page"}.get(best, parts[best]), kinds

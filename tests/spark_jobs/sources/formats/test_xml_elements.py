@@ -95,6 +95,20 @@ def test_repeated_paths_give_all_values() -> None:
     assert isinstance(record, Record) and (record.text, record.metadata) == ("a\n\nb", {"p": '["a", "b"]'})
 
 
+@pytest.mark.parametrize("depth", [1, 2, 5, 40])
+def test_entities_that_name_entities_are_their_text(depth: int) -> None:
+    """Within 1,000 characters, as deep as one likes; more is refused, and so is one that names itself."""
+    for width in (1, 2):
+        names = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * width}">' for n in range(1, depth + 1))
+        (found,) = read(f'<!DOCTYPE r [<!ENTITY e0 "ü">{names}]><r><d>&e{depth};</d></r>'.encode())
+        if width**depth <= 1000:
+            assert isinstance(found, Record) and found.text == "ü" * width**depth
+        else:
+            assert isinstance(found, Refused) and found.refusal.reason == Reason.BAD_RECORD
+    (found,) = read(b'<!DOCTYPE r [<!ENTITY a "&b;"><!ENTITY b "&a;">]><r><d>&a;</d></r>')
+    assert isinstance(found, Refused) and found.refusal.reason == Reason.BAD_RECORD
+
+
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
 HOSTILE = {
     "billion_laughs": (
@@ -196,22 +210,8 @@ def test_an_unknown_entity_costs_its_own_record_alone() -> None:
             assert found == expected, file
 
 
-TREES = [
-    "sec",
-    "title",
-    "p",
-    "list",
-    "list-item",
-    "bold",
-    "italic",
-    "xref",
-    "sup",
-    "sub",
-    "tr",
-    "td",
-    "unknown",
-    "name",
-]
+LETTERS = ["bold", "italic", "sup", "sub"]
+TREES = ["sec", "title", "p", "list", "list-item", "xref", "tr", "td", "unknown", "name", *LETTERS]
 
 
 def test_minified_and_indented_trees_give_the_same_words() -> None:
@@ -227,6 +227,8 @@ def test_minified_and_indented_trees_give_the_same_words() -> None:
             for _ in range(0 if is_leaf else draw.randint(1, 4)):
                 node.append(grow(draw.choice(TREES), depth - 1))
                 node[-1].tail = f" w{next(count)} " if is_mixed else None
+            if not is_leaf and not is_mixed and all(child.tag in LETTERS for child in node):
+                node.append(grow("name", 0))  # else white space would say something
             return node
 
         root = grow("d", 4)
@@ -241,6 +243,20 @@ def text_of(markup: str) -> str:
     (record,) = read(f"<d>{markup}</d>".encode())
     assert isinstance(record, Record)
     return record.text
+
+
+def test_letters_alone_in_an_element_are_parts_of_its_words() -> None:
+    """Elements that say how letters look, in any element; white space between them parts words, indented or not."""
+    for seed in range(tries(2000, 200)):
+        draw = random.Random(seed)
+        pieces = [draw.choice(["b", "italic", "hi", "sc", "emphasis"]) for _ in range(draw.randint(1, 5))]
+        gaps = [draw.choice(["", " ", "\n    "]) for _ in pieces]
+        inner = "".join(f"<{tag}>w{at}</{tag}>{gap}" for at, (tag, gap) in enumerate(zip(pieces, gaps, strict=True)))
+        words = "".join(f"w{at}{gap}" for at, gap in enumerate(gaps)).split()
+        outer = draw.choice(["p", "title", "td", "unknown", "xref"])
+        assert text_of(f"<{outer}>{inner}</{outer}><p>end</p>").split() == [*words, "end"], inner
+        assert text_of(f"see <{outer}>{inner}</{outer}> there").split() == ["see", *words, "there"], inner
+    assert text_of("<p><i>x</i><sup>2</sup></p><name><surname>Ada</surname><year>1815</year></name>") == "x^2\nAda 1815"
 
 
 def test_digits_on_different_levels_never_touch() -> None:
@@ -259,6 +275,14 @@ def test_a_formula_is_there_once() -> None:
     math = "<m:math xmlns:m='m'><m:msup><m:mi>x</m:mi><m:mn>2</m:mn></m:msup></m:math>"
     assert text_of(f"a {math} b") == "a x^2 b"
     tex = r"<tex-math>\\begin{document}$x^2$\\end{document}</tex-math>".replace(r"\\", "\\")
+    noted = r'<annotation encoding="application/x-tex">x^{2}</annotation>'
+    assert text_of(f"a <semantics>{math}{noted}</semantics> b") == "a x^{2} b"
+    shape = "<m:mrow><m:msup><m:mi>x</m:mi><m:mn>2</m:mn></m:msup></m:mrow>"
+    for of in ("", 'encoding="MathML-Content"'):
+        other = f"<m:annotation-xml {of}><m:ci>x</m:ci></m:annotation-xml>"
+        whole = f"<m:math xmlns:m='m'><m:semantics>{shape}{other}{{}}</m:semantics></m:math>"
+        assert text_of(f"a {whole.format('')} b") == "a x^2 b"
+        assert text_of(f"a {whole.format(noted)} b") == "a x^{2} b"
     assert text_of(f"a <alternatives>{math}{tex}</alternatives> b") == "a $x^2$ b"
     assert text_of(f"a <inline-formula>{tex}{math}</inline-formula> b") == "a $x^2$ b"
 
@@ -283,3 +307,33 @@ def test_documents_one_behind_the_other_all_land(mark: str, size: int) -> None:
     for broken in ("<d>open", "<d>wrong</e></r>", "<d>a < b</d></r>"):
         file = "".join([*good[:2], f'{mark}<?xml version="1.0"?><r>{broken}\n', *good[2:]])
         assert found(file) == [*expected[:2], Reason.BAD_RECORD, *expected[2:]]
+
+
+def test_documents_of_any_encodings_stand_one_behind_the_other() -> None:
+    """UTF-8 and UTF-16 in both orders of bytes, with marks, declarations or none, blanks between, broken ones."""
+    for seed in range(tries(2000, 200)):
+        draw = random.Random(seed)
+        stored, expected, line = b"", list[str | int](), 1
+        for number in range(draw.randint(1, 5)):
+            codec = draw.choice(["utf-8", "utf-16-le", "utf-16-be"])
+            is_declared, is_broken = draw.random() < 0.5, draw.random() < 0.2
+            head = f'<?xml version="1.0" encoding="{codec[:6]}"?>\n' if is_declared else ""
+            mark = "" if codec == "utf-8" else "\ufeff"
+            if expected and isinstance(expected[-1], int) and not is_declared:
+                continue  # nothing says where it begins
+            gap = draw.choice(["", "\n", "\n\n"])
+            text = f"{head}<r>\n<d>größer {number}</d>" + ("\n<d>a < b</d></r>" if is_broken else "</r>") + gap
+            breaks = text[: text.find(" < ")].count("\n")
+            stored += (mark + text).encode(codec)
+            expected += [f"größer {number}", *([line + breaks] if is_broken else [])]
+            line += text.count("\n")
+        size = draw.choice([1, 3, 1 << 16])
+
+        class Slow(io.BytesIO):
+            def read(self, _: int | None = -1, /, size: int = size) -> bytes:
+                return super().read(size)
+
+        found = list(xml_records(Slow(stored), FilesSource(path="x", xml_element="d"), 1000))
+        texts = [one.text if isinstance(one, Record) else one.refusal.detail for one in found]
+        told = [f"line {said}:" if isinstance(said, int) else said for said in expected]
+        assert len(texts) == len(told) and all(map(str.__contains__, texts, told)), (stored, texts, told)

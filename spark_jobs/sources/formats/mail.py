@@ -1,7 +1,7 @@
 """Extract the text of mails.
 
 It is that of its parts that are shown, in order; of alternatives the plain text, else the page. Senders and
-receivers are left out. Attachments are not read.
+receivers are left out. Attachments are not read, nor files that stand in a text as uuencode or yEnc; both are counted.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
 """
@@ -34,8 +34,10 @@ def extract_mail(data: bytes) -> Extracted | Refusal:
     if not mail.keys():
         return Refusal(Reason.CORRUPT_FILE, "not a mail: there is no header in it")
     leaves, found = _shown(mail), list[DecodedPage]()
+    attachment_count = sum(not leaf.is_text for leaf in leaves)
     for leaf in leaves:
-        decoded = _decoded_leaf(leaf.part) if leaf.is_text else None
+        decoded, file_count = _decoded_leaf(leaf.part) if leaf.is_text else (None, 0)
+        attachment_count += file_count
         if isinstance(decoded, Refusal):
             return decoded
         if decoded is not None:
@@ -45,7 +47,7 @@ def extract_mail(data: bytes) -> Extracted | Refusal:
     text = found[0].text if len(found) == 1 else "\n\n".join(one.text.strip("\r\n") for one in found) + "\n"
     facts = {"title": mail["Subject"], "published": mail["Date"], "message_id": mail["Message-ID"]}
     decoding = {
-        "attachment_count": str(sum(not leaf.is_text for leaf in leaves)),
+        "attachment_count": str(attachment_count),
         "source_encoding": ", ".join(dict.fromkeys(one.encoding for one in found)),
         "source_encoding_by": ", ".join(dict.fromkeys(one.named_by for one in found)),
         EXTRACTED_BY: f"email (Python {platform.python_version()}) and resiliparse {version('resiliparse')}",
@@ -71,7 +73,7 @@ def _shown(part: EmailMessage) -> list[_Leaf]:
 def _rank(leaves: list[_Leaf]) -> int:
     """Which form of a text is taken: one that begins as plain text, as a page, as another text, one without text."""
     types = [part.get_content_type() for part, is_text in leaves if is_text and str(part.get_payload()).strip()]
-    return {"text/plain": 0, "text/html": 1}.get(types[0], 2) if types else 3
+    return {"text/plain": 0, "text/html": 1, "text/enriched": 2, "text/richtext": 2}.get(types[0], 3) if types else 4
 
 
 def _is_named(leaf: _Leaf) -> bool:
@@ -85,23 +87,50 @@ def _is_text(part: EmailMessage) -> bool:
     return is_text and not part.is_attachment() and part.get_content_type() != "text/rfc822-headers"
 
 
-def _decoded_leaf(part: EmailMessage) -> DecodedPage | Refusal | None:
-    """The text of a leaf, all that a page shows; None where there is none in it."""
+def _decoded_leaf(part: EmailMessage) -> tuple[DecodedPage | Refusal | None, int]:
+    """The text of a leaf, all that a page shows; None where there is none in it. And the count of files in it."""
+    from spark_jobs.sources.formats.mail_parts import part_bytes, without_files
+
+    kind, charset, file_count = part.get_content_type(), part.get_content_charset(), 0
+    texts = list[DecodedPage]()
+    for data in part_bytes(part):
+        body, count = without_files(data) if kind == "text/plain" else (data, 0)
+        file_count += count
+        if body.strip():
+            decoded = decode_declared(body, charset) or decode_page(body, charset)
+            if isinstance(decoded, Refusal):
+                return decoded, file_count
+            texts.append(decoded)
+    if not texts:
+        return None, file_count
+    text = "\n\n".join([*(piece.text.rstrip("\r\n") for piece in texts[:-1]), texts[-1].text])
+    text = _rendered(text, part)
+    return texts[0]._replace(text=text) if text.strip() else None, file_count
+
+
+def _rendered(text: str, part: EmailMessage) -> str:
+    """What is read of the text of a part by its type."""
+    from spark_jobs.sources.formats.mail_parts import enriched_text, flowed_text, richtext_text
+
+    kind = part.get_content_type()
+    if kind == "text/html" and "<" in text:
+        return _page_text(text)
+    if kind == "text/enriched":
+        return enriched_text(text)
+    if kind == "text/richtext":
+        return richtext_text(text)
+    if kind == "text/plain" and str(part.get_param("format", "")).lower() == "flowed":
+        return flowed_text(text, str(part.get_param("delsp", "")).lower() == "yes")
+    return text
+
+
+def _page_text(markup: str) -> str:
+    """All that a page shows."""
     from resiliparse.parse.html import HTMLTree
 
-    from spark_jobs.sources.formats.mail_parts import enriched_text, part_bytes, remove_hidden, richtext_text
+    from spark_jobs.sources.formats.hidden_parts import remove_hidden
     from spark_jobs.sources.formats.main_text import whole_text
 
-    body, charset = part_bytes(part), part.get_content_charset()
-    if body is None or not body.strip():
-        return None
-    decoded = decode_declared(body, charset) or decode_page(body, charset)
-    if isinstance(decoded, Refusal):
-        return decoded
-    if part.get_content_type() == "text/html" and "<" in decoded.text:
-        tree = HTMLTree.parse(decoded.text)
-        remove_hidden(tree)
-        decoded = decoded._replace(text=whole_text(tree))
-    rendered = {"text/enriched": enriched_text, "text/richtext": richtext_text}.get(part.get_content_type())
-    decoded = decoded._replace(text=rendered(decoded.text)) if rendered else decoded
-    return decoded if decoded.text.strip() else None
+    tree = HTMLTree.parse(markup)
+    remove_hidden(tree)
+    return whole_text(tree)

@@ -164,7 +164,7 @@ WRITERS: dict[str, tuple[bytes, bytes]] = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_pages_are_known_by_what_they_are(writer: str) -> None:
-    """Parts that say nothing or something else of themselves, white space behind soft line breaks, a mark before all."""
+    """Parts that say nothing or something else of themselves, padded line breaks, a mark before all."""
     old, new = WRITERS[writer]
     page = f"<html><head><title>T</title></head><body><p>né {SAID}</p></body></html>".encode()
     body = part("text/html; charset=utf-8", page, "quoted-printable")

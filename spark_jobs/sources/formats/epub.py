@@ -16,6 +16,7 @@ import io
 import json
 import posixpath
 import re
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from html import unescape
 from importlib.metadata import version
@@ -41,6 +42,12 @@ _TEXT_TYPES: Final = (
     *("application/xhtml+xml", "text/html", "text/x-oeb1-document", "application/x-dtbook+xml"),
     *("application/xml", "image/svg+xml"),
 )
+_BOOK: Final = "application/oebps-package+xml"
+_UNSAID: Final = ("", "text/plain", "text/xml", "application/octet-stream")
+_KINDS: Final = {
+    **dict.fromkeys((".xhtml", ".xht", ".html", ".htm"), "application/xhtml+xml"),
+    **{".xml": "application/xml", ".svg": "image/svg+xml", ".ncx": "application/x-dtbncx+xml"},
+}
 _OUTSIDE: Final = 0.5  # of the characters of a page of contents, at most so many stand in no link
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LINK = re.compile(r"""<a\s[^<>]*?href\s*=\s*["']([^"']*)""", re.IGNORECASE)
@@ -149,13 +156,18 @@ def _read(files: _Files, readings: bool) -> Extracted | Refusal:
     """
     root = next((name.removesuffix(_CONTAINER) for name in files.names if name.endswith(_CONTAINER)), "")
     about = files.read((root + _CONTAINER, root + _ENCRYPTION))
-    package = _package_name(about.get(root + _CONTAINER), root, files.names)
-    held = files.read((package,)).get(package) if package else None
-    if package is None or held is None:
+    packages = _package_names(about.get(root + _CONTAINER), root, files.names)
+    if not packages:
         return Refusal(Reason.CORRUPT_FILE, "no EPUB: there is no package document (.opf) in it")
-    if isinstance(held, Refusal):
-        return held
-    book = _book(held, package, files.names)
+    books = list[_Book]()
+    for package in packages:
+        held = files.read((package,))[package]
+        if isinstance(held, Refusal):
+            return held
+        books.append(_book(held, package, files.names))
+        if books[-1].chapters:
+            break
+    book = books[-1] if books[-1].chapters else books[0]
     encrypted = _encrypted(about.get(root + _ENCRYPTION), root)
     wanted = [name for name in book.chapters if name not in encrypted]
     unpacked = files.read({*wanted, *book.labels})
@@ -194,16 +206,30 @@ def _read(files: _Files, readings: bool) -> Extracted | Refusal:
     return Extracted("\n\n".join(texts), facts)
 
 
-def _package_name(container: bytes | Refusal | None, folder: str, names: list[str]) -> str | None:
-    """The name of the package document: the first that the container names, else the first there is."""
+def _package_names(container: bytes | Refusal | None, folder: str, names: list[str]) -> list[str]:
+    """The package documents, one a rendition: those that the container names, else the first there is."""
     root = xml_tree(container) if isinstance(container, bytes) else None
-    stated = (
-        [node.get("full-path") or "" for node in root.iter() if _local(node) == "rootfile"] if root is not None else []
-    )
-    stated = [posixpath.normpath(folder + unquote(path)) for path in stated if path]
-    return next(
-        (name for name in (*stated, *names) if name in names and (name in stated or name.endswith(".opf"))), None
-    )
+    nodes = [node for node in (() if root is None else root.iter()) if _local(node) == "rootfile"]
+    books = [node for node in nodes if node.get("media-type", _BOOK) == _BOOK] or nodes
+    held = _by_path(names)
+    stated = [_held(posixpath.normpath(folder + node.get("full-path", "").lstrip("/")), held) for node in books]
+    return [name for name in stated if name in held] or [name for name in names if name.endswith(".opf")][:1]
+
+
+def _by_path(names: list[str]) -> dict[str, str]:
+    """Names of the files in a book, by themselves and as `_folded` writes them."""
+    return {**{_folded(name): name for name in reversed(names)}, **{name: name for name in names}}
+
+
+def _held(path: str, by_path: Mapping[str, str]) -> str:
+    """The name in the book that a path means: as it is written, decoded, or written with other code points or case."""
+    decoded = unquote(path)
+    return by_path.get(path) or by_path.get(decoded) or by_path.get(_folded(decoded), decoded)
+
+
+def _folded(name: str) -> str:
+    """What names have in common that are one to a file system."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _book(data: bytes, package: str, names: list[str]) -> _Book:
@@ -215,23 +241,21 @@ def _book(data: bytes, package: str, names: list[str]) -> _Book:
     root = xml_tree(data)
     if root is None:
         raise RefusedError(Reason.CORRUPT_FILE, f"its package document {package} is not well-formed")
-    by_folded = {name.casefold(): name for name in reversed(names)}
-    items = dict[str, _Item]()
+    items, by_path = dict[str, _Item](), _by_path(names)
     for node in root.iter():
         if _local(node) == "item" and node.get("id"):
-            name = _target(node.get("href", ""), package)
-            name = name if name in names else by_folded.get(name.casefold(), name)
-            properties = node.get("properties") or ""
-            items[node.get("id", "")] = _Item(
-                name, node.get("media-type", "").lower(), properties, node.get("fallback")
-            )
+            name = _held(_target(node.get("href", ""), package, decode=False), by_path)
+            kind = node.get("media-type", "").partition(";")[0].strip().lower()
+            kind = kind if kind not in _UNSAID else _KINDS.get(posixpath.splitext(name)[1].lower(), kind)
+            items[node.get("id", "").strip()] = _Item(name, kind, node.get("properties") or "", node.get("fallback"))
     order, beside, ncx, unknown_count = list[str](), list[str](), None, 0
     for node in root.iter():
         if _local(node) == "spine":
             ncx = node.get("toc")
         elif _local(node) == "itemref":
-            unknown_count += node.get("idref") not in items
-            if item := _readable(node.get("idref"), items):
+            key = node.get("idref", "").strip()
+            unknown_count += key not in items
+            if item := _readable(key, items):
                 (beside if node.get("linear") == "no" else order).append(item.name)
     labels = [item.name for item in items.values() if "nav" in item.properties.split()]
     labels += [item.name for key, item in items.items() if key == ncx or item.media_type == "application/x-dtbncx+xml"]
@@ -350,13 +374,14 @@ def _heading(tree: HTMLTree) -> str:
     return " ".join((node.text or "").split())[:_TITLE_CHARACTERS] if node else ""
 
 
-def _target(href: str, base: str) -> str:
-    """The name of the file that a link in another one leads to."""
+def _target(href: str, base: str, decode: bool = True) -> str:
+    """The name of the file that a link in another one leads to; a path from the root is one from the book's."""
     try:
         path = urlsplit(href.strip()).path
     except ValueError:  # an address that is none
         return ""
-    return posixpath.normpath(posixpath.join(posixpath.dirname(base), unquote(path))) if path else base
+    path = unquote(path) if decode else path
+    return posixpath.normpath(posixpath.join(posixpath.dirname(base), path)).lstrip("/") if path else base
 
 
 def _local(node: ElementTree.Element) -> str:

@@ -29,6 +29,9 @@ _FRAME = re.compile(r"""<(i?frame)\b([^<>]*?\ssrc\s*=\s*(?:"([^"]*)"|'([^']*)'|(
 _FRAMESET = re.compile(r"<frameset\b", re.IGNORECASE)
 _HEAD = re.compile(r"<!doctype[^>]*>|<head\b.*?</head\s*>|</?(?:html|body)\b[^>]*>", re.IGNORECASE | re.DOTALL)
 _SHADOW = re.compile(r"(<template\b[^>]*?\sshadow)(?=mode=)", re.IGNORECASE)  # Chrome 156 writes the older name
+_START = re.compile(rb"\A(?:\xef\xbb\xbf)?\s*")
+_PAGE_START = re.compile(rb"(?i)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.DOTALL)
+_PADDING = re.compile(rb"=[ \t]+(?=\r?\n)")  # behind a soft line break, which it is no part of (RFC 2045, 6.7)
 _MOST_FRAMES: Final = 1000  # in frames of frames too
 
 
@@ -43,16 +46,13 @@ def extract_mhtml(data: bytes, extractor: str, ruby: str = "brackets") -> Extrac
     Returns:
         The text with the metadata of a page, its address (`url`) and when it was saved (`fetched`).
     """
-    mail = email.message_from_bytes(data.lstrip(), _class=EmailMessage, policy=email.policy.default)
-    if not mail.keys():
-        return Refusal(Reason.CORRUPT_FILE, "no saved page: there is no header in it")
-    saved = _Saved(mail)
-    if saved.root is None:
-        return Refusal(Reason.EMPTY, "no part of it is a page")
+    saved = _opened(data)
+    if isinstance(saved, Refusal):
+        return saved
     page = _page(saved.root)
     if isinstance(page, Refusal):
         return page
-    markup = _SHADOW.sub(r"\1root", saved.with_frames(page.markup, _address(saved.root)))
+    mail, markup = saved.mail, saved.with_frames(page.markup, _address(saved.root))
     extracted = extract_page(codecs.BOM_UTF8 + markup.encode("utf-8", "surrogatepass"), extractor, ruby)
     if isinstance(extracted, Refusal):
         return extracted
@@ -62,14 +62,35 @@ def extract_mhtml(data: bytes, extractor: str, ruby: str = "brackets") -> Extrac
     return Extracted(extracted.text, {**facts, **extracted.metadata, **codec})
 
 
+def saved_markup(data: bytes) -> str | Refusal:
+    """The markup of a saved page, with that of its frames."""
+    saved = _opened(data)
+    page = saved if isinstance(saved, Refusal) else _page(saved.root)
+    if isinstance(saved, Refusal) or isinstance(page, Refusal):
+        return saved if isinstance(saved, Refusal) else page
+    return saved.with_frames(page.markup, _address(saved.root))
+
+
+def _opened(data: bytes) -> _Saved | Refusal:
+    """The parts of a file, or why none of them is a page."""
+    data = _PADDING.sub(b"=", _START.sub(b"", data, 1))
+    mail = email.message_from_bytes(data, _class=EmailMessage, policy=email.policy.default)
+    if not mail.keys():
+        return Refusal(Reason.CORRUPT_FILE, "no saved page: there is no header in it")
+    parts = [part for part in mail.walk() if isinstance(part.get_payload(), str)]
+    pages = [part for part in parts if part.get_content_type() in _PAGES]
+    pages = pages or [part for part in parts if _PAGE_START.match(_body(part))]
+    return _Saved(mail, pages) if pages else Refusal(Reason.EMPTY, "no part of it is a page")
+
+
 class _Saved:
     """The pages among the parts of a file, by their ids and addresses."""
 
-    def __init__(self, mail: EmailMessage) -> None:
-        pages = [part for part in mail.walk() if part.get_content_type() in _PAGES]
+    def __init__(self, mail: EmailMessage, pages: list[EmailMessage]) -> None:
+        self.mail = mail
         self._by_name = {name: part for part in reversed(pages) for name in (_id(part), _address(part)) if name}
         start = str(mail.get_param("start") or "").strip("<> ")
-        self.root = self._by_name.get(f"cid:{start}") or next(iter(pages), None)
+        self.root = self._by_name.get(f"cid:{start}") or pages[0]
         self._frames_left = _MOST_FRAMES
 
     def with_frames(self, markup: str, base: str, around: tuple[str, ...] = ()) -> str:
@@ -95,18 +116,23 @@ class _Saved:
             frames.append(f"<div>{_HEAD.sub('', inner)}</div>")
             return frames[-1] + (frame[0] if frame[1].lower() == "iframe" else "")
 
-        whole = _FRAME.sub(shown, markup)
+        whole = _SHADOW.sub(r"\1root", _FRAME.sub(shown, markup))
         return "".join(frames) if _FRAMESET.search(markup) and frames else whole
 
 
 def _page(part: EmailMessage) -> XmlMarkup | Refusal:
     """The markup of a part, in its own encoding."""
-    body, charset = part.get_payload(decode=True), part.get_content_charset()
-    data = body if isinstance(body, bytes) else b""
-    if part.get_content_type() == _XHTML:
+    data, charset = _body(part), part.get_content_charset()
+    if part.get_content_type() == _XHTML or (part.get_content_type() not in _PAGES and data.lstrip()[:5] == b"<?xml"):
         return xml_markup(data, charset)
     page = decode_page(with_mark(data), charset)
     return XmlMarkup(*page, None) if isinstance(page, DecodedPage) else page
+
+
+def _body(part: EmailMessage) -> bytes:
+    """The bytes of a part."""
+    body = part.get_payload(decode=True)
+    return body if isinstance(body, bytes) else b""
 
 
 def _id(part: EmailMessage) -> str:

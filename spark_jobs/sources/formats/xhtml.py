@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from html import escape
+from html import escape, unescape
 from html.entities import html5
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
@@ -40,8 +40,13 @@ _TEXT_ONLY: Final = ("title", "textarea", "script", "style")
 _NO_MARKUP: Final = ("script", "style")
 _LINES: Final = {"pre": "pre", "listing": "listing", "xmp": "pre", "plaintext": "pre"}
 _DECLARATION = re.compile(r"\s*<\?xml\s[^>]*\?>")
+_DOCTYPE_CHARACTERS: Final = 100_000
+_DOCTYPE = re.compile(r"<!DOCTYPE\s[^<>\[]*\[((?:[^\]\"']|\"[^\"]*\"|'[^']*')*)\]\s*>", re.IGNORECASE)
+_ENTITY = re.compile(r"""<!ENTITY\s+([\w:.-]+)\s+(?:"([^"<%]*)"|'([^'<%]*)')\s*>""")
+_REFERENCE = re.compile(r"&([\w:.-]+);")
 _DECLARED_ENCODING = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
 _DECLARATION_BYTES: Final = 200
+_NOTE = re.compile(r"(?:foot|end|rear)?note\b")
 _BARE = re.compile(r"&(?!#?\w+;)")
 _NAMED = re.compile(  # what does not end is skipped as a whole: to look for its end again and again takes long
     r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:.*?\]\]>|.*)|<\?(?:.*?\?>|.*)|&([A-Za-z][A-Za-z0-9]*;)", re.DOTALL
@@ -98,7 +103,13 @@ def _decoded(data: bytes, charset: str | None = None, cut: bool = False) -> Deco
 
 
 def _mended(text: str) -> str:
-    """The markup of a page that is no XML, with CDATA as text and end tags for elements that end where they begin."""
+    """The markup of a page that is no XML: CDATA is text, `<x/>` ends, entities that it declares are expanded."""
+    begin = text[:_DOCTYPE_CHARACTERS].upper().find("<!DOCTYPE")
+    doctype = _DOCTYPE.match(text, begin) if begin >= 0 else None
+    if doctype:
+        declared = {name: escape(unescape(first or second)) for name, first, second in _ENTITY.findall(doctype[1])}
+        text = text[: doctype.start()] + text[doctype.end() :]
+        text = _REFERENCE.sub(lambda found: declared.get(found[1], found[0]), text)
     pieces = text.split(_CDATA)
     for number, piece in enumerate(pieces[1:], 1):
         inside, end, behind = piece.partition("]]>")
@@ -201,6 +212,8 @@ class _Writer:
         for name, value in attributes.items():
             space, _, local = name.rpartition(" ")
             prefix = _PREFIXES.get(space) if space else ""
+            if local == "hidden" and _NOTE.search(attributes.get(f"{_SWITCH} type", "")):
+                continue  # a reader shows a note where it is asked for
             if prefix is not None and not (space.endswith("/namespace") and local in attributes):
                 self.pieces.append(f' {prefix}{local}="{escape(value)}"')
         self.pieces.append(">")

@@ -24,6 +24,7 @@ _HYPHENS = ("-", _SOFT_HYPHEN, "\x02", "\ufffe", "\u2010")
 _SMALLER = 0.85  # of the base's size; what is as large is raised by more
 _LEAST_RISE, _MOST_RISE = 0.12, 0.9  # of the base's size
 _LEAST_RISE_OF_EQUALS = 0.25
+_MOST_LEAD = 4  # of the size, from a line to the next one
 _REACH = 1.2  # of the base's size, from its origin
 _CANDIDATE = re.compile(
     r"(?<=\S)(?:[\d+\-−–*.,()]|(?<=\d)[^\W\d_]|(?<=[^\W\d_])(?<![^\W\d_]{2})[^\W\d_](?![^\W\d_]))"
@@ -77,7 +78,7 @@ def glyph_text(textpage: Any, turned: int, inserts: Iterable[Insert]) -> GlyphTe
         if is_outside and not begins:
             characters[index] = ""
         elif character in _HYPHENS and (character == "\ufffe" or pdfium.FPDFText_IsHyphen(raw, index) == 1):
-            characters[index] = MARK
+            characters[index] = MARK if _goes_on(raw, index, turned, characters) else "-\n"
         elif character == _SOFT_HYPHEN or (character < " " and character not in "\t\r\n"):
             characters[index] = ""
     count = sum(bool(character) and not character.isspace() for character in characters)
@@ -85,6 +86,15 @@ def glyph_text(textpage: Any, turned: int, inserts: Iterable[Insert]) -> GlyphTe
     _insert(raw, characters, inserts)
     text = "".join(characters).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return GlyphText(with_scripts(text), count, unmapped)
+
+
+def _goes_on(raw: Any, index: int, turned: int, characters: list[str]) -> bool:
+    """Whether what follows a hyphen at the end of a line is the next line, or another column, and no foot of a page."""
+    before, behind = _neighbour(characters, index, -1), _neighbour(characters, index, 1)
+    if before < 0 or behind < 0:
+        return True
+    last, following = _glyph(raw, before, turned), _glyph(raw, behind, turned)
+    return last.across - following.across < _MOST_LEAD * max(last.size, following.size)
 
 
 def _characters(textpage: Any) -> list[str]:

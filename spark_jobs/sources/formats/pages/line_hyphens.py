@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache, reduce
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 
 MARK = "\x02"
@@ -53,22 +52,34 @@ def join_pages(pages: list[str]) -> list[str]:
     pages = list(pages)
     edges = [_edges(page) for page in pages]
     repeated = Counter(line for tops, bottoms in edges for line in {*tops, *bottoms})
-    filled = [number for number, page in enumerate(pages) if page.strip()]
-    for number, following in pairwise(filled):
-        lines, further = pages[number].split("\n"), pages[following].split("\n")
-        last = _running(lines, range(len(lines) - 1, -1, -1), repeated)
-        first = _running(further, range(len(further)), repeated)
-        broken = _BROKEN.search(lines[last])
-        rest = _BEGUN.match(further[first])
-        if broken is None or rest is None:
-            continue
-        if not (rest[1][0].islower() or (rest[1].isupper() and lines[last].split()[-1].isupper())):
-            continue
-        lines[last] = f"{lines[last][: broken.start(1)]}{MARK}{rest[1]}"
-        further[first] = further[first][rest.end() :].lstrip(" ")
-        pages[number] = "\n".join(lines)
-        pages[following] = "\n".join(further[:first] + further[first + (not further[first]) :])
+    number = 0  # of the page that ends in a word, or none
+    for following in range(1, len(pages)):
+        if pages[number].strip() and pages[following].strip():
+            pages[number], pages[following] = _joined_pages(pages[number], pages[following], repeated)
+        if pages[following].strip() or not pages[number].strip():
+            number = following
     return pages
+
+
+def _joined_pages(page: str, behind: str, repeated: Counter[str]) -> tuple[str, str]:
+    """A page and the next one, a word that the end of the first one breaks whole on that one.
+
+    Args:
+        page: the text of a page.
+        behind: the text of the next one.
+        repeated: how many pages have each line at an edge.
+    """
+    lines, further = page.split("\n"), behind.split("\n")
+    last = _running(lines, range(len(lines) - 1, -1, -1), repeated)
+    first = _running(further, range(len(further)), repeated)
+    broken, rest = _BROKEN.search(lines[last]), _BEGUN.match(further[first])
+    if broken is None or rest is None:
+        return page, behind
+    if not (rest[1][0].islower() or (rest[1].isupper() and lines[last].split()[-1].isupper())):
+        return page, behind
+    lines[last] = f"{lines[last][: broken.start(1)]}{MARK}{rest[1]}"
+    further[first] = further[first][rest.end() :].lstrip(" ")
+    return "\n".join(lines), "\n".join(further[:first] + further[first + (not further[first]) :])
 
 
 def _edges(page: str) -> tuple[set[str], set[str]]:

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from spark_jobs.sources.formats.pages.annotations import annotated_texts
-from spark_jobs.sources.formats.pages.glyphs import GlyphText, glyph_text
+from spark_jobs.sources.formats.pages.annotations import annotated_texts, draw_unsaid
+from spark_jobs.sources.formats.pages.glyphs import GlyphText, Insert, glyph_text
 from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.formats.pages.line_hyphens import MARK, join_lines, join_pages, words_of
 from spark_jobs.sources.formats.pages.ocr import Layer
@@ -63,7 +63,7 @@ def layers(data: bytes, rules: OcrRules) -> tuple[list[Layer], dict[str, str]] |
     found, unmapped_count = list[Layer](), 0
     for number in range(len(document)):
         try:
-            layer, unmapped = _layer(document[number], form, has_layers, rules)
+            layer, unmapped = _layer(document, number, form, has_layers, rules)
         except pypdfium2.PdfiumError:
             layer, unmapped = Layer("", 0.0, wants_ocr=False, fault=Reason.CORRUPT_FILE), 0
         found.append(layer)
@@ -100,9 +100,14 @@ def _opened(data: bytes) -> Any:
         return Refusal(Reason.CORRUPT_FILE, f"PDFium cannot open it: {error}")
 
 
-def _layer(page: Any, form: Any | None, has_layers: bool, rules: OcrRules) -> tuple[Layer, int]:
-    """The layer of an open page, hyphens at line ends marked, and its glyphs without a character; closes the page."""
-    glyphs = _upright_text(page, form, has_layers)
+def _layer(document: Any, number: int, form: Any | None, has_layers: bool, rules: OcrRules) -> tuple[Layer, int]:
+    """The layer of a page, hyphens at line ends marked, and its glyphs without a character."""
+    page = document[number]
+    inserts = list(annotated_texts(page, form))
+    if draw_unsaid(page, form):
+        page.close()
+        page = document[number]
+    glyphs = _upright_text(page, inserts, has_layers)
     text = _BROKEN_WORD.sub(MARK, glyphs.text).replace("\r\n", "\n").strip()
     share = glyphs.unmapped_count / max(1, glyphs.unmapped_count + glyphs.glyph_count)
     score = round(layer_score(_POWER.sub("-", text.replace(MARK, ""))) * (1 - share), 3)
@@ -116,7 +121,7 @@ def _layer(page: Any, form: Any | None, has_layers: bool, rules: OcrRules) -> tu
     return Layer(text, score, wants, fault), glyphs.unmapped_count
 
 
-def _upright_text(page: Any, form: Any | None, has_layers: bool) -> GlyphText:
+def _upright_text(page: Any, inserts: list[Insert], has_layers: bool) -> GlyphText:
     """The text of a page in the order of its lines, as PDFium writes it, with what else is seen on it."""
     page.set_rotation(0)
     if has_layers:
@@ -126,7 +131,7 @@ def _upright_text(page: Any, form: Any | None, has_layers: bool) -> GlyphText:
     if turned:
         page.set_rotation(turned * 90)
         textpage = page.get_textpage()
-    return glyph_text(textpage, turned, annotated_texts(page, form))
+    return glyph_text(textpage, turned, inserts)
 
 
 def _quarter_turns(textpage: Any) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import email
-import email.policy
 import re
-from email.message import EmailMessage
 
 from spark_jobs.sources.refusals import Refusal
 
+_MAIL = re.compile(rb"(?:[a-z][a-z-]*:[^\n]*\n(?:[ \t][^\n]*\n)*)*?(?:mime-version|content-type):")
+_HEAD_BYTES = 4096
 _RTF_TOKEN = re.compile(
     rb"\\([a-zA-Z]+)(-?\d+)? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z'])|([{}])|[\r\n]+|([^\\{}\r\n]+)", re.DOTALL
 )
@@ -38,48 +37,43 @@ def chunk_text(data: bytes, content_type: str, name: str) -> str | None:
     Returns:
         The text; None where the form is not known or the bytes are not of it.
     """
+    from spark_jobs.sources.formats.mhtml import saved_markup
+    from spark_jobs.sources.formats.xhtml import xml_markup
+
     extension, start = name.lower().rpartition(".")[2], data.lstrip()[:512].lower()
     if start.startswith(b"{\\rtf"):
         return _rtf_text(data)
-    if start.startswith((b"mime-version:", b"from:", b"content-type:")) or extension in ("mht", "mhtml", "eml"):
-        return _archive_text(data)
-    if (
-        "html" in content_type
-        or extension in ("html", "htm", "xhtml")
-        or start.startswith((b"<!doctype html", b"<html"))
-    ):
-        return _page_text(data)
-    if content_type.startswith("text/plain") or extension == "txt":
+    if _MAIL.match(start) or content_type == "message/rfc822" or extension in ("mht", "mhtml", "eml"):
+        markup = saved_markup(data)
+        return None if isinstance(markup, Refusal) else _shown(markup)
+    is_xml = "xhtml" in content_type or extension in ("xhtml", "xht") or start.startswith(b"<?xml")
+    if is_xml and b"<html" in data[:_HEAD_BYTES].lower():
+        page = xml_markup(data)
+        return None if isinstance(page, Refusal) else _shown(page.markup)
+    is_page = "html" in content_type or extension in ("html", "htm", "xhtml", "xht")
+    if is_page or start.startswith((b"<!doctype html", b"<html")):
+        text = _decoded(data)
+        return None if text is None else _shown(text)
+    if content_type.startswith(("text/plain", "application/txt", "application/text")) or extension in ("txt", "text"):
         return _decoded(data)
     return None
 
 
-def _decoded(data: bytes, charset: str | None = None) -> str | None:
-    """A text in the encoding that is stated or told."""
+def _decoded(data: bytes) -> str | None:
+    """A text in the encoding that is told."""
     from spark_jobs.sources.encodings.page_encoding import decode_page
 
-    page = decode_page(data, charset)
+    page = decode_page(data, None)
     return None if isinstance(page, Refusal) else page.text
 
 
-def _page_text(data: bytes, charset: str | None = None) -> str | None:
+def _shown(markup: str) -> str:
     """All that a page shows."""
     from resiliparse.parse.html import HTMLTree
 
     from spark_jobs.sources.formats.main_text import whole_text
 
-    page = _decoded(data, charset)
-    return None if page is None else whole_text(HTMLTree.parse(page))
-
-
-def _archive_text(data: bytes) -> str | None:
-    """The page of a web archive of one page (MHTML)."""
-    archive = email.message_from_bytes(data.lstrip(), _class=EmailMessage, policy=email.policy.default)
-    for part in archive.walk():
-        body = part.get_payload(decode=True)
-        if part.get_content_type() == "text/html" and isinstance(body, bytes):
-            return _page_text(body, part.get_content_charset())
-    return None
+    return whole_text(HTMLTree.parse(markup))
 
 
 def _rtf_text(data: bytes) -> str:

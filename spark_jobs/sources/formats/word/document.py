@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from xml.etree.ElementTree import Element
 
 from spark_jobs.sources.formats.raised import scripted, with_scripts
 from spark_jobs.sources.formats.word.chunks import chunk_text
+from spark_jobs.sources.formats.word.fields import Fields, field_text
 from spark_jobs.sources.formats.word.formulas import linear
 from spark_jobs.sources.formats.word.numbering import Numbering
 from spark_jobs.sources.formats.word.package import Package, opened
-from spark_jobs.sources.formats.word.styles import Look, Styles
+from spark_jobs.sources.formats.word.styles import Look, Styles, is_on
 from spark_jobs.sources.formats.word.symbols import is_of_symbols, symbol
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
@@ -28,6 +29,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 _LEFT_OUT: Final = ("w_del", "w_moveFrom")
 _CHARACTERS: Final = {"w_tab": "\t", "w_ptab": "\t", "w_br": "\n", "w_cr": "\n", "w_noBreakHyphen": "-"}
+_LEAVES: Final = (*_CHARACTERS, "w_t", "a_t", "m_oMath", "w_sym", "w_altChunk")
 _NOTES: Final = ("footnotes", "endnotes")
 _CHUNK_DEPTH = 3
 _CREATED = re.compile(r"[^\s]+")
@@ -59,14 +61,14 @@ def _text(package: Package, left_out: Counter[str], depth: int = 0) -> str | Ref
         return Refusal(Reason.CORRUPT_FILE, f"no Word document: its main part is {kind}")
     parts = {target.kind: target.part for target in package.targets(main)}
     styles = Styles(package.xml(parts.get("styles")))
-    body = _Body(package, main, styles, Numbering(package.xml(parts.get("numbering")), styles), left_out, depth)
+    body = _Body(package, styles, Numbering(package.xml(parts.get("numbering")), styles), left_out, depth)
     pieces = list[str]()
-    body.write(root, pieces)
-    for kind in _NOTES:
-        notes = package.xml(parts.get(kind))
-        for note in () if notes is None else notes:
-            if note.get("w_type", "normal") == "normal":  # others are lines between notes and text
-                body.write(note, pieces)
+    body.write_part(main, root, [root], pieces)
+    for part in filter(None, map(parts.get, _NOTES)):
+        notes = package.xml(part)
+        if notes is not None:  # others than normal ones are lines between notes and text
+            normal = (note for note in notes if note.get("w_type", "normal") == "normal")
+            body.write_part(part, notes, normal, pieces)
     return with_scripts("".join(pieces)).strip()
 
 
@@ -88,44 +90,79 @@ class _Body:
     """Writes the text of a document's elements; paragraphs of lists are counted on the way."""
 
     def __init__(
-        self, package: Package, part: str, styles: Styles, numbering: Numbering, left_out: Counter[str], depth: int
+        self, package: Package, styles: Styles, numbering: Numbering, left_out: Counter[str], depth: int
     ) -> None:
         self._package, self._styles, self._numbering = package, styles, numbering
         self._left_out, self._depth = left_out, depth
-        self._chunks = {target.id: target.part for target in package.targets(part)}
+        self._targets = dict[str, str | None]()
+        self._fields = Fields(())
         self._paragraph: Element | None = None
+        self._table: str | None = None
         self._look = Look()
+        self._writers: dict[str, Callable[[Element, list[str]], None]] = {
+            "w_r": self._write_run,
+            "w_p": self._write_paragraph,
+            "w_tbl": self._write_table,
+            "w_tr": self._write_row,
+            "w_sym": self._write_symbol,
+            "w_ruby": self._write_ruby,
+            "w_altChunk": self._write_chunk,
+            "mc_AlternateContent": self._write_first,
+            **dict.fromkeys(("chart", "relIds"), self._write_drawn),
+        }
+
+    def write_part(self, part: str, root: Element, elements: Iterable[Element], pieces: list[str]) -> None:
+        """Append the text of elements of a part, which has fields and relationships of its own."""
+        self._targets = {target.id: target.part for target in self._package.targets(part)}
+        self._fields = Fields(root.iter())
+        for element in elements:
+            self.write(element, pieces)
 
     def write(self, element: Iterable[Element], pieces: list[str]) -> None:
         """Append the text in an element; a paragraph and a row of a table are a line each."""
         for child in element:
             tag = child.tag
-            if tag == "w_r":
-                self._write_run(child, pieces)
-            elif tag in ("w_t", "m_t"):
+            if tag in _LEAVES and self._fields.is_code(child):
+                continue
+            if tag in self._writers:
+                self._writers[tag](child, pieces)
+            elif tag in ("w_t", "m_t", "a_t"):
                 pieces += filter(None, [self._shown(child.text or "")])
             elif tag in _CHARACTERS:
                 pieces.append(_CHARACTERS[tag])
-            elif tag == "w_sym":
-                self._write_symbol(child, pieces)
             elif tag == "m_oMath":
                 pieces += filter(None, [linear(child)])
-            elif tag == "w_p":
-                self._write_paragraph(child, pieces)
-            elif tag == "w_tr":
-                if not _is_deleted(child, "w_trPr"):
-                    _begin_line(pieces)
-                    pieces += ["\t".join(self._cells(child)), "\n"]
-            elif tag == "w_ruby":
-                self._write_ruby(child, pieces)
-            elif tag == "w_altChunk":
-                self._write_chunk(child, pieces)
-            elif tag == "mc_AlternateContent":
-                self._write_first(child, pieces)
+            elif tag == "w_fldChar":
+                pieces += filter(None, [self._fields.drawn(child)])
+            elif tag == "w_fldSimple" and not len(child):
+                pieces += filter(None, [field_text(child.get("w_instr", ""))])
+            elif tag == "textpath":
+                pieces += filter(None, [child.get("string", "")])
             elif tag not in _LEFT_OUT and not tag.endswith("Pr"):  # properties hold no text, but marks such as tabs
-                if tag == "w_txbxContent":
+                if tag in ("w_txbxContent", "a_p"):
                     _begin_line(pieces)
                 self.write(child, pieces)
+                if tag == "a_p":
+                    _begin_line(pieces)
+
+    def _write_row(self, row: Element, pieces: list[str]) -> None:
+        """Append a row of a table, unless it is deleted or hidden."""
+        if not (_is_deleted(row, "w_trPr") or _is_hidden(row)):
+            _begin_line(pieces)
+            pieces += ["\t".join(self._cells(row)), "\n"]
+
+    def _write_table(self, table: Element, pieces: list[str]) -> None:
+        """Append a table, whose style its runs have below those of their own."""
+        style = table.find("w_tblPr/w_tblStyle")
+        outer, self._table = self._table, None if style is None else style.get("w_val")
+        self.write(table, pieces)
+        self._table = outer
+
+    def _write_drawn(self, element: Element, pieces: list[str]) -> None:
+        """Append what a chart or a diagram says, which stands in a part of its own, a line a paragraph."""
+        root = self._package.xml(self._targets.get(element.get("r_dm") or element.get("r_id", "")))
+        for paragraph in () if root is None else root.iter("a_p"):
+            self.write([paragraph], pieces)
 
     def _write_paragraph(self, paragraph: Element, pieces: list[str]) -> None:
         """Append a paragraph with its number; a deleted or hidden end lets the next one go on in this line."""
@@ -135,7 +172,7 @@ class _Body:
         begins = not pieces or pieces[-1].endswith("\n")
         self.write(paragraph, pieces)
         mark = None if self._paragraph is None else self._paragraph.find("w_rPr")
-        is_hidden = self._styles.of_run(mark, self._paragraph).is_hidden
+        is_hidden = self._styles.of_run(mark, self._paragraph, self._table).is_hidden
         if begins and (len(pieces) > start or not is_hidden) and (label := self._numbering.label(self._paragraph)):
             pieces.insert(start, label)
         if not (is_hidden or _is_deleted(paragraph, "w_pPr", "w_rPr")):
@@ -144,7 +181,7 @@ class _Body:
 
     def _write_run(self, run: Element, pieces: list[str]) -> None:
         """Append a run, unless it is hidden; one at another height between the marks of it."""
-        look = self._styles.of_run(run.find("w_rPr"), self._paragraph)
+        look = self._styles.of_run(run.find("w_rPr"), self._paragraph, self._table)
         if look.is_hidden:
             return
         outer, self._look = self._look, look
@@ -194,7 +231,7 @@ class _Body:
 
     def _write_chunk(self, chunk: Element, pieces: list[str]) -> None:
         """Append the text of a foreign part; one that cannot be read is counted."""
-        part = self._chunks.get(chunk.get("r_id", ""))
+        part = self._targets.get(chunk.get("r_id", ""))
         data = self._package.read(part) if part else None
         text = None
         if part is not None and data is not None:
@@ -230,6 +267,12 @@ def _begin_line(pieces: list[str]) -> None:
     """End the line that was begun, if there is one."""
     if pieces and not pieces[-1].endswith("\n"):
         pieces.append("\n")
+
+
+def _is_hidden(row: Element) -> bool:
+    """Whether a row of a table is hidden."""
+    mark = row.find("w_trPr/w_hidden")
+    return mark is not None and is_on(mark.get("w_val", "1"))
 
 
 def _is_deleted(element: Element, *properties: str) -> bool:

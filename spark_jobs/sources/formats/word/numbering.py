@@ -15,6 +15,7 @@ from xml.etree.ElementTree import Element
 from spark_jobs.sources.formats.word.styles import Styles, is_on, look_of
 from spark_jobs.sources.formats.word.symbols import symbol
 
+_WHOLE = re.compile(r"-?\d{1,9}")
 _ARGUMENT = re.compile("%([1-9])")
 _BULLET: Final = "•"
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"))
@@ -91,7 +92,7 @@ class Numbering:
         named = {level.style: depth for depth, level in levels.items() if level.style}
         by_style = next((named[id_] for id_ in self._style_ids(of_style) if id_ in named), 0)
         direct = paragraph is not None and paragraph.find("w_numPr") is not None
-        return name, int(stated) if stated is not None and (direct or not by_style) else by_style
+        return name, _number(stated) if stated is not None and (direct or not by_style) else by_style
 
     def _style_ids(self, name: str | None) -> Iterator[str]:
         """The ids of a style and of those that it is based on."""
@@ -103,10 +104,10 @@ class Numbering:
         levels = dict(_levels(self._abstract[abstract])) if abstract in self._abstract else {}
         starts = dict[int, int]()
         for override in part.iterfind("w_lvlOverride"):
-            depth = int(override.get("w_ilvl", "0"))
+            depth = _number(override.get("w_ilvl"))
             levels.update(_levels(override))
             if (start := _text(override, "w_startOverride")) is not None:
-                starts[depth] = int(start)
+                starts[depth] = _number(start)
         return abstract, levels, starts
 
     def _resolved(self, name: str) -> str:
@@ -122,14 +123,22 @@ def in_form(number: int, form: str) -> str:
     """A number in one of the forms of ECMA-376 part 1, 17.18.59; as a decimal in those that are not known."""
     if form in ("none", "bullet"):
         return ""
+    if form.isdecimal():
+        return f"{number:0{len(form)}d}"
     write = _FORMS.get(form)
     return write(number) if write and number > 0 else str(number)
+
+
+def _form(stated: Element) -> str:
+    """The form of a level; of the custom ones, `001, 002, ..`, the zeros before it."""
+    form = stated.get("w_val", "")
+    return stated.get("w_format", "").partition(",")[0].strip() if form == "custom" else form
 
 
 def _levels(holder: Element) -> Iterator[tuple[int, _Level]]:
     """The levels that a list has."""
     for part in holder.iterfind("w_lvl"):
-        form = next((child.get("w_val", "") for child in part.iter("w_numFmt")), "decimal")
+        form = next((_form(child) for child in part.iter("w_numFmt")), "decimal")
         look, text = look_of(part.find("w_rPr")), _text(part, "w_lvlText") or ""
         if look.is_hidden:
             text = ""
@@ -137,12 +146,12 @@ def _levels(holder: Element) -> Iterator[tuple[int, _Level]]:
             text = _bullet(text, look.font)
         legal, restart = part.find("w_isLgl"), _text(part, "w_lvlRestart")
         yield (
-            int(part.get("w_ilvl", "0")),
+            _number(part.get("w_ilvl")),
             _Level(
-                int(_text(part, "w_start") or 0),
+                _number(_text(part, "w_start")),
                 form,
                 text,
-                None if restart is None else int(restart),
+                None if restart is None else _number(restart),
                 legal is not None and is_on(legal.get("w_val", "1")),
                 "" if _text(part, "w_suff") == "nothing" else " ",
                 _text(part, "w_pStyle"),
@@ -161,6 +170,11 @@ def _text(element: Element, name: str) -> str | None:
     """The value of a child, if there is one."""
     child = element.find(name)
     return None if child is None else child.get("w_val")
+
+
+def _number(value: str | None) -> int:
+    """A whole number; 0 for what is none, as Word takes it."""
+    return int(value) if value and _WHOLE.fullmatch(value) else 0
 
 
 def _roman(number: int) -> str:

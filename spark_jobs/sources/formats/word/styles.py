@@ -1,12 +1,13 @@
 """Say of each run of a Word document how it is shown: whether hidden, at which height, and in which font.
 
-A property is that of the run, else of its character style, of its paragraph's style, of the document's defaults; a
+A property is that of the run, else of its character style, its paragraph's, its table's, of the document's defaults; a
 style has those of the one that it is based on (ECMA-376 part 1, 17.7.2). `vanish` is a toggle (17.7.3): a character
 style that has it shows what a paragraph style with it hides.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
@@ -14,6 +15,8 @@ from xml.etree.ElementTree import Element
 from spark_jobs.sources.formats.raised import LOWERED, RAISED
 
 _HEIGHTS = {"superscript": RAISED, "subscript": LOWERED, "baseline": ""}
+_POSITION = re.compile(r"(-?\d+(?:\.\d+)?)(pt)?")
+_LEAST_RISE = 3  # half points; less sets a line straight
 _OFF = ("0", "false", "off")
 _HIDING = ("w_vanish", "w_webHidden")
 
@@ -51,16 +54,17 @@ class Styles:
             None,
         )
 
-    def of_run(self, properties: Element | None, paragraph: Element | None) -> Look:
+    def of_run(self, properties: Element | None, paragraph: Element | None, table: str | None = None) -> Look:
         """How a run is shown, or the mark at the end of a paragraph.
 
         Args:
             properties: `rPr` of the run.
             paragraph: `pPr` of its paragraph.
+            table: the id of the style of the table that it stands in.
         """
         own, character = look_of(properties), self._look(_value(properties, "w_rStyle"))
         block = self._look(self.paragraph_style(paragraph))
-        look = own.over(character).over(block).over(self._defaults)
+        look = own.over(character).over(block).over(self._look(table)).over(self._defaults)
         if own.is_hidden is None and character.is_hidden and block.is_hidden:
             return look._replace(is_hidden=False)
         return look
@@ -95,6 +99,10 @@ def look_of(properties: Element | None) -> Look:
         return Look()
     hidden = [is_on(mark.get("w_val", "1")) for mark in properties if mark.tag in _HIDING]
     height = _HEIGHTS.get(_value(properties, "w_vertAlign") or "none")
+    position = _POSITION.fullmatch(_value(properties, "w_position") or "")
+    if position and not height:  # in half points, unless it says which
+        rise = float(position[1]) * (2 if position[2] else 1)
+        height = height if abs(rise) < _LEAST_RISE else RAISED if rise > 0 else LOWERED
     fonts = properties.find("w_rFonts")
     font = None if fonts is None else fonts.get("w_ascii") or fonts.get("w_hAnsi")
     return Look(any(hidden) if hidden else None, height, font)

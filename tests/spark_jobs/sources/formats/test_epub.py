@@ -263,3 +263,47 @@ def test_a_chapter_of_many_links_is_no_long_work(files_config: Configs, data: Pa
     (data / "b.epub").write_bytes(packed({"b.opf": opf, "a.xhtml": chapter("Said."), "b.xhtml": chapter(notes)}))
     ((document,), _) = landing.land(files_config(extract_seconds=5))
     assert document["content"].count("A note of some words.") == 5000
+
+
+HREFS = {
+    "from the root": ("/Text/a.xhtml", "Text/a.xhtml"),
+    "from above": ("../Text/a%20b.xhtml", "Text/a b.xhtml"),
+    "named with a per cent sign": ("a%20b.xhtml", "OEBPS/a%20b.xhtml"),
+    "composed otherwise": ("caf\u00e9.xhtml", "OEBPS/cafe\u0301.xhtml"),
+    "in another case": ("A.XHTML", "OEBPS/a.xhtml"),
+    "with a place in it": ("a.xhtml#top", "OEBPS/a.xhtml"),
+}
+KINDS = {"application/xhtml+xml", "application/xhtml+xml; charset=utf-8", "text/plain", "application/octet-stream", ""}
+
+
+@pytest.mark.parametrize("way", HREFS)
+def test_a_chapter_is_told_however_it_is_named(way: str) -> None:
+    """Paths of every form, types that say nothing of it, white space around ids, another rendition before."""
+    href, name = HREFS[way]
+    for kind in sorted(KINDS):
+        manifest = f'<item id=" a " href="{href}" media-type="{kind}"/>'
+        pictures = package('<item id="i" href="i.jpg" media-type="image/jpeg"/>', '<itemref idref="i"/>')
+        first = '<rootfile full-path="a.pdf" media-type="application/pdf"/><rootfile full-path="i.opf"/>'
+        files = {
+            "META-INF/container.xml": CONTAINER.replace("<rootfiles>", f"<rootfiles>{first}") % "OEBPS/a.opf",
+            "i.opf": pictures,
+            "OEBPS/a.opf": package(manifest, '<itemref idref="a"/>'),
+            name: chapter("The text."),
+        }
+        book = extract_epub(packed(files), "brackets", ArchiveLimits(), MIB)
+        assert isinstance(book, Extracted) and book.text == "The text.", (kind, book)
+
+
+def test_notes_that_open_are_text() -> None:
+    """A note is hidden until its mark is touched; other hidden elements stay so."""
+    page = (
+        '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"><body><p>Text.</p>'
+        '<aside epub:type="footnote" hidden="hidden">A note.</aside><p hidden="">Hidden.</p></body></html>'
+    )
+    files = {
+        "META-INF/container.xml": CONTAINER % "a.opf",
+        "a.opf": package('<item id="a" href="a.xhtml" media-type="application/xhtml+xml"/>', '<itemref idref="a"/>'),
+        "a.xhtml": page,
+    }
+    book = extract_epub(packed(files), "brackets", ArchiveLimits(), MIB)
+    assert isinstance(book, Extracted) and book.text.split() == ["Text.", "A", "note."]

@@ -149,3 +149,29 @@ def test_a_page_of_endless_frames_ends() -> None:
         for name in "abc"
     ]
     assert not isinstance(extract_mhtml(saved(parts), "resiliparse"), Refusal)
+
+
+WRITERS: dict[str, tuple[bytes, bytes]] = {
+    "by another type": (b"Content-Type: text/html", b"Content-Type: application/octet-stream"),
+    "as XML": (b"Content-Type: text/html", b"Content-Type: text/xml"),
+    "without a type": (b"Content-Type: text/html; charset=utf-8\r\n", b""),
+    "without an end": (b"--b--", b""),
+    "padded": (b"=\r\n", b"= \t\r\n"),
+    "cut in a letter": (b"=C3=A9", b"=C3=\r\n=A9"),
+    "with a mark": (b"MIME-Version", b"\xef\xbb\xbfMIME-Version"),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_pages_are_known_by_what_they_are(writer: str) -> None:
+    """Parts that say nothing or something else of themselves, padded line breaks, a mark before all."""
+    old, new = WRITERS[writer]
+    page = f"<html><head><title>T</title></head><body><p>né {SAID}</p></body></html>".encode()
+    body = part("text/html; charset=utf-8", page, "quoted-printable")
+    data = (
+        b'MIME-Version: 1.0\r\nContent-Type: multipart/related; boundary="b"\r\n\r\n--b\r\n' + body + b"\r\n--b--\r\n"
+    )
+    assert old in data
+    saved = extract_mhtml(data.replace(old, new), "both")
+    assert isinstance(saved, Extracted), saved
+    assert saved.text.startswith("né The harbour") and saved.metadata["title"] == "T"

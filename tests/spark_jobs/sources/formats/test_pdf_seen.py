@@ -258,3 +258,48 @@ def test_words_over_several_lines_are_whole() -> None:
     text = " ".join(broken)
     assert join_lines(text, words_of([text])) == " ".join(words)
     assert join_lines(f"state{MARK}of{MARK}the-art", words_of(["state-of"])).startswith("state-of")
+
+
+DRAWN = {
+    "a text": ("/Subtype/Widget/FT/Tx/T(f)", "Name\nSeen"),
+    "a choice": ("/Subtype/Widget/FT/Ch/Ff 131072/Opt[(a)]/T(f)", "Name\nSeen"),
+    "a free text": ("/Subtype/FreeText", "Name\nSeen"),
+    "a value": ("/Subtype/Widget/FT/Tx/V(Seen)/T(f)", "Name Seen"),
+    "a password": ("/Subtype/Widget/FT/Tx/Ff 8192/T(f)", "Name"),
+    "a button": ("/Subtype/Widget/FT/Btn/Ff 65536/T(f)", "Name"),
+    "hidden": ("/Subtype/FreeText/F 2", "Name"),
+    "a stamp": ("/Subtype/Stamp", "Name"),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_what_is_drawn_and_states_nothing_has_the_text_of_its_drawing(kind: str) -> None:
+    """Fields and free texts with an appearance alone, once each; others stay out."""
+    entries, text = DRAWN[kind]
+    drawing = "BT /F1 12 Tf 2 5 Td (Seen) Tj ET"
+    form = f"/Type/XObject/Subtype/Form/BBox[0 0 150 20]/Resources<</Font<</F1 3 0 R>>>>/Length {len(drawing)}"
+    more = (
+        f"<</Type/Annot/Rect[150 695 300 715]/AP<</N 7 0 R>>{entries}>>",
+        f"<<{form}>>stream\n{drawing}\nendstream",
+        "<</Type/Annot/Subtype/Text/Contents(a comment)/Rect[10 10 20 20]>>",
+    )
+    fields = "/AcroForm<</Fields[6 0 R]>>" if "Widget" in entries else ""
+    assert text_of(pdf("600 800", line("Name"), catalog=fields, page="/Annots[8 0 R 6 0 R]", more=more)) == text
+
+
+def test_a_rich_text_has_its_paragraphs_and_characters() -> None:
+    """Of a free text that has no other."""
+    rich = "(<body><p>Hi &amp; <b>ho</b></p><p>two<br/>three</p></body>)"
+    more = (f"<</Type/Annot/Subtype/FreeText/Rect[150 695 300 715]/RC{rich}>>",)
+    assert text_of(pdf("600 800", line("Name"), page="/Annots[6 0 R]", more=more)) == "Name Hi & ho\ntwo\nthree"
+
+
+@pytest.mark.parametrize("foot", ["1", "- 1 -", "Of tides"])
+@pytest.mark.parametrize("rise", [660, 300])
+def test_a_hyphen_above_the_foot_of_a_page_is_read_on_the_next_one(foot: str, rise: int) -> None:
+    """The foot is no second part of the word, whatever it says; with a title above, over two pages or three."""
+    top, feet = line("Title", y=780), [line(foot, y=700 - rise)] * 3
+    found, _ = read(pdf("600 800", top + line("The inter-") + feet[0], top + line("national tide.") + feet[1]))
+    assert [layer.text for layer in found] == [f"Title\nThe international\n{foot}", f"Title\ntide.\n{foot}"]
+    found, _ = read(pdf("600 800", line("The inter-"), line("nation-"), line("al tide.")))
+    assert [layer.text for layer in found] == ["The international", "", "tide."]

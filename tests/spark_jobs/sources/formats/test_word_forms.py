@@ -87,6 +87,14 @@ CHUNKS: dict[str, tuple[str, str, str | bytes]] = {
         "MIME-Version: 1.0\r\nContent-Type: multipart/related; boundary=b\r\n\r\n--b\r\nContent-Type: text/html; "
         "charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n<p>Chunk =C3=A9</p>\r\n--b--\r\n",
     ),
+    "archive by another name": (
+        "application/octet-stream",
+        "c.bin",
+        "Subject: x\r\n y\r\nMIME-Version: 1.0\r\n"
+        "Content-Type: application/octet-stream; name=a.htm\r\n\r\n<html>Chunk é",
+    ),
+    "XHTML": ("application/xhtml+xml", "c", '<?xml version="1.0"?><html><head><title/></head><p>Chunk é</p></html>'),
+    "text by another type": ("application/txt", "c", "Chunk é"),
     "document": (f"{WORD_TYPE}document.main+xml", "c.docx", word_package(p(r("Chunk é")))),
 }
 
@@ -215,6 +223,8 @@ SYMBOL = '<w:rPr><w:rFonts w:ascii="Symbol" w:hAnsi="Symbol"/></w:rPr>'
         (lvl(0, "bullet", "–"), [0], "–"),
         (lvl(0, "none", ""), [0], ""),
         (lvl(0, "decimal", "%1.", '<w:rPr><w:vanish/></w:rPr>'), [0], ""),
+        (lvl(0, "decimal", "%1.").replace('"1"', '"x"', 1), [0, 0], "0. 1."),
+        (lvl(0, 'custom" w:format="001, 002, ...', "%1."), [0, 0], "001. 002."),
         (lvl(0, "decimal", "第%1条", '<w:suff w:val="nothing"/>'), [0], "第1条"),
     ],
 )  # fmt: skip

@@ -205,3 +205,13 @@ def test_files_and_answers_of_xhtml_land(files_config: Configs, data: Path, land
     assert all(SAID.strip() in row["content"] for row in documents)
     lost = {Path(row["location"]).name: row["reason"] for row in arrivals if row["status"] == "rejected"}
     assert list(lost.values()) == ["empty", "empty"] and "c.html" in lost
+
+
+def test_entities_that_a_broken_page_declares_are_expanded() -> None:
+    """Where an entity is not known the page is no XML; its declarations are no text, and what they declare is."""
+    declared = """<!ENTITY who "Ada &amp; Co"><!ENTITY % more SYSTEM "x.ent"><!ENTITY sign ']>'>"""
+    page = f"<!DOCTYPE html [{declared}]><html><body><p>&who; &sign; &no;</p></body></html>"
+    assert "Ada &amp; Co ]&gt; &no;" in str(xml_markup(page.encode()).markup)  # type: ignore[union-attr]
+    assert "ENTITY" not in str(xml_markup(page.encode()))
+    many = "<!DOCTYPE a [" * 20000
+    assert isinstance(xml_markup(f"{many}<p>x".encode()).markup, str)  # type: ignore[union-attr]

@@ -30,7 +30,7 @@ _COMMENT = rf"<!(?=--)(?:[^-<]++|-(?!->)|{_INNER_SCRIPT}|<(?!/?script[\s/>]))*+"
 _SCRIPT = rf"script{_ATTRIBUTES}>(?:[^<]++|{_COMMENT}|<(?!/script>|!--))*+</script"
 _RAW = rf"{_SCRIPT}|{_RAW}|plaintext{_ATTRIBUTES}>.*</plaintext"
 _TAG = re.compile(rf"<(?:{_RAW}|(/?+)([a-zA-Z][^ />]*+)({_ATTRIBUTES})|!--.*?--|![^>]*)>", re.DOTALL)
-_KEPT = ("<xmp", "<plaintext", '="math/', '="Math/', '="MATH/')
+_KEPT = ("<xmp", "<plaintext", '"math/', '"MATH/')
 _KEPT_RAW = re.compile(rf"<(script|xmp|plaintext)({_ATTRIBUTES})>(.*)</\1>", re.DOTALL)
 _FORMULA_SCRIPT = re.compile(r' type="math/(tex|latex|mml|asciimath)((?:; *mode=display)?)', re.IGNORECASE)
 _CDATA = re.compile(r"\A\s*(?:%\s*)?<!\[CDATA\[|(?:%\s*)?\]\]>\s*\Z")
@@ -59,7 +59,7 @@ def tokens(markup: str) -> list[str | None]:
     if any(kept in markup for kept in _KEPT):
         markup = _TAG.sub(_regular, markup)
     fields = _TAG.split(markup)
-    return _composed(fields) if _SHADOW.search(markup) else fields
+    return _composed(fields) if " shadowrootmode=" in markup else fields
 
 
 def _regular(tag: re.Match[str]) -> str:

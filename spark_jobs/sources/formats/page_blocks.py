@@ -69,6 +69,7 @@ _LOOK = re.compile(
 )
 _HIDDEN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse))", re.IGNORECASE)
 _PRESERVED = re.compile(r"white-space\s*:\s*(?:pre(?!-line)|break-spaces)", re.IGNORECASE)
+_SHIFTED = re.compile(r"vertical-align\s*:\s*(super|sub)\b", re.IGNORECASE)
 _RENDERED = re.compile(r"(?:^|\s)MathJax(?:_\w+)?(?:$|\s)")
 _ODD = re.compile(r"katex-html|MathJax|msupsub")
 _TEX_VALUES = frozenset(("data-tex", "data-latex", "data-mathml"))
@@ -120,10 +121,11 @@ class _Look(NamedTuple):
     is_aria_hidden: bool
     is_preserved: bool
     is_odd: bool
+    height: str
     values: dict[str, str]
 
 
-_PLAIN = _Look("", False, False, False, False, {})
+_PLAIN = _Look("", False, False, False, False, "", {})
 
 
 def _looked(values: dict[str, str]) -> _Look:
@@ -134,9 +136,11 @@ def _looked(values: dict[str, str]) -> _Look:
     is_hidden = values.get("hidden", "until-found").lower() != "until-found" or bool(style and _HIDDEN.search(style))
     is_hidden |= "popover" in values and "open" not in values  # dialogs alone may be open
     is_preserved = bool(style and _PRESERVED.search(style))
-    is_odd = is_preserved or bool(_ODD.search(labels)) or not _TEX_VALUES.isdisjoint(values)
+    shifted = _SHIFTED.search(style) if style else None
+    height = f"su{shifted.group(1)[2]}".lower() if shifted else "sup" if "msupsub" in labels else ""
+    is_odd = is_preserved or bool(height) or bool(_ODD.search(labels)) or not _TEX_VALUES.isdisjoint(values)
     return _Look(
-        labels, is_hidden and not is_formula, values.get("aria-hidden") == "true", is_preserved, is_odd, values
+        labels, is_hidden and not is_formula, values.get("aria-hidden") == "true", is_preserved, is_odd, height, values
     )
 
 
@@ -288,7 +292,7 @@ class _Walk:
             self._roles |= bits
             return
         self._links += name == "a"
-        opened, closed = _MARKS.get(name, ("", "")) if "msupsub" not in look.labels else _MARKS["sup"]
+        opened, closed = _MARKS.get(look.height or name, ("", ""))
         if opened:
             self._pieces.append(opened)
         self._stack.append((name, False, 0, 0, 0, closed, is_preserved))

@@ -195,6 +195,8 @@ def test_raised_digits_touch_no_digits() -> None:
         "10<sub>2</sub>": "10_2",
         "Ca<sup>2+</sup>": "Ca^2+",
         "x<sup>2<sup>3</sup></sup>": "x^(2^3)",
+        "10<span style='vertical-align: super'>2</span>3": "10^2 3",
+        "x<span style='Vertical-Align:Sub'>12</span>3": "x_12 3",
         "1<sup>2<sub>3</sub>4</sup>5": "1^(2_3 4) 5",
     }
     for body, text in wanted.items():

@@ -43,7 +43,7 @@ from spark_jobs.sources.formats.page_blocks import Block, page_blocks
 from spark_jobs.sources.records.extracted import Extracted
 from tests.spark_jobs.sources.formats.gold_pages import token_scores
 
-WIDTH, EPOCHS, BATCH, FOLDS, MADE = 32, 10, 8, 4, 1000
+WIDTH, EPOCHS, BATCH, FOLDS, MADE = 32, 10, 8, 4, 400
 EXTRACTORS = ("both", "resiliparse", "trafilatura")
 
 
@@ -203,7 +203,7 @@ def made_pages(count: int, seed: int = 7) -> Iterator[Page]:
         tree = HTMLTree.parse(f"<body>{body}")
         gold = "\n".join(block.text for block in page_blocks(tree.document.html))
         page = f"<!DOCTYPE html><meta charset=utf-8><title>{short()}</title><body>{markup}</body>"
-        yield Page(str(number), "made", page.encode(), gold, None, 0.4)
+        yield Page(str(number), "made", page.encode(), gold, None, 0.3)
 
 
 def made_block(rng: random.Random, said: Callable[[int], str], short: Callable[[], str]) -> str:

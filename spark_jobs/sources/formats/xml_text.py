@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from spark_jobs.sources.formats.raised import LEVEL, LOWERED, RAISED, with_scripts
 
 _BLOCK, _CELL, _SPACE, _ROW = "\0\1\2\3"  # no XML holds these characters
-_SEPARATED = re.compile(r"[\s\0\1\2\3]+")
+_SEPARATED = re.compile(r"(?<!\s)\s*[\0\1\2\3][\s\0\1\2\3]*")
 _DOCUMENT = re.compile(r"\\begin\{document\}(.*)\\end\{document\}", re.DOTALL)
 
 
@@ -173,9 +173,7 @@ class ElementText:
 
 
 def _separator(run: re.Match[str]) -> str:
-    """White space as it stands, or what separates the elements that meet in it."""
+    """What separates the elements that meet in white space."""
     marks = set(run[0]) & {_BLOCK, _CELL, _SPACE, _ROW}
-    if not marks:
-        return run[0]
     at_edge = run.start() == 0 or run.end() == len(run.string)
     return "" if at_edge else "\n" if _ROW in marks else "\t" if _CELL in marks else "\n" if _BLOCK in marks else " "

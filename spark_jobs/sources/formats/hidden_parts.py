@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from resiliparse.parse.html import DOMNode, HTMLTree, NodeType
+from resiliparse.parse.html import DOMNode, ElementNode, HTMLTree, NodeType
 
 _COMMENT = re.compile(r"/\*.*?\*/|<!--|-->", re.DOTALL)
 _BRACE = re.compile(r"([^{}]*)([{}])")
@@ -67,7 +67,13 @@ def remove_hidden(tree: HTMLTree) -> None:
             if (is_hidden or is_small) and node.type == NodeType.TEXT:
                 node.decompose()
             continue
-        names = {"*", node.tag, f"#{node.id}", *(f".{name}" for name in (node.get_attribute("class") or "").split())}
+        node = cast("ElementNode", node)
+        names = {
+            "*",
+            node.tag or "",
+            f"#{node.id}",
+            *(f".{name}" for name in (node.get_attribute("class") or "").split()),
+        }
         inner: Parents = (frozenset(names), parents)
         known = sorted(rule for name in names if name in rules for rule in rules[name] if rule.holds(inner))
         style = _cascaded([*(rule.declarations for rule in known), node.get_attribute("style") or ""])
@@ -110,7 +116,7 @@ def _rules(tree: HTMLTree) -> Iterator[_Rule]:
     """The rules of a page's style sheets that can hide something or show it."""
     sheets = tree.document.get_elements_by_tag_name("style") if tree.document else ()
     css = " ".join(
-        sheet.text for sheet in sheets if (sheet.get_attribute("media") or "all").lower() in ("all", "screen")
+        sheet.text or "" for sheet in sheets if (sheet.get_attribute("media") or "all").lower() in ("all", "screen")
     )
     open_blocks = list[str]()
     for order, (text, brace) in enumerate(_BRACE.findall(_COMMENT.sub(" ", css))):

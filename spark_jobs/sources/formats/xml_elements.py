@@ -132,8 +132,8 @@ class _Elements:
         """An element ends; with the record's own, the record is complete."""
         while self._open and self._open[-1][0] == len(self._names):
             self._open.pop()
-        for _, text in self._open:
-            text.end()
+        for value in self._open:
+            value[1].end()
         if self._depth == len(self._names):
             self._depth = 0
             self._done.append(self._record())

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from spark_jobs.sources.formats.raised import LEVEL, LOWERED, RAISED, with_scripts
 
 _BLOCK, _CELL, _SPACE, _ROW = "\0\1\2\3"  # no XML holds these characters
-_SEPARATED = re.compile(r"[\s\0\1\2\3]+")
+_SEPARATED = re.compile(r"[\0\1\2\3][\s\0\1\2\3]*")
 _DOCUMENT = re.compile(r"\\begin\{document\}(.*)\\end\{document\}", re.DOTALL)
 
 
@@ -126,8 +126,14 @@ class ElementText:
     def text(self) -> str:
         """All of the text, once the element has ended."""
         self._close(self._frames[0])
-        text = _SEPARATED.sub(_separator, "".join(self._pieces))
-        return with_scripts(text.strip("\0\1\2\3"))
+        text, parts, end = "".join(self._pieces), list[str](), 0
+        if not any(mark in text for mark in (_BLOCK, _CELL, _SPACE, _ROW)):
+            return with_scripts(text) if LEVEL in text else text
+        for run in _SEPARATED.finditer(text):
+            before = text[end : run.start()].rstrip()
+            parts += [before, _separator(run) if parts or before else ""]
+            end = run.end()
+        return with_scripts("".join([*parts, text[end:]]))
 
     def _close(self, frame: _Frame) -> None:
         """Write what separates the children of an element."""
@@ -173,9 +179,8 @@ class ElementText:
 
 
 def _separator(run: re.Match[str]) -> str:
-    """White space as it stands, or what separates the elements that meet in it."""
-    marks = set(run[0]) & {_BLOCK, _CELL, _SPACE, _ROW}
-    if not marks:
-        return run[0]
-    at_edge = run.start() == 0 or run.end() == len(run.string)
-    return "" if at_edge else "\n" if _ROW in marks else "\t" if _CELL in marks else "\n" if _BLOCK in marks else " "
+    """What separates the elements that meet in white space, nothing at the end."""
+    marks = set(run[0])
+    if run.end() == len(run.string):
+        return ""
+    return "\n" if _ROW in marks else "\t" if _CELL in marks else "\n" if _BLOCK in marks else " "

@@ -192,7 +192,7 @@ class _CsvRows:
 
     def _begin_row(self) -> None:
         self._first = self._last = self._bytes = 0
-        self._is_blank = True
+        self._is_blank, self._has_backslash = True, False
         if self._marks is not None:
             self._marks.begin_row()
         self._row = list[Line]()  # its lines so far, while it is to be told what a backslash means
@@ -238,6 +238,7 @@ class _CsvRows:
             self._bytes += size
             self._last = line.number
             self._is_blank = self._is_blank and not line.data.strip()
+            self._has_backslash = self._has_backslash or b"\\" in line.data
             if not self._first:
                 self._first = line.number
             elif self._bytes > self._max_bytes:
@@ -279,12 +280,14 @@ class _CsvRows:
     def _not_csv(self, error: csv.Error) -> Refused:
         """Refuse a row that is not CSV: its first line alone, where the others are held to be read on their own."""
         fault = "a quote is not closed" if str(error) == "unexpected end of data" else error
+        has_escapes = self._marks is None and self._has_backslash
+        mend = "; where a quote is written behind a backslash, state `csv_escape: backslash`" if has_escapes else ""
         if self._tail is not None and self._again_bytes <= _READ_AGAIN * self._fresh_bytes + LONG_BYTES:
             self._again.extendleft(reversed(self._tail))
             self._again_bytes += self._bytes
             where = "; the lines after it are read on their own" if self._tail else ""
-            return Refused(self._first, Refusal(Reason.BAD_RECORD, f"not CSV: {fault}{where}"))
-        detail = f"not CSV in lines {self._first} to {self._last}: {fault}"
+            return Refused(self._first, Refusal(Reason.BAD_RECORD, f"not CSV: {fault}{where}{mend}"))
+        detail = f"not CSV in lines {self._first} to {self._last}: {fault}{mend}"
         return Refused(self._first, Refusal(Reason.BAD_RECORD, detail))
 
 

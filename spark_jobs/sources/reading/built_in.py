@@ -120,11 +120,8 @@ PAGE_READERS: Final = ("html", "xhtml", "mhtml")
 """Readers of pages, whose main text the extractor that the source names tells."""
 COLUMN_READERS: Final = tuple(name for name, of in READERS.items() if of.has_columns)
 """Readers of files of records with named columns, of which one holds the text."""
-COLUMNLESS_READERS: Final = (
-    "warc",
-    "mbox",
-    *(name for name, of in READERS.items() if of.gives in ("text", "document")),
-)
+_WHOLE: Final = tuple(name for name, of in READERS.items() if of.gives in ("text", "document"))
+COLUMNLESS_READERS: Final = ("warc", "mbox", *_WHOLE)
 """Readers for which a `text_column` says nothing: their documents are texts of no column."""
 ONE_DOCUMENT_READERS: Final = tuple(name for name, of in READERS.items() if of.gives in ("text", "document", "facts"))
 """Readers of files that hold no more than one document; those that packages bring may find any number."""

@@ -12,7 +12,7 @@ import pytest
 
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.csv_records import csv_records
-from spark_jobs.sources.records.records import Record
+from spark_jobs.sources.records.records import Record, Refused
 
 LETTERS = ["a", "b ", '"', "\\", ",", "\n", "\\n", '\\"', "C:\\nets", "\u00e9", "''"]
 
@@ -78,3 +78,14 @@ def test_nulls_and_escapes_of_databases_are_read_where_they_are_declared() -> No
     data = "id\ttext\tmore\n1\ta\\tb\\\\c\tx\n2\tnext\\\nline\ty\\\tz\n"
     assert read(data, "\t", "backslash") == [["1", "a\tb\\c", "x"], ["2", "next\nline", "y\tz"]]
     assert "null" in str(read("id,text,more\n1,\\N,x\n", ",", "backslash"))
+
+
+def test_a_row_that_a_backslash_breaks_names_the_setting() -> None:
+    r"""Where the first backslash says nothing and the next is 8 MB behind it, the refusal says what to state."""
+    plain = "".join(f'{n},"C:\\d","{"x" * 1000}"\n' for n in range(9_000))
+    data = f'id,name,text\n{plain}9000,"a","he said \\"no\\", twice"\n'.encode()
+    source = FilesSource(path="x", text_column="text")
+    found = list(csv_records(io.BytesIO(data), ",", source, 1 << 20))
+    assert sum(isinstance(row, Record) for row in found) == 9_000
+    (fault,) = (row for row in found if isinstance(row, Refused))
+    assert "`csv_escape: backslash`" in fault.refusal.detail

@@ -164,7 +164,7 @@ class _Body:
 
     def _write_drawn(self, element: Element, pieces: list[str]) -> None:
         """Append what a chart or a diagram says, which stands in a part of its own, a line a paragraph."""
-        root = self._package.xml(self._targets.get(element.get("r_dm") or element.get("r_id", "")))
+        root = self._package.xml(self._targets.get(element.get("r_dm") or element.get("r_id") or ""))
         for paragraph in () if root is None else root.iter("a_p"):
             self.write([paragraph], pieces)
 

@@ -65,9 +65,11 @@ def extract_mhtml(data: bytes, extractor: str, ruby: str = "brackets") -> Extrac
 def saved_markup(data: bytes) -> str | Refusal:
     """The markup of a saved page, with that of its frames."""
     saved = _opened(data)
-    page = saved if isinstance(saved, Refusal) else _page(saved.root)
-    if isinstance(saved, Refusal) or isinstance(page, Refusal):
-        return saved if isinstance(saved, Refusal) else page
+    if isinstance(saved, Refusal):
+        return saved
+    page = _page(saved.root)
+    if isinstance(page, Refusal):
+        return page
     return saved.with_frames(page.markup, _address(saved.root))
 
 

@@ -25,7 +25,7 @@ from spark_jobs.sources.formats.word.styles import Look, Styles, is_on
 from spark_jobs.sources.formats.word.symbols import is_of_symbols, symbol
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 _LEFT_OUT: Final = ("w_del", "w_moveFrom")
 _CHARACTERS: Final = {"w_tab": "\t", "w_ptab": "\t", "w_br": "\n", "w_cr": "\n", "w_noBreakHyphen": "-"}
@@ -41,13 +41,17 @@ def extract_docx(data: bytes) -> Extracted | Refusal:
     if isinstance(package, Refusal):
         return package
     left_out = Counter[str]()
-    text = _text(package, left_out)
+    try:
+        text = _text(package, left_out)
+        facts = _facts(package)
+    except RefusedError as error:
+        return error.refusal
     if isinstance(text, Refusal):
         return text
     if not text:
         return Refusal(Reason.EMPTY, "the document has no text" + "".join(f"; {name}" for name in left_out))
     counts = {name: str(count) for name, count in left_out.items()}
-    return Extracted(text, {**_facts(package), **counts, EXTRACTED_BY: "headrace (Office Open XML)"})
+    return Extracted(text, {**facts, **counts, EXTRACTED_BY: "headrace (Office Open XML)"})
 
 
 def _text(package: Package, left_out: Counter[str], depth: int = 0) -> str | Refusal:
@@ -160,7 +164,7 @@ class _Body:
 
     def _write_drawn(self, element: Element, pieces: list[str]) -> None:
         """Append what a chart or a diagram says, which stands in a part of its own, a line a paragraph."""
-        root = self._package.xml(self._targets.get(element.get("r_dm") or element.get("r_id", "")))
+        root = self._package.xml(self._targets.get(element.get("r_dm") or element.get("r_id") or ""))
         for paragraph in () if root is None else root.iter("a_p"):
             self.write([paragraph], pieces)
 
@@ -248,7 +252,10 @@ class _Body:
         package = opened(data) if self._depth < _CHUNK_DEPTH else None
         if not isinstance(package, Package):
             return None
-        text = _text(package, self._left_out, self._depth + 1)
+        try:
+            text = _text(package, self._left_out, self._depth + 1)
+        except RefusedError:
+            return None
         return None if isinstance(text, Refusal) else text
 
     def _cells(self, element: Iterable[Element]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 _PREFIXES: Final = {
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w",
@@ -55,11 +55,18 @@ class Package:
         return None if member is None else self._zip.read(member)
 
     def xml(self, part: str | None) -> Element | None:
-        """The root of a part with short names; None where there is no such part."""
+        """The root of a part with short names; None where there is no such part.
+
+        Raises:
+            RefusedError: it is no XML.
+        """
         data = self.read(part) if part is not None else None
         if data is None:
             return None
-        root = ElementTree.fromstring(data)
+        try:
+            root = ElementTree.fromstring(data)
+        except (ElementTree.ParseError, LookupError, ValueError) as error:  # the latter two of unknown encodings
+            raise RefusedError(Reason.CORRUPT_FILE, f"its part {part} is not well-formed: {error}") from error
         for element in root.iter():
             element.tag = _short(element.tag)
             if any("{" in name for name in element.attrib):
@@ -95,6 +102,8 @@ def opened(data: bytes) -> Package | Refusal:
         return Refusal(Reason.CORRUPT_FILE, "an old Word document (.doc), not Office Open XML; save it as .docx")
     try:
         return Package(data)
+    except RefusedError as error:
+        return error.refusal
     except zipfile.BadZipFile as error:
         return Refusal(Reason.CORRUPT_FILE, f"no package of Office Open XML: {error}")
 

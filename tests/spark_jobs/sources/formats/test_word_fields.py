@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import pytest
 
-from tests.spark_jobs.sources.formats.made_word import STRICT, TRANSITIONAL, Part, p, r
+from spark_jobs.sources.formats.word import extract_docx
+from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.refusals import Refusal
+from tests.spark_jobs.sources.formats.made_word import STRICT, TRANSITIONAL, Part, p, r, word_package
 from tests.spark_jobs.sources.formats.test_word_forms import text_of
 
 
@@ -106,3 +112,19 @@ def test_notes_have_foreign_parts_of_their_own() -> None:
     relations = f'<Relationships xmlns="{space}/package/2006/relationships">{relation}</Relationships>'
     parts = [Part("x", "word/_rels/f.xml.rels", relations), Part("x", "c.html", "<p>Chunk", "text/html")]
     assert text_of(p(r("text")), notes, *parts) == "text\nChunk"
+
+
+@pytest.mark.parametrize("part", ["word/document.xml", "[Content_Types].xml", "_rels/.rels", "word/s.xml"])
+def test_a_broken_part_is_named(part: str) -> None:
+    """A reason says which part is no XML; one in a foreign part costs that alone."""
+    styles = Part("styles", "word/s.xml", "<w:styles {names}/>")
+    with zipfile.ZipFile(io.BytesIO(word_package(p(r("x")), styles))) as whole:
+        held = io.BytesIO()
+        with zipfile.ZipFile(held, "w") as broken:
+            for name in whole.namelist():
+                broken.writestr(name, whole.read(name).replace(b">", b"", 1) if name == part else whole.read(name))
+    refusal = extract_docx(held.getvalue())
+    assert isinstance(refusal, Refusal) and refusal.detail.startswith(f"its part /{part} is not well-formed: ")
+    chunk = Part("aFChunk", "word/c.docx", held.getvalue(), "application/x")
+    outer = extract_docx(word_package(p(r("a")) + '<w:altChunk r:id="p0"/>', chunk))
+    assert isinstance(outer, Extracted) and (outer.text, outer.metadata["chunks_unread"]) == ("a", "1")

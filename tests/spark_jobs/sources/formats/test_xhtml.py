@@ -172,7 +172,7 @@ def test_what_is_not_well_formed_is_html_and_says_so(fault: str) -> None:
     found = extract_xhtml((PAGE % ('<script src="a/b.js"\n/><style/>', body)).encode(), "resiliparse")
     assert isinstance(found, Extracted) and SAID.strip() in found.text and behind in found.text
     assert re.search(r"line \d, column \d+", found.metadata["xml_fault"]) and found.metadata["title"] == "Ledger"
-    cut = extract_xhtml((PAGE % ("", "")).encode()[:-20], "resiliparse", None, True)
+    cut = extract_xhtml((PAGE % ("", "")).encode()[:-20], "resiliparse", cut=True)
     assert isinstance(cut, Extracted) and "xml_fault" in cut.metadata
 
 

@@ -36,10 +36,10 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
-from spark_jobs.sources.formats import article_network, main_text
-from spark_jobs.sources.formats.block_features import block_features
-from spark_jobs.sources.formats.html import extract_page
-from spark_jobs.sources.formats.page_blocks import Block, page_blocks
+from spark_jobs.sources.formats.web import article_network, main_text
+from spark_jobs.sources.formats.web.block_features import block_features
+from spark_jobs.sources.formats.web.html import extract_page
+from spark_jobs.sources.formats.web.page_blocks import Block, page_blocks
 from spark_jobs.sources.records.extracted import Extracted
 from tests.spark_jobs.sources.formats.gold_pages import token_scores
 

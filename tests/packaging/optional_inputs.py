@@ -15,7 +15,7 @@ _PAGE = f"<html><head><title>T</title></head><body>{_MENU}<article>{_BODY}</arti
 
 def inputs() -> dict[str, tuple[str, tuple[Any, ...]]]:
     """Functions that extract texts, with their arguments, by what they read."""
-    page = "spark_jobs.sources.formats.html:extract_page"
+    page = "spark_jobs.sources.formats.web.html:extract_page"
     lines = "BT /F1 12 Tf 14 TL 72 700 Td (a well-) Tj T* (known one and the exam-) Tj T* (ple) Tj ET"
     return {
         **{

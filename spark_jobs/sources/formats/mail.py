@@ -128,8 +128,8 @@ def _page_text(markup: str) -> str:
     """All that a page shows."""
     from resiliparse.parse.html import HTMLTree
 
-    from spark_jobs.sources.formats.hidden_parts import remove_hidden
-    from spark_jobs.sources.formats.main_text import whole_text
+    from spark_jobs.sources.formats.web.hidden_parts import remove_hidden
+    from spark_jobs.sources.formats.web.main_text import whole_text
 
     tree = HTMLTree.parse(markup)
     remove_hidden(tree)

@@ -224,7 +224,7 @@ class _Bytes:
         if kind not in _MOMENTS:
             raise ValueError(f"a VARIANT has a value of type {kind}, which is unknown")
         unit, zone = _MOMENTS[kind]
-        return _short(str(np.datetime64(count, unit))) + zone, at + size
+        return _short(str(np.datetime64(count, unit))) + zone, at + size  # type: ignore[call-overload]
 
 
 def _names(data: bytes) -> list[str]:

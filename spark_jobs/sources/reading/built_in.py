@@ -61,10 +61,10 @@ READERS: Final[Mapping[str, BuiltIn]] = {
     "text": BuiltIn("text", recoded=True),
     "docstring": BuiltIn("document", "spark_jobs.sources.repositories.modules:module_docstring", apart=False),
     "description": BuiltIn("document", "spark_jobs.sources.repositories.modules:long_description", apart=False),
-    "html": BuiltIn("document", "spark_jobs.sources.formats.html:extract_page", ("resiliparse",), "html"),
-    "xhtml": BuiltIn("document", "spark_jobs.sources.formats.xhtml:extract_xhtml", ("resiliparse",), "html"),
-    "mhtml": BuiltIn("document", "spark_jobs.sources.formats.mhtml:extract_mhtml", ("resiliparse",), "html"),
-    "epub": BuiltIn("document", "spark_jobs.sources.formats.epub:extract_epub", ("resiliparse",), "html"),
+    "html": BuiltIn("document", "spark_jobs.sources.formats.web.html:extract_page", ("resiliparse",), "html"),
+    "xhtml": BuiltIn("document", "spark_jobs.sources.formats.web.xhtml:extract_xhtml", ("resiliparse",), "html"),
+    "mhtml": BuiltIn("document", "spark_jobs.sources.formats.web.mhtml:extract_mhtml", ("resiliparse",), "html"),
+    "epub": BuiltIn("document", "spark_jobs.sources.formats.web.epub:extract_epub", ("resiliparse",), "html"),
     "docx": BuiltIn("document", "spark_jobs.sources.formats.word:extract_docx", ("resiliparse",), "office"),
     "mail": BuiltIn("document", "spark_jobs.sources.formats.mail:extract_mail", ("resiliparse",), "mail"),
     "notebook": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_notebook"),
@@ -111,7 +111,7 @@ READERS: Final[Mapping[str, BuiltIn]] = {
 }
 _TELLS: Final = ("resiliparse", "charset_normalizer")
 PARTS: Final[Mapping[str, BuiltIn]] = {
-    "web_text": BuiltIn("document", "spark_jobs.sources.formats.html:extract_text"),
+    "web_text": BuiltIn("document", "spark_jobs.sources.formats.web.html:extract_text"),
     "front_matter": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_front_matter"),
     "legacy": BuiltIn("document", "spark_jobs.sources.formats.legacy_encoding:tell_encoding", _TELLS, "encodings"),
 }

@@ -37,8 +37,8 @@ def chunk_text(data: bytes, content_type: str, name: str) -> str | None:
     Returns:
         The text; None where the form is not known or the bytes are not of it.
     """
-    from spark_jobs.sources.formats.mhtml import saved_markup
-    from spark_jobs.sources.formats.xhtml import xml_markup
+    from spark_jobs.sources.formats.web.mhtml import saved_markup
+    from spark_jobs.sources.formats.web.xhtml import xml_markup
 
     extension, start = name.lower().rpartition(".")[2], data.lstrip()[:512].lower()
     if start.startswith(b"{\\rtf"):
@@ -71,7 +71,7 @@ def _shown(markup: str) -> str:
     """All that a page shows."""
     from resiliparse.parse.html import HTMLTree
 
-    from spark_jobs.sources.formats.main_text import whole_text
+    from spark_jobs.sources.formats.web.main_text import whole_text
 
     return whole_text(HTMLTree.parse(markup))
 

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("resiliparse")
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.formats.epub import extract_epub
+from spark_jobs.sources.formats.web.epub import extract_epub
 from spark_jobs.sources.opening.limits import ArchiveLimits
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Refusal

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("resiliparse")
 pytest.importorskip("trafilatura")
 
-from spark_jobs.sources.formats import main_text
-from spark_jobs.sources.formats.html import extract_page
-from spark_jobs.sources.formats.page_blocks import page_blocks
+from spark_jobs.sources.formats.web import main_text
+from spark_jobs.sources.formats.web.html import extract_page
+from spark_jobs.sources.formats.web.page_blocks import page_blocks
 from spark_jobs.sources.records.extracted import Extracted
 from tests.spark_jobs.sources.formats.gold_pages import gold_pages, mean_token_f1
 from tests.tiers import tries

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("resiliparse")
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.formats.mhtml import extract_mhtml
+from spark_jobs.sources.formats.web.mhtml import extract_mhtml
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Refusal
 

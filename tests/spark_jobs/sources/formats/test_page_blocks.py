@@ -14,9 +14,9 @@ pytest.importorskip("resiliparse")
 
 from resiliparse.parse.html import DOMNode, HTMLTree, NodeType
 
-from spark_jobs.sources.formats.html import extract_page
-from spark_jobs.sources.formats.list_marks import ordinal
-from spark_jobs.sources.formats.page_blocks import page_blocks
+from spark_jobs.sources.formats.web.html import extract_page
+from spark_jobs.sources.formats.web.list_marks import ordinal
+from spark_jobs.sources.formats.web.page_blocks import page_blocks
 from spark_jobs.sources.records.extracted import Extracted
 from tests.tiers import tries
 

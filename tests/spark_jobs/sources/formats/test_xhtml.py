@@ -16,7 +16,7 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.formats.xhtml import XmlMarkup, extract_xhtml, html_of_xml, xml_markup, xml_tree
+from spark_jobs.sources.formats.web.xhtml import XmlMarkup, extract_xhtml, html_of_xml, xml_markup, xml_tree
 from spark_jobs.sources.records.extracted import Extracted
 
 Configs = Callable[..., DocumentsConfig]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_jobs.sources.formats.page_blocks import BLANK_LINE, CELL, Block
-from spark_jobs.sources.formats.roles import ROLE_COUNT
+from spark_jobs.sources.formats.web.page_blocks import BLANK_LINE, CELL, Block
+from spark_jobs.sources.formats.web.roles import ROLE_COUNT
 
 _TAGS = ("p", "h1", "h2", "h3", "h4", "li", "td", "dt", "dd", "pre", "div", "figcaption", "a", "blockquote")
 _TAG_NUMBERS = {tag: number for number, tag in enumerate(_TAGS)}

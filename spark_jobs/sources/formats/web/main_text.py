@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import DOMNode, HTMLTree, NodeType
 
-from spark_jobs.sources.formats.article_network import article_odds, network_weights
-from spark_jobs.sources.formats.block_features import block_features
-from spark_jobs.sources.formats.markup import TOKEN_FIELDS, tokens
-from spark_jobs.sources.formats.page_blocks import CELL, LINE, Block, blocks_of_tokens, page_blocks
-from spark_jobs.sources.formats.roles import BESIDE
+from spark_jobs.sources.formats.web.article_network import article_odds, network_weights
+from spark_jobs.sources.formats.web.block_features import block_features
+from spark_jobs.sources.formats.web.markup import TOKEN_FIELDS, tokens
+from spark_jobs.sources.formats.web.page_blocks import CELL, LINE, Block, blocks_of_tokens, page_blocks
+from spark_jobs.sources.formats.web.roles import BESIDE
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 _RUN = 3  # words in a row by which a text is found again

@@ -27,8 +27,8 @@ from xml.etree import ElementTree
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
-from spark_jobs.sources.formats.main_text import whole_text
-from spark_jobs.sources.formats.xhtml import xml_markup, xml_tree
+from spark_jobs.sources.formats.web.main_text import whole_text
+from spark_jobs.sources.formats.web.xhtml import xml_markup, xml_tree
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.opening.archives import Unpacking, archive_members
 from spark_jobs.sources.opening.limits import ArchiveLimits

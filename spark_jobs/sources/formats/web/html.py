@@ -17,8 +17,13 @@ from resiliparse.parse.html import HTMLTree
 from resiliparse.parse.html.exception import HTMLParserException
 
 from spark_jobs.sources.encodings.page_encoding import decode_page
-from spark_jobs.sources.formats.main_text import article_blocks, blocks_by_resiliparse, blocks_by_trafilatura, text_of
-from spark_jobs.sources.formats.page_blocks import Block, page_blocks
+from spark_jobs.sources.formats.web.main_text import (
+    article_blocks,
+    blocks_by_resiliparse,
+    blocks_by_trafilatura,
+    text_of,
+)
+from spark_jobs.sources.formats.web.page_blocks import Block, page_blocks
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal

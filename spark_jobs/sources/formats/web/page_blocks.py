@@ -19,11 +19,11 @@ from collections import Counter
 from html import unescape
 from typing import NamedTuple
 
-from spark_jobs.sources.formats import inline_text as inline
-from spark_jobs.sources.formats.formulas import formula_text, written_tex
-from spark_jobs.sources.formats.list_marks import LISTS, ListMarks, item_counts
-from spark_jobs.sources.formats.markup import TOKEN_FIELDS, VOID, tokens
-from spark_jobs.sources.formats.roles import ROLE_COUNT, role_bits
+from spark_jobs.sources.formats.web import inline_text as inline
+from spark_jobs.sources.formats.web.formulas import formula_text, written_tex
+from spark_jobs.sources.formats.web.list_marks import LISTS, ListMarks, item_counts
+from spark_jobs.sources.formats.web.markup import TOKEN_FIELDS, VOID, tokens
+from spark_jobs.sources.formats.web.roles import ROLE_COUNT, role_bits
 
 LINE, BLANK_LINE, CELL = "\n", "\n\n", "\t"
 _LEAVES = frozenset(

@@ -23,8 +23,8 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
-from spark_jobs.sources.formats.html import extract_page
-from spark_jobs.sources.formats.markup import VOID
+from spark_jobs.sources.formats.web.html import extract_page
+from spark_jobs.sources.formats.web.markup import VOID
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Refusal
 

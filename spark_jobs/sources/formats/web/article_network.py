@@ -26,7 +26,7 @@ Doubles = NDArray[np.float64]
 @lru_cache(maxsize=1)
 def network_weights() -> dict[str, Doubles]:
     """The learned weights, by the name of their layer."""
-    data = files("spark_jobs.sources.formats").joinpath(WEIGHTS).read_bytes()
+    data = files("spark_jobs.sources.formats.web").joinpath(WEIGHTS).read_bytes()
     with np.load(BytesIO(data)) as arrays:
         return {name: arrays[name].astype(np.float64) for name in arrays.files}
 

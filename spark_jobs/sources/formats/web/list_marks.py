@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from spark_jobs.sources.formats.markup import TOKEN_FIELDS, VOID
+from spark_jobs.sources.formats.web.markup import TOKEN_FIELDS, VOID
 
 LISTS = frozenset(("ol", "ul", "menu", "dir"))
 

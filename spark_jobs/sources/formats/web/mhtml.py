@@ -18,8 +18,8 @@ from typing import Final
 from urllib.parse import urljoin
 
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
-from spark_jobs.sources.formats.html import extract_page
-from spark_jobs.sources.formats.xhtml import XmlMarkup, with_mark, xml_markup
+from spark_jobs.sources.formats.web.html import extract_page
+from spark_jobs.sources.formats.web.xhtml import XmlMarkup, with_mark, xml_markup
 from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal
 

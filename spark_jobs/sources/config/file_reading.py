@@ -107,8 +107,8 @@ class FileReading(Described):
     )
     extractor: Literal["both", "resiliparse", "trafilatura", "none"] = Field(
         "both",
-        description="what extracts the main text of HTML: resiliparse is fastest, both is nearest to what people take "
-        "for the text (docs/ingest.md); none leaves pages outside of archives as markup",
+        description="who says which blocks of a page of HTML are its text: both is nearest to what people take for it, "
+        "and the fastest (docs/ingest.md); none leaves pages outside of archives as markup",
     )
     ruby: Literal["brackets", "omit"] = Field(
         "brackets", description="readings of East Asian words in pages: in brackets behind the word, or left out"

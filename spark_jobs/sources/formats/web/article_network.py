@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 REACHES = (1, 3, 9)
 WEIGHTS = "article_weights.npz"
 _DIGITS = 6
+_ROWS = 4096
 _CLIPPED = 12.0
 
 Doubles = NDArray[np.float64]
@@ -39,7 +40,9 @@ def article_odds(features: NDArray[np.float32], words: NDArray[np.float32], weig
         words: (N,) how many words each has.
         weights: of the network's layers.
     """
-    hidden = _positive(features.astype(np.float64) @ weights["features"] + weights["features_bias"])
+    parts = [features[start : start + _ROWS] for start in range(0, len(features), _ROWS)]  # as doubles they are large
+    first = np.concatenate([part.astype(np.float64) @ weights["features"] for part in parts])
+    hidden = _positive(first + weights["features_bias"])
     share = (words + 1.0) / (words + 1.0).sum()
     hidden = hidden + _positive(share @ hidden @ weights["page"] + weights["page_bias"])
     for reach in REACHES:

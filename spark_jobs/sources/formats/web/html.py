@@ -66,7 +66,8 @@ def extract_page(
     shown = _shown(page.text, tree)
     if shown.document is None:
         return Refusal(Reason.EMPTY, "the page has no main text")
-    markup, title = shown.document.html, tree.title or ""
+    markup, title, said = shown.document.html, tree.title or "", _facts(tree)
+    del tree, shown  # of a large page they hold hundreds of megabytes
     readings = ruby == "brackets"
     blocks = page_blocks(markup, readings)
     visible_count, link_count = (
@@ -77,7 +78,7 @@ def extract_page(
     if not text:
         return Refusal(Reason.EMPTY, "the page has no main text")
     facts = {
-        **_facts(tree),
+        **said,
         "link_density": f"{min(1.0, link_count / visible_count):.3f}",
         "source_encoding": page.encoding,
         "source_encoding_by": page.named_by,

@@ -73,7 +73,7 @@ def test_a_member_is_named_and_its_offset_is_not_one_of_the_archive(
 ) -> None:
     """Mails and records in archives in archives; what is written is the archive, and its hash is compared."""
     pytest.importorskip("resiliparse")
-    mail = "From a@b Mon Jan  1 00:00:00 2024\nMessage-ID: <{0}>\n\nThe {0} mail.\n"
+    mail = "From a@b Mon Jan  1 00:00:00 2024\nMessage-ID: <{0}>\n\nThe {0} mail.\n\n"
     inner, outer = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(inner, "w") as archive:
         archive.writestr("m.mbox", mail.format("first") + mail.format("second"))
@@ -91,7 +91,7 @@ def test_a_member_is_named_and_its_offset_is_not_one_of_the_archive(
     second = {"member_offset": str(len(mail.format("first")))}
     assert found == {
         "The first mail.": ("in.zip#m.mbox", "line", 1, None, {"member_offset": "0"}),
-        "The second mail.": ("in.zip#m.mbox", "line", 5, None, second),
+        "The second mail.": ("in.zip#m.mbox", "line", 6, None, second),
         "one": ("r.jsonl", "line", 1, None, {"offset": "7"}),
         "two": ("r.jsonl", "line", 2, None, {}),
     }

@@ -250,7 +250,10 @@ class _CsvRows:
                     self._tail = None
             self._fresh_bytes += size
             if self._escape != "quote":
-                self._row = [*self._row, line] if self._bytes <= LONG_BYTES else []
+                if self._bytes <= LONG_BYTES:
+                    self._row.append(line)
+                else:
+                    self._row.clear()
                 if b"\\" in line.data:
                     self._marks, self._escape = self._told(), "quote"
             text = _text(line) + line.end
@@ -273,7 +276,7 @@ class _CsvRows:
         marks = tried[counts.index(min(counts))]  # of several the first
         if marks is not None:
             marks.begin_row()
-            for text in texts[: len(self._row) - 1]:
+            for text in texts[: max(0, len(self._row) - 1)]:
                 marks.line(text)
         return marks
 

@@ -49,7 +49,7 @@ EXTRACTORS = ("both", "resiliparse", "trafilatura")
 
 @dataclass
 class Page:
-    """A page of a set, with what is known of its text."""
+    """A page of a set, and its gold text or snippets."""
 
     name: str
     set: str
@@ -96,7 +96,7 @@ def example(page: Page) -> Example | None:
         return None
     title = tree.title or ""
     gold = page.gold if page.snippets is None else taken_together(decoded.text, tree)
-    labels = main_text._shares(blocks, gold)
+    labels = main_text.shared_fractions(blocks, gold)
     for side, label in (("with", 1), ("without", 0)) if page.snippets else ():
         for snippet in filter(None, map(folded, page.snippets[side])):
             labels[[snippet in folded(block.text) for block in blocks]] = label
@@ -114,7 +114,7 @@ def taken_together(markup: str, tree: HTMLTree) -> str:
     article = main_text.text_by_trafilatura(markup, fast=True)
     text = extract_plain_text(tree, main_content=True, alt_texts=False, comments=False)
     lines = [Block(line, "", 0, 0, 0, 0, 0, 0, -1, "") for line in text.splitlines() if line.strip()]
-    shared = np.flatnonzero(main_text._shares(lines, article) >= 1) if lines else np.array([])
+    shared = np.flatnonzero(main_text.shared_fractions(lines, article) >= 1) if lines else np.array([])
     return "\n".join(line.text for line in lines[shared[0] : shared[-1] + 1]) if len(shared) else article
 
 

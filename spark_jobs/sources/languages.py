@@ -110,6 +110,8 @@ PAGE: Final = "headrace.page"
 EXTRACTED_BY: Final = "headrace.extracted_by"
 """Key in the metadata of a document whose text was extracted: what extracted it, with its version. Bytes of such a
 text are no bytes of a file."""
+PAGE_START: Final = re.compile(rb"(?is)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b")
+"""How a page of HTML begins, whatever it is called."""
 DETECTED: Final = "headrace.detected"
 """Key in the metadata of a document whose file's name said nothing: what its content is taken for, and by whom."""
 PLAIN_TEXT = Language("prose", None, "text/plain")

@@ -338,8 +338,10 @@ def _faults(texts: list[str], delimiter: str, names: int, is_end: bool, marks: _
     while at < len(texts):
         if marks is not None:
             marks.begin_row()
-        given = texts[at:] if marks is None else map(marks.line, texts[at:])
-        rows = csv.reader(given, delimiter=delimiter, escapechar=_ESCAPE, strict=True)
+        lines = (texts[place] for place in range(at, len(texts)))  # a copy for each fault would take quadratic time
+        rows = csv.reader(
+            lines if marks is None else map(marks.line, lines), delimiter=delimiter, escapechar=_ESCAPE, strict=True
+        )
         try:
             for fields in rows:
                 names = names or len(fields)

@@ -65,7 +65,7 @@ def _from_base64(lines: list[bytes]) -> bytes:
 
 
 def _quoted_end(lines: list[bytes]) -> int:
-    """How many of the lines are quoted-printable: those before a rule behind which stands what is none."""
+    """How many of the lines are quoted-printable: those before a rule that has plain text behind it."""
     for at in range(max(0, len(lines) - _FOOTER_LINES), len(lines)):
         footer = lines[at:]
         if _RULE.fullmatch(lines[at]) and not any(line.rstrip().endswith(b"=") for line in footer):

@@ -117,7 +117,7 @@ PARTS: Final[Mapping[str, BuiltIn]] = {
 }
 """What readers call for parts of a file: texts in web archives, what stands above Markdown, bytes in any encoding."""
 PAGE_READERS: Final = ("html", "xhtml", "mhtml")
-"""Readers of pages, whose main text the extractor that the source names tells."""
+"""Readers of pages; the source names the extractor of their main text."""
 COLUMN_READERS: Final = tuple(name for name, of in READERS.items() if of.has_columns)
 """Readers of files of records with named columns, of which one holds the text."""
 _WHOLE: Final = tuple(name for name, of in READERS.items() if of.gives in ("text", "document"))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.reader import reader_by_extension
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns, language_of
+from spark_jobs.sources.languages import PAGE_START, PLAIN_TEXT, Language, language_columns, language_of
 from spark_jobs.sources.opening.compression import CODECS, ZIP_MAGIC
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, READERS
 from spark_jobs.sources.reading.content_types import content_type
@@ -40,7 +39,6 @@ _READERS = {
 }
 _PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _PAGE_READERS = {".html": "html", ".htm": "html", ".xhtml": "xhtml", ".xht": "xhtml"}
-_IS_PAGE = re.compile(rb"(?is)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b")
 _EPUB, _FIRST_NAME = b"mimetypeapplication/epub+zip", 30  # its first member is stored, behind a header of 30 bytes
 _ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
@@ -64,7 +62,7 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
     What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
     project has no name for is a text; records without a `text_column` are the text of one document.
     """
-    if _IS_PAGE.match(head):  # the model takes short ones for much else
+    if PAGE_START.match(head):  # the model takes short ones for much else
         name = "x.xhtml" if head.lstrip().startswith(b"<?xml") else "x.html"
         reader, language = reader_by_name(name, source, "auto")
         return {"detected": "html", **language_columns(reader or "html", language)}

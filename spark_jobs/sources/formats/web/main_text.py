@@ -76,7 +76,7 @@ def article_blocks(page: str, blocks: Sequence[Block], title: str) -> Flags:
     odds = _grouped(article_odds(features, words, network_weights()), words, blocks)
     is_large = sum(len(block.text) for block in blocks) > _MOST_VISIBLE or len(page) > _MOST_CHARACTERS
     if _expected_f1(odds, words) < _SURE_F1 and not is_large:
-        odds = odds + _SAID_ODDS * (2 * _shares(blocks, text_by_trafilatura(page, fast=True)) - 1)
+        odds = odds + _SAID_ODDS * (2 * shared_fractions(blocks, text_by_trafilatura(page, fast=True)) - 1)
     kept = odds > _KEPT_ODDS
     is_small = words.sum() <= _SMALL_WORDS
     if is_small and sum(block.link_count for block in blocks) <= _NO_LINKS * sum(len(block.text) for block in blocks):
@@ -88,7 +88,7 @@ def article_blocks(page: str, blocks: Sequence[Block], title: str) -> Flags:
 
 def blocks_by_trafilatura(page: str, blocks: Sequence[Block]) -> Flags:
     """Which blocks trafilatura takes."""
-    return _shares(blocks, text_by_trafilatura(page)) >= 0.5
+    return shared_fractions(blocks, text_by_trafilatura(page)) >= 0.5
 
 
 def text_by_trafilatura(page: str, fast: bool = False) -> str:
@@ -155,7 +155,7 @@ def _without_gaps(kept: Flags, odds: Doubles, words: NDArray[np.float32]) -> Fla
     return kept
 
 
-def _shares(blocks: Sequence[Block], article: str) -> Doubles:
+def shared_fractions(blocks: Sequence[Block], article: str) -> Doubles:
     """(N,) the fraction of each block's words that stand in the article, in runs of three."""
     said = _words(article)
     runs = set(zip(said, said[1:], said[2:], strict=False)) if len(said) >= _RUN else set()

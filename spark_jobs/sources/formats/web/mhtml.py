@@ -20,6 +20,7 @@ from urllib.parse import urljoin
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
 from spark_jobs.sources.formats.web.html import extract_page
 from spark_jobs.sources.formats.web.xhtml import XmlMarkup, with_mark, xml_markup
+from spark_jobs.sources.languages import PAGE_START
 from spark_jobs.sources.records.extracted import Extracted, cleaned_facts
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -30,7 +31,6 @@ _FRAMESET = re.compile(r"<frameset\b", re.IGNORECASE)
 _HEAD = re.compile(r"<!doctype[^>]*>|<head\b.*?</head\s*>|</?(?:html|body)\b[^>]*>", re.IGNORECASE | re.DOTALL)
 _SHADOW = re.compile(r"(<template\b[^>]*?\sshadow)(?=mode=)", re.IGNORECASE)  # Chrome 156 writes the older name
 _START = re.compile(rb"\A(?:\xef\xbb\xbf)?\s*")
-_PAGE_START = re.compile(rb"(?i)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.DOTALL)
 _PADDING = re.compile(rb"=[ \t]+(?=\r?\n)")  # behind a soft line break, which it is no part of (RFC 2045, 6.7)
 _MOST_FRAMES: Final = 1000  # in frames of frames too
 
@@ -46,12 +46,10 @@ def extract_mhtml(data: bytes, extractor: str, ruby: str = "brackets") -> Extrac
     Returns:
         The text with the metadata of a page, its address (`url`) and when it was saved (`fetched`).
     """
-    saved = _opened(data)
-    if isinstance(saved, Refusal):
-        return saved
-    page = _page(saved.root)
-    if isinstance(page, Refusal):
-        return page
+    opened = _opened(data)
+    if isinstance(opened, Refusal):
+        return opened
+    saved, page = opened
     mail, markup = saved.mail, saved.with_frames(page.markup, _address(saved.root))
     extracted = extract_page(codecs.BOM_UTF8 + markup.encode("utf-8", "surrogatepass"), extractor, ruby)
     if isinstance(extracted, Refusal):
@@ -64,25 +62,27 @@ def extract_mhtml(data: bytes, extractor: str, ruby: str = "brackets") -> Extrac
 
 def saved_markup(data: bytes) -> str | Refusal:
     """The markup of a saved page, with that of its frames."""
-    saved = _opened(data)
-    if isinstance(saved, Refusal):
-        return saved
-    page = _page(saved.root)
-    if isinstance(page, Refusal):
-        return page
+    opened = _opened(data)
+    if isinstance(opened, Refusal):
+        return opened
+    saved, page = opened
     return saved.with_frames(page.markup, _address(saved.root))
 
 
-def _opened(data: bytes) -> _Saved | Refusal:
-    """The parts of a file, or why none of them is a page."""
+def _opened(data: bytes) -> tuple[_Saved, XmlMarkup] | Refusal:
+    """The parts of a file and its page, or why there is none."""
     data = _PADDING.sub(b"=", _START.sub(b"", data, 1))
     mail = email.message_from_bytes(data, _class=EmailMessage, policy=email.policy.default)
     if not mail.keys():
         return Refusal(Reason.CORRUPT_FILE, "no saved page: there is no header in it")
     parts = [part for part in mail.walk() if isinstance(part.get_payload(), str)]
     pages = [part for part in parts if part.get_content_type() in _PAGES]
-    pages = pages or [part for part in parts if _PAGE_START.match(_body(part))]
-    return _Saved(mail, pages) if pages else Refusal(Reason.EMPTY, "no part of it is a page")
+    pages = pages or [part for part in parts if PAGE_START.match(_body(part))]
+    if not pages:
+        return Refusal(Reason.EMPTY, "no part of it is a page")
+    saved = _Saved(mail, pages)
+    page = _page(saved.root)
+    return page if isinstance(page, Refusal) else (saved, page)
 
 
 class _Saved:

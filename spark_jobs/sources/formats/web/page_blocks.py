@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from html import unescape
+from html import escape, unescape
 from typing import NamedTuple
 
 from spark_jobs.sources.formats.web import inline_text as inline
@@ -108,9 +108,9 @@ class Block(NamedTuple):
     lead: str
 
 
-_Element = tuple[str, bool, int, int, int, str, bool]
-"""An open element that changes something: its name, whether it is a block, the roles around and near it, its number,
-the mark at its end, and whether it preserves blanks."""
+_Element = tuple[str, bool, int, int, str, bool]
+"""An open element that changes something: its name, whether it is a block, the roles around and near it, the
+mark at its end, and whether it preserves blanks."""
 
 
 class _Look(NamedTuple):
@@ -170,7 +170,7 @@ class _Walk:
         self._blocks: list[Block] = []
         self._pieces: list[str] = []
         self._stack: list[_Element | None] = []
-        self._path: list[_Element] = []  # the blocks among them
+        self._path: list[tuple[str, int]] = []  # names and numbers of the blocks among them
         self._roles = self._near = 0
         self._number = self._links = self._link_count = self._preserved = 0
         self._lead, self._marks = "", ListMarks()
@@ -243,7 +243,7 @@ class _Walk:
         """Write a formula, or leave out what is one again; gives where it ends, or its place if it is neither."""
         if name == "math":
             end = self._end_of(place)
-            self._add_formula(formula_text(self._markup(place, end)), escaped=False)
+            self._add_formula(escape(formula_text(self._markup(place, end)), quote=False))
             return end
         if name == "x-tex":
             content = self._fields[place + TOKEN_FIELDS] or ""
@@ -255,17 +255,15 @@ class _Walk:
             self._add_formula(written_tex(tex))
             return self._end_of(place)
         if "data-mathml" in values and not self._has_scripts:
-            self._add_formula(formula_text(unescape(values["data-mathml"])), escaped=False)
+            self._add_formula(escape(formula_text(unescape(values["data-mathml"])), quote=False))
             return self._end_of(place)
         is_again = "katex-html" in look.labels and self._formula[1] == len(self._pieces)
         if is_again or (self._has_scripts and _RENDERED.search(values.get("class", ""))):
             return self._end_of(place)
         return place
 
-    def _add_formula(self, text: str, escaped: bool = True) -> None:
-        """Add a formula, but for one that was just written."""
-        if not escaped:
-            text = text.replace("&", "&amp;").replace("<", "&lt;")
+    def _add_formula(self, text: str) -> None:
+        """Add a formula, as markup has it, but for one that was just written."""
         bare = "".join(unescape(text).split()).strip("$")
         former, count = self._formula
         if bare and (bare != former or "".join(self._pieces[count:]).strip()):
@@ -281,9 +279,8 @@ class _Walk:
             self._number += 1
             if name in _NUMBERED:
                 self._enter(name, attributes, place)
-            element = (name, True, self._roles, self._near, self._number, "", is_preserved)
-            self._stack.append(element)
-            self._path.append(element)
+            self._stack.append((name, True, self._roles, self._near, "", is_preserved))
+            self._path.append((name, self._number))
             key = (name, look.labels, look.is_aria_hidden)
             bits = self._bits.get(key)
             if bits is None:
@@ -295,7 +292,7 @@ class _Walk:
         opened, closed = _MARKS.get(look.height or name, ("", ""))
         if opened:
             self._pieces.append(opened)
-        self._stack.append((name, False, 0, 0, 0, closed, is_preserved))
+        self._stack.append((name, False, 0, 0, closed, is_preserved))
 
     def _enter(self, name: str, attributes: str, place: int) -> None:
         """Begin a list, an item, a row or a cell."""
@@ -315,7 +312,7 @@ class _Walk:
 
     def _close(self, element: _Element) -> None:
         """Close the innermost element."""
-        name, is_block, roles, near, _, mark, is_preserved = element
+        name, is_block, roles, near, mark, is_preserved = element
         if not is_block:
             self._links -= name == "a"
             if mark:
@@ -357,8 +354,8 @@ class _Walk:
         path = self._path
         tag = path[-1][0] if path else ""
         inner = 2 if tag in _LEAVES else 1
-        number = path[-inner][4] if len(path) >= inner else 0
-        outer = path[-inner - 1][4] if len(path) > inner else 0
+        number = path[-inner][1] if len(path) >= inner else 0
+        outer = path[-inner - 1][1] if len(path) > inner else 0
         near = self._near >> ROLE_COUNT | self._near & (1 << ROLE_COUNT) - 1
         group = self._rows[-1][0] if self._rows else self._marks.group
         block = Block(text, tag, self._roles, near, link_count, len(self._stack), number, outer, group, lead)

@@ -73,15 +73,15 @@ _TAGS = (
 _ARIA_HIDDEN = len(_WORDS) + len(_TAGS)
 ROLE_COUNT = _ARIA_HIDDEN + 1
 """How many bits there are."""
-_BESIDE = ("navigation", "header", "footer", "aside", "comments", "related", "share", "advertisement", "hidden", "form")
-BESIDE = sum(1 << place for place, role in enumerate(_WORDS) if role in _BESIDE) | 1 << _ARIA_HIDDEN
-"""Roles of what stands beside an article, by classes; by names of elements below."""
 _TAG_BITS = {name: 1 << (len(_WORDS) + place) for place, name in enumerate(_TAGS)}
 _WORD_BITS: dict[str, int] = {}
 for _place, _words in enumerate(_WORDS.values()):
     for _word in _words.split():
         _WORD_BITS[_word] = _WORD_BITS.get(_word, 0) | 1 << _place
-BESIDE |= _TAG_BITS["nav"] | _TAG_BITS["footer"] | _TAG_BITS["aside"] | _TAG_BITS["form"]
+_BESIDE = ("navigation", "header", "footer", "aside", "comments", "related", "share", "advertisement", "hidden", "form")
+BESIDE = sum(1 << place for place, role in enumerate(_WORDS) if role in _BESIDE) | 1 << _ARIA_HIDDEN
+BESIDE |= sum(_TAG_BITS[name] for name in ("nav", "footer", "aside", "form"))
+"""Roles of what stands beside an article."""
 _SPLIT = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 

@@ -80,8 +80,8 @@ def test_a_block_of_an_article_is_kept_at_every_depth(block: str) -> None:
 def test_an_unsure_network_asks_trafilatura() -> None:
     """What trafilatura takes tips blocks whose odds are near even, and no others."""
     blocks = page_blocks("<body>" + "".join(f"<p>{PARAGRAPH} {number}</p>" for number in range(4)) + "</body>")
-    shares = main_text._shares(blocks, f"{PARAGRAPH} 1\n{PARAGRAPH} 2 and more")
-    assert list(shares.round(1)) == [1.0] * 4 and main_text._shares(blocks, "Something else of it").sum() == 0
+    shares = main_text.shared_fractions(blocks, f"{PARAGRAPH} 1\n{PARAGRAPH} 2 and more")
+    assert list(shares.round(1)) == [1.0] * 4 and main_text.shared_fractions(blocks, "Something else of it").sum() == 0
     words = np.array([30, 30, 5, 30], np.float32)
     assert main_text._expected_f1(np.array([9.0, 9, 9, -9]), words) > 0.99
     assert main_text._expected_f1(np.array([0.1, 0.1, 9, 0.1]), words) < main_text._SURE_F1

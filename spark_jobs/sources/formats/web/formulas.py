@@ -1,7 +1,7 @@
 """Formulas of pages as text: TeX where the page has it, else MathML written in one line.
 
-    <math><msup><mi>x</mi><mn>2</mn></msup></math>                      x^2
-    <math><mfrac><mn>1</mn><mrow><mi>a</mi><mo>+</mo><mi>b</mi>..       1/(a+b)
+<math><msup><mi>x</mi><mn>2</mn></msup></math>                      x^2
+<math><mfrac><mn>1</mn><mrow><mi>a</mi><mo>+</mo><mi>b</mi>..       1/(a+b)
 """
 
 from __future__ import annotations

@@ -1,0 +1,128 @@
+"""The table of templates, ready to be looked up by the letters of a text.
+
+Each run of 16 letters has a hash of 32 bits. A template has some runs that few others have, all in parts that have to
+be there: only a text with all of these can be it, and only then it is tried. A sixteenth of all runs, chosen by hash,
+says which template is nearest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_jobs.sources.licence_texts.matching import Compiled, compiled
+from spark_jobs.sources.licence_texts.templates import Template, read_templates
+from spark_jobs.sources.licence_texts.words import Words
+from spark_jobs.threads import made_once
+
+Hashes: TypeAlias = npt.NDArray[np.uint32]
+
+RUN: Final = 16  # letters
+_SIGNS: Final = 6  # runs of a template that a text must have to be tried
+_SAMPLE: Final = 16  # one of so many runs says what is near
+_LEAST_NEAR: Final = 0.3  # share of the template's runs or of the text's
+
+
+class Known(NamedTuple):
+    """All templates.
+
+    Attributes:
+        templates: as read.
+        compiled: for matching.
+        signs: for each template hashes that its texts have.
+        sampled: (N,) hashes of all templates' sampled runs, sorted; with `owners`, (N,) the template of each.
+        sizes: (templates,) how many sampled runs each has.
+    """
+
+    templates: tuple[Template, ...]
+    compiled: tuple[Compiled, ...]
+    signs: tuple[frozenset[int], ...]
+    sign_table: npt.NDArray[np.bool_]
+    sampled: Hashes
+    owners: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+
+
+def run_hashes(letters: str) -> Hashes:
+    """(max(0, L - 15),) a hash of each run of 16 letters."""
+    codes = np.frombuffer(letters.encode("utf-32-le"), dtype=np.uint32)
+    factor = np.uint32(0x9E3779B1)
+    length = 1
+    while length < RUN:
+        if len(codes) <= length:
+            return np.empty(0, dtype=np.uint32)
+        codes = codes[:-length] * factor + codes[length:]
+        factor = np.uint32(int(factor) ** 2 & 0xFFFFFFFF)
+        length *= 2
+    return (codes ^ (codes >> np.uint32(15))) * np.uint32(0x2C1B3C6D)
+
+
+@made_once
+def known() -> Known:
+    """The table, made once a process: see `read_templates`."""
+    templates = tuple(read_templates())
+    fixed = [np.unique(np.concatenate([run_hashes(part.replace(" ", "")) for part in fixed_parts(t.parts)] or [np.empty(0, np.uint32)])) for t in templates]
+    owners_of = Counter(np.concatenate(fixed).tolist())
+    signs = tuple(frozenset(sorted(hashes.tolist(), key=lambda h: (owners_of[h], h))[:_SIGNS]) for hashes in fixed)
+    table = np.zeros(1 << 16, dtype=np.bool_)
+    table[[sign >> 16 for of_one in signs for sign in of_one]] = True
+    sampled = [_sample(run_hashes(plain_words(t.parts).replace(" ", ""))) for t in templates]
+    owners = np.repeat(np.arange(len(templates)), [len(s) for s in sampled])
+    hashes = np.concatenate(sampled)
+    order = np.argsort(hashes, kind="stable")
+    return Known(
+        templates,
+        tuple(compiled(t.parts) for t in templates),
+        signs,
+        table,
+        hashes[order],
+        owners[order],
+        np.bincount(owners, minlength=len(templates)),
+    )
+
+
+def candidates(hashes: Hashes) -> list[int]:
+    """The templates whose signs a text with these hashes has."""
+    table = known()
+    present = frozenset(hashes[table.sign_table[hashes >> np.uint32(16)]].tolist())
+    return [k for k, signs in enumerate(table.signs) if signs <= present]
+
+
+def nearest(hashes: Hashes) -> int | None:
+    """The template that shares most with a text, or None where none is near."""
+    table, sample = known(), _sample(hashes)
+    if not len(sample):
+        return None
+    lows, highs = np.searchsorted(table.sampled, sample, "left"), np.searchsorted(table.sampled, sample, "right")
+    places = np.concatenate([np.arange(low, high) for low, high in zip(lows, highs, strict=True) if high > low] or [np.empty(0, np.int64)])
+    shared = np.bincount(table.owners[places], minlength=len(table.templates))
+    likeness = 2 * shared / (table.sizes + len(sample))
+    best = int(likeness.argmax())
+    is_near = shared[best] >= _LEAST_NEAR * min(table.sizes[best], len(sample)) and shared[best] > 0
+    return best if is_near else None
+
+
+def fixed_parts(parts: list[Any]) -> Iterator[str]:
+    """The words of a template that have to be there."""
+    return (part for part in parts if isinstance(part, str))
+
+
+def plain_words(parts: list[Any]) -> str:
+    """All words of a template, of several lists of parts the last, which is SPDX's own."""
+    words = []
+    for part in parts:
+        if isinstance(part, str):
+            words.append(part)
+        elif part[0] == "o":
+            words.append(plain_words(part[1:]))
+        elif part[0] == "a":
+            words.append(plain_words(part[-1]))
+    return " ".join(word for word in words if word)
+
+
+def _sample(hashes: Hashes) -> Hashes:
+    return np.unique(hashes[(hashes >> np.uint32(8)) % np.uint32(_SAMPLE) == 0])

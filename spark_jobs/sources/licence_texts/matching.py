@@ -1,0 +1,127 @@
+"""Find where a text is what a template says, in time that grows with the text's length alone.
+
+A state is a place in the text's letters up to which the parts before hold. Each part takes all states a step on: words
+that have to be there keep the states at which they stand, an optional part adds those behind it, a name adds the ends
+of the words that can be one. No state is looked at twice for a part, so nothing is tried again and again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from spark_jobs.sources.licence_texts.words import Words
+
+States: TypeAlias = "dict[int, int]"  # place in the letters -> where the match began, the lowest
+
+_MAX_MARKS: Final = 4  # words of the number of an item: `Article 1.2.a`
+_MAX_NAMES: Final = 60  # words of a name
+_MAX_NOTICES: Final = 2000  # words of notices of copyright
+_HEAD_WORDS: Final = 100  # that are looked at before the first words that have to be there
+
+
+class Span(NamedTuple):
+    """A part of a text that is a template's: from its first word or its first fixed words to its end, in letters."""
+
+    start: int
+    fixed: int
+    end: int
+
+
+class Compiled(NamedTuple):
+    """The parts of a template without spaces: those before its first longer fixed words, and from these on."""
+
+    head: tuple[Any, ...]
+    body: tuple[Any, ...]
+
+
+def compiled(parts: list[Any]) -> Compiled:
+    """Prepare a template."""
+    squeezed = _squeezed(parts)
+    lengths = [len(part) if isinstance(part, str) else 0 for part in squeezed]
+    first = next((k for k, length in enumerate(lengths) if length >= 20), lengths.index(max(lengths)))
+    return Compiled(squeezed[:first], squeezed[first:])
+
+
+def _squeezed(parts: Any) -> tuple[Any, ...]:
+    return tuple(
+        part.replace(" ", "")
+        if isinstance(part, str)
+        else (part[0], *(_squeezed(p) for p in part[1:]))
+        if part[0] == "a"
+        else (part[0], *_squeezed(part[1:]))
+        for part in parts
+    )
+
+
+def spans(template: Compiled, text: Words) -> list[Span]:
+    """All parts of a text that are a template's, in order of their fixed words."""
+    fixed = template.body[0]
+    places = []
+    place = text.letters.find(fixed)
+    while place >= 0:
+        places.append(place)
+        place = text.letters.find(fixed, place + 1)
+    places = [place for place in places if place in text.index]
+    if not places:
+        return []
+    seeds = {p for place in places for p in _before(text, place)}
+    begins = _through(template.head, {seed: seed for seed in seeds}, text)
+    ends: dict[int, int] = {}
+    for end, origin in _through(template.body, {place: place for place in places if place in begins}, text).items():
+        ends[origin] = max(end, ends.get(origin, 0))
+    return [Span(begins[origin], origin, end) for origin, end in sorted(ends.items())]
+
+
+def _before(text: Words, place: int) -> list[int]:
+    k = text.index[place]
+    return text.starts[max(0, k - _HEAD_WORDS) : k + 1]
+
+
+def _through(parts: Any, states: States, text: Words) -> States:
+    """The states behind a list of parts."""
+    for part in parts:
+        if not states:
+            return states
+        states = _step(part, states, text)
+    return states
+
+
+def _step(part: Any, states: States, text: Words) -> States:
+    if isinstance(part, str):
+        letters, length = text.letters, len(part)
+        return {place + length: origin for place, origin in states.items() if letters.startswith(part, place)}
+    kind = part[0]
+    if kind == "o":
+        return _joined([states, _through(part[1:], states, text)])
+    if kind == "a":
+        return _joined([_through(option, states, text) for option in part[1:]])
+    return _joined([states, _free(kind, states, text)]) if kind in "bc" else _free(kind, states, text)
+
+
+def _joined(several: list[States]) -> States:
+    joined = dict(several[0])
+    for states in several[1:]:
+        for place, origin in states.items():
+            joined[place] = min(origin, joined.get(place, origin))
+    return joined
+
+
+def _free(kind: str, states: States, text: Words) -> States:
+    """The ends of the words from each state on that an item's number, a name or a notice may consist of."""
+    is_part = text.is_mark if kind == "b" else text.is_number if kind == "n" else text.is_name
+    most = _MAX_MARKS if kind == "b" else _MAX_NOTICES if kind == "c" else _MAX_NAMES
+    behind: States = {}
+    reach, origin = -1, 0  # words up to `reach` are known to belong to the state of `origin`
+    for place in sorted(states):
+        k = text.index.get(place)
+        if k is None:
+            continue
+        if states[place] < origin or k > reach:
+            origin = states[place]
+        j = k if k > reach else reach
+        while j < min(len(text.words), k + most) and is_part(j):
+            j += 1
+            end = text.starts[j]
+            behind[end] = min(origin, behind.get(end, origin))
+        reach = max(reach, j)
+    return behind

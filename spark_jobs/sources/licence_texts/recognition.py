@@ -1,0 +1,173 @@
+"""Say which licences' texts a file consists of, or which is nearest and what differs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from spark_jobs.sources.licence_texts.known import (
+    RUN,
+    Hashes,
+    candidates,
+    fixed_parts,
+    known,
+    nearest,
+    plain_words,
+    run_hashes,
+)
+from spark_jobs.sources.licence_texts.matching import Span, spans
+from spark_jobs.sources.licence_texts.templates import Template
+from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded
+
+_MAX_BYTES: Final = 1_000_000  # of a file that is looked at
+_MAX_SHOWN: Final = 400  # characters of what is added or missing
+_FAMILIES: Final = {"gpl": "gnu", "lgpl": "gnu", "agpl": "gnu", "gfdl": "gnu", "epl": "eclipse", "mpl": "mozilla", "cc": "commons", "ofl": "sil"}
+
+# Exceptions that belong to other licences than GNU's.
+_LICENCES_OF_EXCEPTIONS: Final = {
+    "LLVM-exception": "Apache-",
+    "Swift-exception": "Apache-",
+    "mxml-exception": "Apache-",
+    "KiCad-libraries-exception": "CC-BY-SA-",
+    "LZMA-exception": "CPL-",
+    "PCRE2-exception": "BSD-3-",
+    "QPL-1.0-INRIA-2004-exception": "QPL-",
+    "polyparse-exception": "LGPL-",
+}
+_GNU: Final = ("GPL-", "LGPL-", "AGPL-")
+
+
+class TextMatch(NamedTuple):
+    """What a text is, or what it is near.
+
+    Attributes:
+        licence: the expression of SPDX ids that it equals; None for another text.
+        nearest: the id of the template that shares most with it; None where none is near.
+        added: words that it has and the nearest has not, the first 400 characters.
+        missing: words that the nearest has and it has not, the first 400 characters.
+    """
+
+    licence: str | None
+    nearest: str | None = None
+    added: str = ""
+    missing: str = ""
+
+
+class _Part(NamedTuple):
+    """A template that a part of the text equals."""
+
+    span: Span
+    rank: int
+    template: Template
+
+
+def known_text(data: bytes) -> str | None:
+    """The SPDX expression of the licences whose texts these are; None where they are no known ones."""
+    return recognised(data).licence
+
+
+def recognised(data: bytes) -> TextMatch:
+    """What the text of a file is, or what it is near."""
+    if len(data) > _MAX_BYTES:
+        return TextMatch(None)
+    text = Words(decoded(data))
+    hashes = run_hashes(text.letters)
+    parts = _cover(text, hashes)
+    gaps = list(_gaps(parts, text))
+    ids = [part.template.name for part in parts]
+    expression = _expression(parts)
+    added = " … ".join(text.raw(first, end) for first, end in gaps if not _is_harmless(text, first, end, ids))
+    if expression is not None and not added:
+        return TextMatch(expression)
+    near = nearest(hashes)
+    if near is None:
+        return TextMatch(None, ids[0] if ids else None, added[:_MAX_SHOWN])
+    name = known().templates[near].name
+    if name in ids:
+        return TextMatch(None, name, added[:_MAX_SHOWN])
+    return TextMatch(None, name, *_difference(text, hashes, known().templates[near]))
+
+
+def _cover(text: Words, hashes: Hashes) -> list[_Part]:
+    """The templates that cover most of a text without overlap, in its order."""
+    table = known()
+    parts = [
+        _Part(span, rank, table.templates[rank])
+        for rank in candidates(hashes)
+        for span in spans(table.compiled[rank], text)
+    ]
+    parts.sort(key=lambda part: (part.span.end, part.span.fixed, part.rank))
+    best: list[tuple[int, list[_Part]]] = [(0, [])]  # of the first k parts: letters covered, and the parts
+    for k, part in enumerate(parts):
+        before = k
+        while before and parts[before - 1].span.end > part.span.fixed:
+            before -= 1
+        start = max(part.span.start, best[before][1][-1].span.end if best[before][1] else 0)
+        covered = best[before][0] + part.span.end - start
+        best.append((covered, [*best[before][1], part]) if covered > best[k][0] else best[k])
+    return best[-1][1]
+
+
+def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int]]:
+    """The words between the parts, before the first and behind the last: first and end."""
+    place = 0
+    for part in parts:
+        first, end = text.word_at(place), text.word_at(part.span.start)
+        if first < end:
+            yield first, end
+        place = part.span.end
+    if text.word_at(place) < len(text.words):
+        yield text.word_at(place), len(text.words)
+
+
+def _is_harmless(text: Words, first: int, end: int, ids: list[str]) -> bool:
+    """Whether words beside a licence's text are notices, titles, names or addresses, of no other licence."""
+    own = {word for name in ids for word in re.split(r"[^a-z0-9]+", name.lower())}
+    own |= {_FAMILIES[word] for word in own if word in _FAMILIES}
+    return all(text.is_name(k) and (text.words[k] not in LICENCE_NAMES or text.words[k] in own) for k in range(first, end))
+
+
+def _expression(parts: list[_Part]) -> str | None:
+    """The licences of a text's parts; None without one, and for an exception that belongs to none of them."""
+    licences: list[str] = []
+    exceptions: list[str] = []
+    for part in parts:
+        (exceptions if part.template.kind == "exception" else licences).append(part.template.name)
+    later = {name.removesuffix("-or-later") for name in licences if name.endswith("-or-later")}
+    names = sorted({f"{base}-or-later" if (base := name.removesuffix("-only")) in later else name for name in licences})
+    for exception in sorted(set(exceptions)):
+        prefixes = _LICENCES_OF_EXCEPTIONS.get(exception, _GNU)
+        of = [k for k, name in enumerate(names) if name.startswith(prefixes)]
+        if len(of) != 1:
+            return None
+        names[of[0]] += f" WITH {exception}" if " WITH " not in names[of[0]] else f" AND {names[of[0]].split()[0]} WITH {exception}"
+    return " AND ".join(names) or None
+
+
+def _difference(text: Words, hashes: Hashes, template: Template) -> tuple[str, str]:
+    """What a text has beside a template's words, and what it lacks of those that have to be there."""
+    plain = Words(plain_words(template.parts))
+    added = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, run_hashes(plain.letters)))
+    fixed = Words(" ".join(fixed_parts(template.parts)))
+    lacking = _uncovered(fixed, run_hashes(fixed.letters), hashes)
+    return added[:_MAX_SHOWN], " … ".join(fixed.raw(first, end) for first, end in lacking)[:_MAX_SHOWN]
+
+
+def _uncovered(text: Words, hashes: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
+    """The runs of words of a text that no run of letters of another text covers: first and end."""
+    begins = np.zeros(len(text.letters) + 1, dtype=np.int64)
+    shared = np.flatnonzero(np.isin(hashes, others))
+    begins[shared] += 1
+    begins[shared + RUN] -= 1
+    is_bare = np.cumsum(begins)[:-1] == 0
+    bare = [bool(is_bare[start:end].any()) for start, end in zip(text.starts, text.starts[1:])]
+    first = None
+    for k, is_outside in enumerate([*bare, False]):
+        if is_outside and first is None:
+            first = k
+        elif not is_outside and first is not None:
+            yield first, k
+            first = None

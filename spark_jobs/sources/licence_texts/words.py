@@ -1,0 +1,222 @@
+"""Words of a text as SPDX's matching guidelines compare them, and which of them can be part of a name or a notice.
+
+    Copyright © 2020 Ada Lovelace   ->  copyright 2020 ada lovelace
+    # The licence's non-exclusive   ->  the license s non exclusive
+
+Case, punctuation, quotes, dashes, bullets without letters, marks of comments and accents are no part of a word; words
+that the guidelines call equal become one (`equivalentwords.txt` of SPDX's list). Texts are compared as the words'
+letters without what is between them, so that `sub-license`, `sublicense` and a word cut at a line's end are equal.
+Source: https://spdx.github.io/spdx-spec/v2.3/license-matching-guidelines-and-templates/
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from bisect import bisect_left
+from functools import cached_property
+from typing import Final
+
+_EQUIVALENT: Final = dict(
+    pair.split(":")
+    for pair in (
+        "acknowledgement:acknowledgment acknowledgements:acknowledgments analogue:analog analyse:analyze "
+        "artefact:artifact artefacts:artifacts authorisation:authorization authorised:authorized calibre:caliber "
+        "cancelled:canceled capitalisations:capitalizations catalogue:catalog categorise:categorize centre:center "
+        "emphasised:emphasized favour:favor favourite:favorite fulfil:fulfill fulfilment:fulfillment "
+        "initialise:initialize judgement:judgment labelling:labeling labour:labor licence:license licences:licenses "
+        "licenced:licensed maximise:maximize modelled:modeled modelling:modeling offence:offense optimise:optimize "
+        "organisation:organization organisations:organizations organise:organize practise:practice "
+        "programme:program programmes:programs realise:realize recognise:recognize recognised:recognized "
+        "signalling:signaling sublicence:sublicense utilisation:utilization whilst:while wilfull:willful "
+        "wilful:willful https:http"
+    ).split()
+)
+_CJK: Final = "\u3040-\u30ff\u3400-\u9fff"
+_WORD: Final = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+_COPYRIGHT_SIGNS: Final = re.compile(
+    r"(?i)(?:©|copyright)(?:\s*(?:©|\(c\)))*|\(c\)(?:\s*(?:©|copyright)|(?=\s*(?:\d{4}|<year|\[yyyy|yyyy)))"
+)
+_OWNER: Final = re.compile(r"(?i)(?<=copyright)(\W+)owner")
+_LINK: Final = re.compile(r"\[([^\[\]]{1,300})\]\([^()\s]{1,300}\)")
+_HTML: Final = re.compile(r"(?i)<(?:html|body|head|div|p|br|h[1-6]|pre)\b[^<>]*>")
+_HIDDEN: Final = (("<script", "</script>"), ("<style", "</style>"), ("<title", "</title>"), ("<!--", "-->"))
+_TAG: Final = re.compile(r"<[/!?]?[A-Za-z][^<>]*>")
+_COMMENT_WORD: Final = re.compile(r"(?i)(?:[ \t]*(?:dnl|rem)\b[^\n]*(?:\n|\Z)|[ \t]*\n){2,}")
+_COMMENT_MARK: Final = re.compile(r"(?im)^[ \t]*(?:dnl|rem)\b")
+_RTF_GROUP: Final = re.compile(r"\{\\(?:\*|fonttbl|colortbl|stylesheet|info|pict)(?:[^{}]|\{[^{}]*\})*\}")
+_RTF: Final = re.compile(r"\\'([0-9a-fA-F]{2})|\\(par|line|tab|[~_-])(?![a-z])-?\d* ?|\\[a-z]+-?\d* ?|\\\*|[{}]")
+
+_MARK: Final = re.compile(
+    rf"\d{{1,3}}[a-z]?|[a-z]|[ivxl]{{1,6}}|article|artikel|section|part|clause|appendix|preamble|[第条一二三四五六七八九十]"
+)
+_ADDRESS: Final = re.compile(r"@|://|^\W*www\.|[A-Za-z0-9]\.[A-Za-z]{2,}")
+_YEAR: Final = re.compile(r"(?:19|20)\d\d|yyyy")
+_NOTICE_REACH: Final = 8  # words behind `copyright` or a year that may be written as a name is: without a capital
+
+# Small words of names, notices and titles.
+_SMALL: Final = frozenset(
+    "a al all an and are2 at author authors by c co contact contributor contributors copyright da de del der des dev "
+    "developer developers dos du e ed et e-mail email file for foundation from gmbh group holder holders homepage http "
+    "in inc individual its la lab labs le license licenses list llc ltd maintainer maintainers mail names notice of on "
+    "onwards or organization other others owner owners page parts permission2 portions present project reserved "
+    "respective rights see some team text the their to2 txt und und university url van von web website with y year "
+    "yyyy name company corporation projects md rst org affiliates more his her subsidiaries every various "
+    "everyone original version revised full complete below following".split()
+)
+# Words of conditions, grants and negations: none of them is part of a name, a notice or a title.
+_CONDITION: Final = frozenset(
+    "not no nor never none neither non only solely except unless without if provided provision provisions subject must "
+    "shall should may2 can cannot could need needs prohibited prohibit prohibits forbidden forbid banned ban disallowed "
+    "allowed allow permitted permit permits grant grants granted granting require requires required requirement "
+    "condition conditions restriction restrictions restricted restrict limited2 limitation exception exceptions "
+    "exclude excluded excluding use used uses using useful usage user users sell sold selling sale resale commercial "
+    "commercially noncommercial nonprofit profit academic purpose purposes educational evaluation train training "
+    "trained models model machine learning ai evil good military nuclear weapons is be been being was were has have do "
+    "does did agree agrees agreed accept acknowledge acknowledges you your we us2 he she they i2 it this that these "
+    "those which who whom whose modify modified modification modifications copy copies copying redistribute "
+    "redistribution redistributions distribute distributed distribution disclaim disclaims disclaimer warranty "
+    "warranties liable liability terminate terminates termination revoke revoked dual dually either alternatively "
+    "additionally addition additional also however instead proprietary confidential advertising endorse promote "
+    "attribution credit payment pay fee fees royalty royalties free2 licensed relicense relicensed sublicense obtain "
+    "comply compliance law laws patent patents clause commons addendum rider amendment amended supplement".split()
+)
+LICENCE_NAMES: Final = frozenset(
+    "mit bsd isc apache psf zlib ofl sil mpl mozilla gpl gplv2 gplv3 lgpl lgplv2 lgplv3 agpl agplv3 gnu gpl2 gpl3 epl "
+    "eclipse cddl commons cc0 boost unlicense openssl artistic eupl cecill sspl busl bsl polyform elastic wtfpl "
+    "ncsa mulan openrail rail".split()
+)
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file in UTF-8, UTF-16, UTF-32 or Latin-1, without RTF's and HTML's marks."""
+    if data.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):
+        text = data.decode("utf-32", "replace")
+    elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        text = data.decode("utf-16", "replace")
+    else:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = data.decode("cp1252", "replace")
+    if text.startswith("{\\rtf"):
+        text = _RTF.sub(_rtf_character, _RTF_GROUP.sub("", text))
+    elif _HTML.search(text):
+        text = html.unescape(_TAG.sub(" ", _shown(text)))
+    elif "&" in text:
+        text = html.unescape(text)
+    return text
+
+
+class Words:
+    """The words of a text, and `letters`: the same without what is between them.
+
+    Attributes:
+        text: the text in which the words stand.
+        words: in their compared form.
+        starts: where each word begins in `letters`, and the length of `letters` as the last.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Take the words out of a text."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if not text.isascii():
+            text = "".join(c for c in unicodedata.normalize("NFKD", text.replace("®", "").replace("™", "")) if not unicodedata.combining(c))
+        if "](" in text:
+            text = _LINK.sub(r"\1", text)
+        if _COMMENT_WORD.fullmatch(text):
+            text = _COMMENT_MARK.sub("", text)
+        self.text = _OWNER.sub(r"\1holder", _COPYRIGHT_SIGNS.sub("Copyright", text))
+        self.words = [_EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
+        self.letters = "".join(self.words)
+        self.starts = [0]
+        place = 0
+        for word in self.words:
+            place += len(word)
+            self.starts.append(place)
+
+    @cached_property
+    def index(self) -> dict[int, int]:
+        """The ordinal of the word that begins at a place of `letters`."""
+        return {start: k for k, start in enumerate(self.starts)}
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        return [match.span() for match in _WORD.finditer(self.text)]
+
+    def word_at(self, place: int) -> int:
+        """The ordinal of the first word that begins at a place of `letters` or behind it."""
+        return bisect_left(self.starts, place)
+
+    def raw(self, first: int, end: int) -> str:
+        """The part of the text from one word to before another, on one line."""
+        if first >= end:
+            return ""
+        return " ".join(self.text[self._spans[first][0] : self._spans[end - 1][1]].split())
+
+    def is_number(self, k: int) -> bool:
+        """Whether a word is a number."""
+        return self.words[k].isdigit()
+
+    def is_mark(self, k: int) -> bool:
+        """Whether a word can be the number of a list's item."""
+        return _MARK.fullmatch(self.words[k]) is not None
+
+    @cached_property
+    def _names(self) -> dict[int, bool]:
+        return {}
+
+    def is_name(self, k: int) -> bool:
+        """Whether a word can be part of a name, a notice of copyright, an address or a title, and of no condition."""
+        if k not in self._names:
+            self._names[k] = self._can_be_name(k)
+        return self._names[k]
+
+    def _can_be_name(self, k: int) -> bool:
+        word, (first, end) = self.words[k], self._spans[k]
+        if word in ("may", "will", "hope", "grant") and self.text[first].isupper():
+            return not self.text[first:end].isupper()
+        if _is_address(self.text, first, end):
+            return True
+        if word in _CONDITION:
+            return False
+        if word in _SMALL or word.isdigit() or self.text[first].isupper() or len(word) == 1:
+            return True
+        return self._follows_notice(k)
+
+    def _follows_notice(self, k: int) -> bool:
+        """Whether `copyright` or a year stands shortly before a word, in its sentence and line."""
+        for j in range(k - 1, max(-1, k - 1 - _NOTICE_REACH), -1):
+            between = self.text[self._spans[j][1] : self._spans[j + 1][0]]
+            if "\n" in between or re.search(r"[.;:!?]\s", between):
+                return False
+            if self.words[j] in ("copyright", "by", "author", "authors") or _YEAR.fullmatch(self.words[j]):
+                return True
+        return False
+
+
+def _is_address(text: str, first: int, end: int) -> bool:
+    """Whether a word stands in an address of the web or of mail, or in the name of a file."""
+    while first > 0 and not text[first - 1].isspace() and end - first < 300:
+        first -= 1
+    while end < len(text) and not text[end].isspace() and end - first < 300:
+        end += 1
+    return _ADDRESS.search(text[first:end]) is not None
+
+
+def _shown(text: str) -> str:
+    """HTML without scripts, styles, its title and comments."""
+    for begin, end in _HIDDEN:
+        pieces, place = [], 0
+        while (start := text.find(begin, place)) >= 0 and (stop := text.find(end, start)) >= 0:
+            pieces.append(text[place:start])
+            place = stop + len(end)
+        text = " ".join([*pieces, text[place:]])
+    return text
+
+
+def _rtf_character(match: re.Match[str]) -> str:
+    if match[1]:
+        return bytes([int(match[1], 16)]).decode("cp1252", "replace")
+    return "\n" if match[2] in ("par", "line") else " " if match[2] else ""

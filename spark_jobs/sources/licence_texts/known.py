@@ -7,7 +7,6 @@ says which template is nearest.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -66,8 +65,11 @@ def known() -> Known:
     """The table, made once a process: see `read_templates`."""
     templates = tuple(read_templates())
     fixed = [np.unique(np.concatenate([run_hashes(part.replace(" ", "")) for part in fixed_parts(t.parts)] or [np.empty(0, np.uint32)])) for t in templates]
-    owners_of = Counter(np.concatenate(fixed).tolist())
-    signs = tuple(frozenset(sorted(hashes.tolist(), key=lambda h: (owners_of[h], h))[:_SIGNS]) for hashes in fixed)
+    every, counts = np.unique(np.concatenate(fixed), return_counts=True)
+    signs = []
+    for hashes in fixed:
+        rarest = np.argsort(counts[np.searchsorted(every, hashes)], kind="stable")[:_SIGNS]
+        signs.append(frozenset(hashes[rarest].tolist()))
     table = np.zeros(1 << 16, dtype=np.bool_)
     table[[sign >> 16 for of_one in signs for sign in of_one]] = True
     sampled = [_sample(run_hashes(plain_words(t.parts).replace(" ", ""))) for t in templates]
@@ -77,7 +79,7 @@ def known() -> Known:
     return Known(
         templates,
         tuple(compiled(t.parts) for t in templates),
-        signs,
+        tuple(signs),
         table,
         hashes[order],
         owners[order],

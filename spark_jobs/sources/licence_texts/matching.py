@@ -16,7 +16,7 @@ States: TypeAlias = "dict[int, int]"  # place in the letters -> where the match 
 _MAX_MARKS: Final = 4  # words of the number of an item: `Article 1.2.a`
 _MAX_NAMES: Final = 60  # words of a name
 _MAX_NOTICES: Final = 2000  # words of notices of copyright
-_HEAD_WORDS: Final = 100  # that are looked at before the first words that have to be there
+_NOTICE_LETTERS: Final = 600  # of notices before the first words that have to be there
 
 
 class Span(NamedTuple):
@@ -32,6 +32,7 @@ class Compiled(NamedTuple):
 
     head: tuple[Any, ...]
     body: tuple[Any, ...]
+    head_letters: int
 
 
 def compiled(parts: list[Any]) -> Compiled:
@@ -39,7 +40,12 @@ def compiled(parts: list[Any]) -> Compiled:
     squeezed = _squeezed(parts)
     lengths = [len(part) if isinstance(part, str) else 0 for part in squeezed]
     first = next((k for k, length in enumerate(lengths) if length >= 20), lengths.index(max(lengths)))
-    return Compiled(squeezed[:first], squeezed[first:])
+    return Compiled(squeezed[:first], squeezed[first:], _letters(squeezed[:first]) + _NOTICE_LETTERS)
+
+
+def _letters(part: Any) -> int:
+    """At most so many letters are in a part, names left out."""
+    return len(part) if isinstance(part, str) else sum(map(_letters, part))
 
 
 def _squeezed(parts: Any) -> tuple[Any, ...]:
@@ -64,17 +70,12 @@ def spans(template: Compiled, text: Words) -> list[Span]:
     places = [place for place in places if place in text.index]
     if not places:
         return []
-    seeds = {p for place in places for p in _before(text, place)}
+    seeds = {p for place in places for p in text.starts[text.word_at(place - template.head_letters) : text.index[place] + 1]}
     begins = _through(template.head, {seed: seed for seed in seeds}, text)
     ends: dict[int, int] = {}
     for end, origin in _through(template.body, {place: place for place in places if place in begins}, text).items():
         ends[origin] = max(end, ends.get(origin, 0))
     return [Span(begins[origin], origin, end) for origin, end in sorted(ends.items())]
-
-
-def _before(text: Words, place: int) -> list[int]:
-    k = text.index[place]
-    return text.starts[max(0, k - _HEAD_WORDS) : k + 1]
 
 
 def _through(parts: Any, states: States, text: Words) -> States:
@@ -111,17 +112,17 @@ def _free(kind: str, states: States, text: Words) -> States:
     is_part = text.is_mark if kind == "b" else text.is_number if kind == "n" else text.is_name
     most = _MAX_MARKS if kind == "b" else _MAX_NOTICES if kind == "c" else _MAX_NAMES
     behind: States = {}
-    reach, origin = -1, 0  # words up to `reach` are known to belong to the state of `origin`
-    for place in sorted(states):
-        k = text.index.get(place)
-        if k is None:
-            continue
-        if states[place] < origin or k > reach:
-            origin = states[place]
-        j = k if k > reach else reach
-        while j < min(len(text.words), k + most) and is_part(j):
-            j += 1
-            end = text.starts[j]
-            behind[end] = min(origin, behind.get(end, origin))
-        reach = max(reach, j)
+    walked: dict[int, int] = {}  # ordinal of a word -> up to where the walk went that came by it
+    for place in sorted(states, key=lambda place: (states[place], place)):
+        k = first = text.index.get(place, len(text.words))
+        last = min(len(text.words), first + most)
+        passed = []
+        while k < last and is_part(k):
+            if k + 1 in walked:
+                k = walked[k + 1]
+                continue
+            k += 1
+            behind[text.starts[k]] = states[place]
+            passed.append(k)
+        walked.update(dict.fromkeys(passed, k))
     return behind

@@ -60,6 +60,7 @@ class _Part(NamedTuple):
     """A template that a part of the text equals."""
 
     span: Span
+    letters: int
     rank: int
     template: Template
 
@@ -95,20 +96,38 @@ def _cover(text: Words, hashes: Hashes) -> list[_Part]:
     """The templates that cover most of a text without overlap, in its order."""
     table = known()
     parts = [
-        _Part(span, rank, table.templates[rank])
+        _Part(span, span.end - span.start, rank, table.templates[rank])
         for rank in candidates(hashes)
         for span in spans(table.compiled[rank], text)
     ]
+    if len(parts) > 1:
+        longest = max(parts, key=lambda part: part.letters).span
+        parts = [p for p in parts if p.letters * 2 > longest.end - longest.start or not _holds(longest, p.span)]
+    if len(parts) > 1:
+        parts = [part._replace(letters=_shared(part, hashes)) for part in parts]
     parts.sort(key=lambda part: (part.span.end, part.span.fixed, part.rank))
     best: list[tuple[int, list[_Part]]] = [(0, [])]  # of the first k parts: letters covered, and the parts
     for k, part in enumerate(parts):
-        before = k
-        while before and parts[before - 1].span.end > part.span.fixed:
-            before -= 1
-        start = max(part.span.start, best[before][1][-1].span.end if best[before][1] else 0)
-        covered = best[before][0] + part.span.end - start
-        best.append((covered, [*best[before][1], part]) if covered > best[k][0] else best[k])
+        options = [best[k]]
+        for limit in (part.span.fixed, part.span.start):  # what stands before the fixed words can be another's end
+            before = k
+            while before and parts[before - 1].span.end > limit:
+                before -= 1
+            covered, chosen = best[before]
+            overlap = max(0, chosen[-1].span.end - part.span.start) if chosen else 0
+            options.append((covered + part.letters - overlap, [*chosen, part]))
+        best.append(max(options, key=lambda option: (option[0], -len(option[1]))))
     return best[-1][1]
+
+
+def _holds(outer: Span, inner: Span) -> bool:
+    return outer.start <= inner.start and inner.end <= outer.end
+
+
+def _shared(part: _Part, hashes: Hashes) -> int:
+    """How many letters of a part are the template's own words, and no names."""
+    of_part = hashes[part.span.start : max(part.span.start, part.span.end - RUN + 1)]
+    return int(np.isin(of_part, run_hashes(plain_words(part.template.parts).replace(" ", ""))).sum()) + 1
 
 
 def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int]]:

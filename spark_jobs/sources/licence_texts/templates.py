@@ -162,7 +162,7 @@ def _repeated(least: int, most: int, tokens: Any) -> list[Part]:
 
 
 def _official(folder: Path) -> Iterator[Template]:
-    """The templates of SPDX's list: ids in force alone, plain and strict ones first."""
+    """The templates of SPDX's list: ids in force alone."""
     rows = [json.loads(path.read_text()) for path in sorted(folder.glob("json/details/*.json"))]
     for row in rows:
         if not row["isDeprecatedLicenseId"]:
@@ -175,8 +175,13 @@ def _official(folder: Path) -> Iterator[Template]:
             yield Template(row["licenseExceptionId"], "exception", parsed(row["licenseExceptionTemplate"]))
 
 
+def _preference(template: Template) -> tuple[bool, int, str, str]:
+    """Of ids with the same text the one that grants least goes first, of these the shortest."""
+    return (template.name.endswith("-or-later"), len(template.name), template.name, template.kind)
+
+
 if __name__ == "__main__":
-    templates = list(_official(Path(sys.argv[1])))
+    templates = list({json.dumps([t.kind, t.parts]): t for t in sorted(_official(Path(sys.argv[1])), key=_preference, reverse=True)}.values())[::-1]
     table = json.dumps(templates, ensure_ascii=False, separators=(",", ":")).encode()
     _TABLE.write_bytes(lzma.compress(table, preset=9 | lzma.PRESET_EXTREME))
     print(f"{len(templates)} templates, {_TABLE.stat().st_size} bytes: {_TABLE}")

@@ -52,6 +52,7 @@ _MARK: Final = re.compile(
     rf"\d{{1,3}}[a-z]?|[a-z]|[ivxl]{{1,6}}|article|artikel|section|part|clause|appendix|preamble|[第条一二三四五六七八九十]"
 )
 _ADDRESS: Final = re.compile(r"@|://|^\W*www\.|[A-Za-z0-9]\.[A-Za-z]{2,}")
+_VERSION: Final = re.compile(r"v\d+")
 _YEAR: Final = re.compile(r"(?:19|20)\d\d|yyyy")
 _NOTICE_REACH: Final = 8  # words behind `copyright` or a year that may be written as a name is: without a capital
 
@@ -181,7 +182,9 @@ class Words:
             return True
         if word in _CONDITION:
             return False
-        if word in _SMALL or word.isdigit() or self.text[first].isupper() or len(word) == 1:
+        if word in _SMALL or word.isdigit() or len(word) == 1:
+            return True
+        if any(character.isupper() for character in self.text[first:end]) or _VERSION.fullmatch(word):
             return True
         return self._follows_notice(k)
 

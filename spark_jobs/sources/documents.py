@@ -61,7 +61,7 @@ DOCUMENTS = Table(
         Column("kind!", "string", "code, prose, markup or data"),
         Column("language", "string", "programming language as Linguist names it, or what the language column says"),
         Column("media_type", "string", "media type, without parameters"),
-        Column("licence", "string", "SPDX expression; null where none was recognised"),
+        Column("licence", "string", "SPDX expression; LicenseRef-stated-.. where it is not recognised, null where none is stated"),
         Column("content!", "string", "the text, decoded without loss"),
         Column("encoding!", "string", "Python codec that turns content back into exactly the bytes read"),
         Column("content_sha256!", "string", "SHA-256 of the document's bytes, lower-case hex"),
@@ -95,7 +95,7 @@ REPOSITORIES = Table(
         Column("repository!", "string", "name; of a distribution, normalised as package indexes do"),
         Column("revision", "string", "revision that was read; of a distribution, its version"),
         Column("version", "string", "version it declares"),
-        Column("licence", "string", "SPDX expression; null where none was recognised"),
+        Column("licence", "string", "SPDX expression; LicenseRef-stated-.. where it is not recognised, null where none is stated"),
         Column("home_page", "string", "address it declares"),
         Column("fork_of", "string", "repository it was forked from"),
         Column("topics!", "list<string!>", "topics it declares"),
@@ -174,7 +174,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="13",
+    version="14",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

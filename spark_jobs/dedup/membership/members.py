@@ -33,6 +33,7 @@ from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.landing.revisions import landings_and_events, newest
 from spark_jobs.sources.languages import VENDORED
+from spark_jobs.sources.licences.expressions import UNKNOWN
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -205,6 +206,6 @@ def _place(config: MembersConfig) -> SparkColumn:
             1 if config.min_stars is None else 2,
             1 - F.coalesce(F.col("stars") >= F.lit(config.min_stars), F.lit(False)).cast("long"),
         ),
-        "licensed": (2, F.col("licence").isNull().cast("long")),
+        "licensed": (2, F.coalesce(F.col("licence").contains(UNKNOWN), F.lit(True)).cast("long")),
     }
     return place(priority(config.keep_first, levels), F.col("doc_id"))

@@ -13,6 +13,7 @@ from typing import Literal
 
 from spark_jobs.dedup.membership.keep_priority import CLASSES, place, priority
 from spark_jobs.dedup.membership.originals import FORK_DEPTHS, RELEASE
+from spark_jobs.sources.licences.expressions import UNKNOWN
 from spark_jobs.spark_sql import Column, DataFrame, F
 
 RepositoryCriterion = Literal["dataset", "known_good", "original", "newest", "starred", "licensed"]
@@ -152,7 +153,7 @@ def _priority(wanted: Preference) -> Column:
             1 if wanted.min_stars is None else 2,
             1 - _flag(never if wanted.min_stars is None else F.col("stars") >= wanted.min_stars),
         ),
-        "licensed": (2, _flag(F.col("licence").isNull())),
+        "licensed": (2, 1 - _flag(~F.col("licence").contains(UNKNOWN))),
     }
     return priority(wanted.criteria, levels)
 

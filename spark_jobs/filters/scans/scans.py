@@ -14,14 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.scans.malware import SHIPPED, clamd_findings, compiled, yara_findings
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.side_reads import map_rows
-from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.sources.licences.expressions import allows
+from spark_jobs.sources.licences.names import required_ids, spdx_expression
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ class ScansConfig(ConfigModel):
         le=1,
         description="least confidence of a finding to be counted",
     )
+
+    @field_validator("licences_allowed")
+    @classmethod
+    def _are_licences(cls, licences: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse what is no SPDX id; letters are made canonical."""
+        return required_ids(licences)
 
 
 SCANS = Table(
@@ -79,7 +86,7 @@ class _Rules(NamedTuple):
     min_confidence: float
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(SCANS,))
+@step(version="2", scope=Scope.INCREMENT, tables=(SCANS,))
 def scans(documents: DataFrame, repositories: DataFrame, provenance: DataFrame, config: ScansConfig) -> DataFrame:
     """Scan every document of an increment."""
     rules = _Rules(yara_source(config), config.clamd, config.min_confidence)
@@ -90,16 +97,16 @@ def scans(documents: DataFrame, repositories: DataFrame, provenance: DataFrame, 
     declared = provenance.agg(F.max("licence").alias("of_dataset"))
     rows = found.join(theirs, "repository", "left").crossJoin(F.broadcast(declared))
     rows = rows.withColumn("licence", F.coalesce("licence", "of_repository", "of_dataset"))
-    allowed = is_allowed(F.col("licence"), config.licences_allowed)
-    return rows.select(
+    rows = rows.select(
         "shard",
         "doc_id",
         *(f"{kind}_count" for kind in _COUNTED),
         "findings",
         "licence",
-        allowed.alias("licence_allowed"),
+        F.lit(None).cast("boolean").alias("licence_allowed"),
         F.lit(config.source_trust).cast("double").alias("source_trust"),
     )
+    return rows.mapInArrow(partial(_judge, allowed=frozenset(config.licences_allowed)), rows.schema)
 
 
 def yara_source(config: ScansConfig) -> str:
@@ -114,21 +121,17 @@ def yara_source(config: ScansConfig) -> str:
     return content.decode()
 
 
-def is_allowed(licence: SparkColumn, allowed: Iterable[str]) -> SparkColumn:
-    """Whether an SPDX expression needs only licences that are allowed; null where none are named.
+def _judge(batches: Iterable[pa.RecordBatch], allowed: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """Batches of rows of `SCANS` with whether the licence of each is allowed; null where no licences are named."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    Of `A OR B` one is enough, `A AND B` needs both; of an expression with brackets all are needed.
-    """
-    names = list(allowed)
-    if not names:
-        return F.lit(None).cast("boolean")
-
-    def every(parts: SparkColumn) -> SparkColumn:
-        return F.forall(parts, lambda one: F.trim(one).isin(*names))
-
-    one_of = F.exists(F.split(licence, " OR "), lambda part: every(F.split(part, " AND ")))
-    all_of = every(F.split(F.regexp_replace(licence, "[()]", ""), " OR | AND "))
-    return F.coalesce(F.when(licence.contains("("), all_of).otherwise(one_of), F.lit(False))
+    for batch in batches:
+        licences = pc.dictionary_encode(batch.column("licence").cast(pa.string()), null_encoding="encode")
+        names = [spdx_expression(licence) for licence in licences.dictionary.to_pylist()]
+        answers = pa.array([allows(name or "", allowed) if allowed else None for name in names], pa.bool_())
+        place = batch.schema.get_field_index("licence_allowed")
+        yield batch.set_column(place, batch.schema.field(place), answers.take(licences.indices))
 
 
 def _scan(batches: Iterable[pa.RecordBatch], rules: _Rules) -> Iterator[pa.RecordBatch]:

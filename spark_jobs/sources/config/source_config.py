@@ -32,7 +32,7 @@ from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.generated_config import GeneratedSource
 from spark_jobs.sources.config.iceberg_source import IcebergSource
 from spark_jobs.sources.config.stream_config import StreamSource
-from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.licences.names import required_ids
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, glob_pattern, open_file
 from spark_jobs.sources.opening.limits import ArchiveLimits
 from spark_jobs.sources.opening.table_folders import without_engine_files
@@ -95,11 +95,7 @@ class RepositorySelection(Declared):
     @classmethod
     def _licences_are_ids(cls, licences: tuple[str, ...]) -> tuple[str, ...]:
         """Refuse what is no SPDX id; letters are made canonical."""
-        known = tuple(spdx_expression(licence) or "" for licence in licences)
-        for said, licence in zip(licences, known, strict=True):
-            if not licence or " " in licence:
-                raise ValueError(f"{said} is no SPDX id that headrace knows; write one such as MIT or Apache-2.0")
-        return known
+        return required_ids(licences)
 
 
 class EveryNth(Declared):

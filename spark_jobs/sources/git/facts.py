@@ -11,20 +11,14 @@ from spark_jobs.sources.config.source_config import RepositorySelection
 from spark_jobs.sources.git.history import Commit
 from spark_jobs.sources.git.store import IsolatedGit
 from spark_jobs.sources.languages import VENDORED
-from spark_jobs.sources.licences import (
-    LICENCE_FILE,
-    MAX_LICENCE_BYTES,
-    allows,
-    declared_licence,
-    licence_of_texts,
-)
+from spark_jobs.sources.licences.expressions import allows
+from spark_jobs.sources.licences.statements import MAX_LICENCE_BYTES, Statement, of_repository
 from spark_jobs.sources.records.facts import Facts
 
 _TESTS = re.compile(
     r"(?i)(^|/)(tests?|specs?|__tests__|testing|testdata)/|(^|/)(test_[^/]*|[^/]*[._-](test|spec))\.[^./]+$"
 )
 _VENDORED = re.compile(VENDORED)
-_MANIFESTS = (b"pyproject.toml", b"package.json", b"Cargo.toml")
 
 
 def quality_facts(history: list[Commit], live: dict[str, int], marked: dict[str, str]) -> dict[str, str]:
@@ -83,32 +77,23 @@ def original_of(histories: dict[str, list[Commit]]) -> str:
     return min(histories, key=rank)
 
 
-def described_licence(
-    git: IsolatedGit, live: dict[bytes, tuple[str, str]], sizes: dict[str, int]
-) -> tuple[str | None, str | None]:
-    """The licence of a revision as an SPDX expression, and the files that say so; None where none is recognised.
-
-    A manifest at the root that declares one counts first, else the texts of licences at the root. Several give
-    `A AND B`, as nothing says that either will do; one that is not recognised gives none.
+def described_licence(git: IsolatedGit, live: dict[bytes, tuple[str, str]], sizes: dict[str, int]) -> Statement:
+    """What a revision states about its licence, by the manifests and texts at its root.
 
     Args:
         git: on the repository.
         live: mode and object id of each path of the revision.
         sizes: of its blobs, in bytes.
     """
+    files = {path: oid for path, (_, oid) in live.items() if oid in sizes}  # neither links nor submodules
+    names = [path.decode(errors="surrogateescape") for path in files if b"/" not in path]
 
-    def content(path: bytes) -> bytes:
-        return git.output("cat-file", "blob", live[path][1])
+    def content(name: str) -> bytes | None:
+        oid = files.get(name.encode(errors="surrogateescape"))
+        is_small = oid is not None and sizes[oid] < MAX_LICENCE_BYTES
+        return git.output("cat-file", "blob", oid) if oid is not None and is_small else None
 
-    top = {path: sizes.get(oid) for path, (_, oid) in live.items() if b"/" not in path}
-    readable = {path for path, size in top.items() if size is not None and size < MAX_LICENCE_BYTES}
-    for path in _MANIFESTS:
-        declared = declared_licence(path.decode(), content(path)) if path in readable else None
-        if declared is not None:
-            return declared, path.decode()
-    texts = {path: path.decode(errors="backslashreplace") for path in readable}
-    licences = sorted(path for path, shown in texts.items() if LICENCE_FILE.fullmatch(shown))
-    return licence_of_texts({texts[path]: content(path) for path in licences})
+    return of_repository(content, names)
 
 
 def failed_rule(rules: RepositorySelection, facts: Facts) -> str | None:

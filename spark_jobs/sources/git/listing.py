@@ -234,16 +234,16 @@ def _rows_of_store(
     histories = path_histories(git, chosen, live)
     marked = author_marks(git, live, histories)
     files = {path.decode(errors="replace"): sizes[oid] for path, (_, oid) in live.items() if oid in sizes}
-    licence, evidence = described_licence(git, live, sizes)
+    stated = described_licence(git, live, sizes)
     facts = Facts(
         repository=name,
         revision=newest.oid,
-        licence=licence,
+        licence=stated.licence,
         fork_of=fork_of,
         metadata=quality_facts(history, files, {path.decode(errors="replace"): mark for path, mark in marked.items()})
-        | ({"licence_evidence": evidence} if evidence else {}),
+        | stated.metadata,
     )
-    own = own | {"revision": newest.oid, "licence": licence, "modified": _microseconds(newest.time)}
+    own = own | {"revision": newest.oid, "licence": stated.licence, "modified": _microseconds(newest.time)}
     failed = failed_rule(source.select, facts)
     if failed is not None:
         lost = _gone(root, name, arrived.live)
@@ -256,7 +256,7 @@ def _rows_of_store(
         is_live = histories[raw].live is not None
         for number, row in enumerate(versions):
             past = not is_live or number < len(versions) - 1
-            row |= {"repository": name, "licence": licence, "version": number, "past": past}
+            row |= {"repository": name, "licence": stated.licence, "version": number, "past": past}
         fresh = versions if reread else versions[_first_to_read(versions, arrived, is_live) :]
         rows += fresh
         if not is_live and (fresh or path.shown in arrived.live):

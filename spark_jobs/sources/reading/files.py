@@ -20,7 +20,7 @@ from spark_jobs.sources.encodings.decoding import DETECTION_BYTES, Decoded, deco
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
-from spark_jobs.sources.licences import header_licence
+from spark_jobs.sources.licences.headers import header_licence
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_to
@@ -294,6 +294,6 @@ def _whole_text(
 
 
 def _with_own_licence(file: Row, text: str) -> Row:
-    """The row of a file, with the licence that its text states where it is code."""
-    stated = header_licence(text) if file["kind"] in ("code", "markup") else None
+    """The row of a file, with the licence that its text states where it is no prose."""
+    stated = header_licence(text, file["licence"]) if file["kind"] != "prose" else None
     return {**file, "licence": stated} if stated else file

@@ -16,7 +16,7 @@ from spark_jobs.sources.encodings.decoding import Recoded
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import language_of
-from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.licences.names import spdx_expression, stated
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import open_file, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
@@ -145,15 +145,15 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
         return arrival(where, record.refusal)
     data = record.text.encode()
     content_sha256 = sha256_hex(data)
-    licence = spdx_expression(record.licence)
-    unrecognised = {} if licence or not record.licence else {"licence": record.licence}
+    recognised = spdx_expression(record.licence)
+    unrecognised = {} if recognised or not record.licence else {"licence": record.licence}
     facts = {
         **file,
         "repository": record.repository,
         "path": f"{file['path']}#{record.record_id or content_sha256[:16]}",
         "kind": record.kind,
         "language": _record_language(record, rules.source),
-        "licence": licence,
+        "licence": recognised or stated(record.licence),
     }
     row = document_row(facts, rules, record.text, "utf-8", content_sha256, len(data))
     row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata}

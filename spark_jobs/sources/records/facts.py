@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.licences.names import spdx_expression, stated
 from spark_jobs.sources.records.plain_values import value_text
 from spark_jobs.sources.records.records import Refused, json_object, numbered_lines
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -68,8 +68,9 @@ def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, 
             metadata[key] = value_text(value) or ""
         elif key in (*_TEXTS, *_LISTS):
             known[key] = found
-        elif key == "licence" and (licence := spdx_expression(found)) is not None:
-            known[key] = licence
+        elif key == "licence":
+            known[key] = stated(found)
+            metadata |= {} if spdx_expression(found) else {"licence": found}
         else:
             metadata[key] = found
     return Facts(repository, **known, metadata=metadata), fault

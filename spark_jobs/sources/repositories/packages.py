@@ -17,21 +17,20 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.sources.config.source_config import DocumentsConfig, PackagesSource
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_columns, language_of
-from spark_jobs.sources.licences import LICENCE_FILE, MAX_LICENCE_BYTES, declared_licence, licence_of_texts
+from spark_jobs.sources.licences.statements import LICENCE_FILE, MAX_LICENCE_BYTES, of_repository
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, located
 from spark_jobs.sources.opening.archives import Unpacking, archive_members
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, open_file, same_file, unreadable
 from spark_jobs.sources.opening.streams import HashedFile, read_up_to
 from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories.repositories import distribution_facts, normalised_name
+from spark_jobs.sources.repositories.repositories import distribution_facts, normalised_name, stable_path
 
 _METADATA: Final = {
     ".whl": ("wheel", re.compile(r"[^/]+\.dist-info/METADATA")),
@@ -138,7 +137,7 @@ def _extension(path: str) -> str:
 def read_package(location: str, byte_count: int | None, source: PackagesSource) -> Package | Refusal:
     """The facts in the metadata of a package, and the texts of its licences where its metadata name no licence."""
     kind, pattern = _METADATA[_extension(location)]
-    found, licences, fault = dict[str, bytes](), dict[str, bytes](), None
+    found, licences, fault = dict[str, bytes](), dict[str, bytes | None](), None
     try:
         with open_file(location) as file, HashedFile(file) as whole:
             for member in archive_members(whole, byte_count, Unpacking(source.archives)):
@@ -146,13 +145,14 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
                     fault = member.refusal if member.name is None else fault
                     continue
                 name = (member.name or "").removeprefix("./")
-                for wanted, into, most in (
-                    (pattern, found, _MAX_METADATA_BYTES),
-                    (_REQUIREMENTS, found, _MAX_METADATA_BYTES),
-                    (_LICENCES, licences, MAX_LICENCE_BYTES),
-                ):
-                    if wanted.fullmatch(name) and (member.byte_count or 0) <= most:
-                        into[os.path.basename(name)] = read_up_to(member.stream, most)
+                size = member.byte_count or 0
+                if (pattern.fullmatch(name) or _REQUIREMENTS.fullmatch(name)) and size <= _MAX_METADATA_BYTES:
+                    found[os.path.basename(name)] = read_up_to(member.stream, _MAX_METADATA_BYTES)
+                elif _LICENCES.fullmatch(name):
+                    large = size >= MAX_LICENCE_BYTES
+                    licences[stable_path(name) if kind == "wheel" else _below(name)] = (
+                        None if large else read_up_to(member.stream, MAX_LICENCE_BYTES)
+                    )
     except OSError as error:
         fault = unreadable(error)
     metadata = next((found[key] for key in found if key != "requires.txt"), None)
@@ -160,16 +160,12 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
         where = pattern.pattern.replace("[^/]+", "*").replace("\\", "")
         return fault or Refusal(Reason.NO_PACKAGE, f"no {kind}: it has no file {where}, which would say what it is")
     try:
-        facts = _facts(kind, metadata.decode(errors="replace"), found.get("requires.txt", b"").decode(errors="replace"))
+        facts = _facts(kind, metadata, found.get("requires.txt", b""), licences)
         facts_json(facts or Facts("")).encode()
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return Refusal(Reason.NO_PACKAGE, f"its metadata cannot be read: {type(error).__name__}: {error}"[:300])
     if facts is None or not _NAME.fullmatch(facts.repository):
         return Refusal(Reason.NO_PACKAGE, "its metadata state no name, or one that no package can have")
-    if facts.licence is None:
-        licence, evidence = licence_of_texts(licences)
-        more = {"licence_evidence": evidence} if evidence else {}
-        facts = replace(facts, licence=licence, metadata={**facts.metadata, **more})
     return Package(facts, kind)
 
 
@@ -217,16 +213,28 @@ class _CoreMetadata(importlib.metadata.Distribution):
         return path
 
 
-def _facts(kind: str, metadata: str, requirements: str) -> Facts | None:
+def _below(name: str) -> str:
+    """The path of a member below the folder of the package."""
+    return name.partition("/")[2]
+
+
+def _facts(kind: str, data: bytes, requirements: bytes, texts: Mapping[str, bytes | None]) -> Facts | None:
     """The facts in a package's metadata; None where they state no name.
+
+    Args:
+        kind: sdist, wheel, npm or crate.
+        data: the metadata.
+        requirements: the requires.txt of an sdist.
+        texts: of licences, by their paths.
 
     Raises:
         ValueError, TypeError, AttributeError: the metadata are not what they should be.
     """
+    metadata = data.decode("utf-8-sig", errors="replace")
     if kind in ("sdist", "wheel"):
-        distribution = _CoreMetadata({"METADATA": metadata, "requires.txt": requirements})
+        distribution = _CoreMetadata({"METADATA": metadata, "requires.txt": requirements.decode(errors="replace")})
         name = distribution.metadata["Name"]
-        return distribution_facts(normalised_name(name), distribution) if name else None
+        return distribution_facts(normalised_name(name), distribution, texts) if name else None
     said: Any = json.loads(metadata) if kind == "npm" else tomllib.loads(metadata).get("package", {})
     if not isinstance(said.get("name"), str):
         return None
@@ -235,15 +243,18 @@ def _facts(kind: str, metadata: str, requirements: str) -> Facts | None:
     repository = said.get("repository")
     address = repository.get("url") if isinstance(repository, dict) else repository
     summary = _texts([said.get("description")])
+    manifest = {"package.json" if kind == "npm" else "Cargo.toml": data}
+    files = manifest | dict(texts)
+    licence = of_repository(files.get, list(files))
     return Facts(
         repository=said["name"],
         revision=version,
         version=version,
-        licence=declared_licence("package.json" if kind == "npm" else "Cargo.toml", metadata.encode()),
+        licence=licence.licence,
         home_page=next(iter(_texts([said.get("homepage"), address])), None),
         topics=sorted(set(_texts(said.get("keywords")))),
         dependencies=sorted(required) if isinstance(required, dict) else [],
-        metadata={"summary": summary[0]} if summary else {},
+        metadata=({"summary": summary[0]} if summary else {}) | licence.metadata,
     )
 
 

@@ -7,6 +7,7 @@ lists; its facts come out of its METADATA. A directory is one repository named a
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import importlib.metadata
 import os
@@ -23,7 +24,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.file_reading import FACTS_FILE
 from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeSource, PythonDocsSource
 from spark_jobs.sources.languages import PLAIN_TEXT, is_manifest, language_columns, language_of
-from spark_jobs.sources.licences import spdx_licence
+from spark_jobs.sources.licences.statements import LICENCE_FILE, MAX_LICENCE_BYTES, of_distribution, of_repository
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, stat_file
 from spark_jobs.sources.records.facts import Facts
@@ -81,7 +82,7 @@ def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
             f"not installed: {', '.join(unknown)}; install them, or take them off the list of distributions"
         )
     return [
-        Repository(distribution_facts(name, found), str(found.locate_file("")), found)
+        Repository(distribution_facts(name, found, _licence_texts(found)), str(found.locate_file("")), found)
         for name, found in ((name, installed[name]) for name in wanted)
     ]
 
@@ -111,22 +112,37 @@ def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
     return [Repository(_project_facts(name, path), path) for name, path in sorted(found.items())]
 
 
-def distribution_facts(name: str, distribution: importlib.metadata.Distribution) -> Facts:
-    """Facts out of the core metadata of a distribution."""
+def distribution_facts(
+    name: str, distribution: importlib.metadata.Distribution, texts: Mapping[str, bytes | None]
+) -> Facts:
+    """Facts out of the core metadata of a distribution, and the texts of its licences by their paths."""
     metadata = distribution.metadata  # parsed anew by each access
     header = partial(_header, metadata)
     classifiers = metadata.get_all("Classifier") or []
     others = {"summary": header("Summary"), "requires_python": header("Requires-Python")}
+    licence = of_distribution(header("License-Expression"), classifiers, header("License"), texts)
     return Facts(
         repository=name,
         revision=header("Version"),
         version=header("Version"),
-        licence=spdx_licence(header("License-Expression"), classifiers, header("License")),
+        licence=licence.licence,
         home_page=_home_page(header("Home-page"), metadata.get_all("Project-URL") or []),
         topics=sorted({c.removeprefix("Topic :: ") for c in classifiers if c.startswith("Topic :: ")}),
         dependencies=dependency_names(distribution.requires or []),
-        metadata={key: value for key, value in others.items() if value},
+        metadata={key: value for key, value in others.items() if value} | licence.metadata,
     )
+
+
+def _licence_texts(distribution: importlib.metadata.Distribution) -> dict[str, bytes | None]:
+    """The texts of licences in the info directory of an installed distribution, by their paths."""
+    texts = dict[str, bytes | None]()
+    for path in distribution.files or ():
+        if _INFO.match(str(path)) and LICENCE_FILE.fullmatch(path.name):
+            with contextlib.suppress(OSError):  # listed, but taken away
+                with open(distribution.locate_file(path), "rb") as file:
+                    data = file.read(MAX_LICENCE_BYTES)
+                texts[stable_path(str(path))] = data if len(data) < MAX_LICENCE_BYTES else None
+    return texts
 
 
 def _header(metadata: importlib.metadata.PackageMetadata, name: str) -> str | None:
@@ -155,16 +171,23 @@ def _home_page(home_page: str | None, project_urls: Sequence[str]) -> str | None
 
 
 def _project_facts(name: str, path: str) -> Facts:
-    """Facts out of a directory's pyproject.toml; only the name where there is none that can be read."""
+    """Facts out of a directory's pyproject.toml, where it can be read; the licence as for repositories of git."""
+
+    def content(file_name: str) -> bytes | None:
+        try:
+            with open(os.path.join(path, file_name), "rb") as file:
+                data = file.read(MAX_LICENCE_BYTES)
+        except OSError:
+            return None
+        return data if len(data) < MAX_LICENCE_BYTES else None
+
+    licence = of_repository(content, sorted(entry.name for entry in os.scandir(path) if entry.is_file()))
     try:
-        with open(os.path.join(path, "pyproject.toml"), "rb") as file:
-            project = tomllib.load(file).get("project", {})
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return Facts(name)
+        project = tomllib.loads((content("pyproject.toml") or b"").decode("utf-8-sig")).get("project", {})
+    except ValueError:
+        project = {}
     if not isinstance(project, dict):
-        return Facts(name)
-    licence = project.get("license")
-    text = licence.get("text") if isinstance(licence, dict) else licence
+        project = {}
     version = project.get("version") if isinstance(project.get("version"), str) else None
     urls = project.get("urls")
     classifiers = _strings(project.get("classifiers"))
@@ -172,10 +195,11 @@ def _project_facts(name: str, path: str) -> Facts:
         repository=name,
         revision=version,
         version=version,
-        licence=spdx_licence(None, classifiers, text if isinstance(text, str) else None),
+        licence=licence.licence,
         home_page=_home_page(None, [f"{key}, {url}" for key, url in urls.items()] if isinstance(urls, dict) else []),
         topics=sorted({c.removeprefix("Topic :: ") for c in classifiers if c.startswith("Topic :: ")}),
         dependencies=dependency_names(_strings(project.get("dependencies"))),
+        metadata=licence.metadata,
     )
 
 

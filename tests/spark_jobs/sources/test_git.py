@@ -17,7 +17,7 @@ import pytest
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource
 from spark_jobs.sources.git.store import BlobReaders, RefusedRepositoryError, open_store
-from spark_jobs.sources.licences import licence_of_text
+from spark_jobs.sources.licence_texts import known_text
 from spark_jobs.sources.listing.changes import discover
 
 from .conftest import ARRIVAL_ROWS
@@ -359,7 +359,7 @@ def test_facts_tell_licences_forks_and_quality(tmp_path: Path, git_config: Confi
         "fork": "upstream",
         "other": None,
     }
-    assert facts["upstream"]["licence"] == licence_of_text(mit.read_bytes())
+    assert facts["upstream"]["licence"] == known_text(mit.read_bytes())
     assert facts["fork"]["licence"] == "Apache-2.0"
     told = facts["stale"]["metadata"]
     assert (told["commits"], told["authors"], told["files"], told["bytes"]) == ("1", "1", "3", "240")

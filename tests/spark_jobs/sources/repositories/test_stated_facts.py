@@ -38,7 +38,7 @@ def test_keys_are_columns_and_all_else_is_metadata() -> None:
     expected = Facts("valkey", licence="BSD-3-Clause", fork_of="redis", topics=["database"], metadata=metadata)
     assert stated_facts("valkey", values) == (expected, None)
     assert stated_facts("x", {"licence": "ours", "metadata": {"a": 1}}) == (
-        Facts("x", metadata={"licence": "ours", "a": "1"}),
+        Facts("x", licence="LicenseRef-stated-ours", metadata={"licence": "ours", "a": "1"}),
         None,
     )
 

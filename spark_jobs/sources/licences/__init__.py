@@ -1,0 +1,1 @@
+"""What licence something has: expressions of SPDX, names, headers of files, manifests, metadata, texts."""

@@ -1,0 +1,303 @@
+"""What a repository, package or distribution states about its licence: in manifests, metadata and texts of licences.
+
+    recognised            MIT OR Apache-2.0
+    stated and unknown    LicenseRef-stated-Foo-Corp-License; its words are in `detail`
+    not stated            None; the next source is asked, and only then
+
+A manifest or metadata count before texts. A text that equals no licence is `LicenseRef-stated-near-MIT-1f2e3d4c`, where
+`detail` says what it has more and less than the nearest one; equal texts have equal ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple
+
+from spark_jobs.sources.licence_texts import recognised
+from spark_jobs.sources.licences.expressions import is_recognised, joined, licences_in, parsed, unknown
+from spark_jobs.sources.licences.headers import sentence_licence
+from spark_jobs.sources.licences.names import families, says_nothing, spdx_expression, stated
+
+LICENCE_FILE: Final = re.compile(r"(?i:LICEN[CS]E|COPYING|UNLICEN[CS]E)(?:[-._][^/]*)?")
+"""Names of files that are texts of licences."""
+MANIFESTS: Final = ("pyproject.toml", "package.json", "Cargo.toml", "composer.json", "setup.cfg")
+"""Manifests that state licences, at the root of a repository."""
+MAX_LICENCE_BYTES: Final = 1 << 18
+_SHORT_BYTES = 400  # texts up to this length may be the name of a licence, or a sentence
+_SHOWN = 600  # characters of a detail
+_NPM_FILE = re.compile(r"(?i)\s*see\s+licen[cs]e\s+in\s+<?([^<>]+?)>?\s*")
+_CLASSIFIER = "License ::"
+_OTHER_CLASSIFIERS: Final = frozenset({"License :: OSI Approved", "License :: DFSG approved"})  # they name none
+
+
+class Statement(NamedTuple):
+    """What is stated about the licence of a whole.
+
+    Attributes:
+        licence: a canonical expression, whose unknown parts are `LicenseRef-stated-..`; None where nothing is stated.
+        evidence: the files or fields that state it.
+        detail: the words that are not recognised, and of texts the nearest licence with the difference.
+    """
+
+    licence: str | None = None
+    evidence: str = ""
+    detail: str = ""
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Evidence and detail as metadata of a repository."""
+        named = {"licence_evidence": self.evidence, "licence_detail": self.detail[:_SHOWN]}
+        return {key: text for key, text in named.items() if text}
+
+
+class Declared(NamedTuple):
+    """What a manifest says: words for a licence, or the name of a file with its text."""
+
+    words: str | None = None
+    file: str | None = None
+
+
+def of_repository(content: Callable[[str], bytes | None], names: Sequence[str]) -> Statement:
+    """What the root of a repository states: its manifests, else its texts of licences.
+
+    Several manifests that state different licences, and several texts, give `A AND B`, as nothing says that either will
+    do.
+
+    Args:
+        content: the bytes of a file by its name; None where it is not there, cannot be read or is too large.
+        names: of the files at the root.
+    """
+    files = [name for name in names if LICENCE_FILE.fullmatch(name)]
+    statements = list[tuple[str, str]]()
+    for name in MANIFESTS:
+        data = content(name) if name in names else None
+        declared = declared_in(name, data) if data is not None else Declared()
+        if declared.words is not None:
+            statements.append((name, declared.words))
+        elif declared.file is not None and declared.file not in files:
+            files.append(declared.file)
+    return _of_words(statements, lambda: of_texts({name: content(name) for name in files}))
+
+
+def of_distribution(
+    expression: str | None, classifiers: Sequence[str], text: str | None, texts: Mapping[str, bytes | None]
+) -> Statement:
+    """What the core metadata of a distribution state.
+
+    An expression decides. Else a classifier that names one licence counts before the loose words of `License`,
+    which say how several are joined; where the two contradict each other the licence is unknown.
+
+    Args:
+        expression: `License-Expression`.
+        classifiers: all trove classifiers.
+        text: `License`, a name or a whole text of a licence.
+        texts: files of licences, asked where the metadata state none or a vague one (`BSD`).
+    """
+    if expression is not None and expression.strip():
+        return _of_words([("License-Expression", expression)], Statement)
+    named = [c for c in classifiers if c.startswith(_CLASSIFIER) and c not in _OTHER_CLASSIFIERS]
+    said = [c.rpartition(" :: ")[2] for c in named]
+    exact = {licence for name in said if (licence := spdx_expression(name)) is not None}
+    vague = {families(name): name for name in said if spdx_expression(name) is None}
+    words = None if says_nothing(text) else str(text)
+    licence, whole = spdx_expression(words), Statement()
+    if licence is None and words is not None and len(words) > _SHORT_BYTES:
+        whole = of_texts({"License": words.encode(errors="replace")})
+        licence = whole.licence if is_recognised(whole.licence) else None
+    if licence is not None:
+        return _agreed(licence, exact, vague, Statement(licence, "License"))
+    if whole.licence is not None:
+        return whole._replace(licence=joined("AND", [*sorted(exact), whole.licence]))
+    if words is not None and families(words):
+        vague.setdefault(families(words), words)
+    elif words is not None and not (exact and _is_loose(words)):
+        return _of_words([*(("Classifier", name) for name in sorted(exact)), ("License", words)], Statement)
+    if exact and all(any(known.startswith(begins) for known in exact) for begins in vague):
+        return Statement(joined("AND", sorted(exact)), "Classifier")
+    statement = Statement() if exact else of_texts(texts)
+    if statement.licence is not None and (not vague or is_recognised(statement.licence)):
+        return _agreed(statement.licence, exact, vague, statement)
+    return _of_words([("Classifier", name) for name in (*sorted(exact), *vague.values())], Statement)
+
+
+def _agreed(licence: str, exact: Set[str], vague: Mapping[tuple[str, ...], str], statement: Statement) -> Statement:
+    """A statement that names the licences of all classifiers, or some of them; else that they contradict each other.
+
+    Args:
+        licence: of the statement.
+        exact: the licences that classifiers name; they say whether later versions will do.
+        vague: classifiers that name a family, by the ways in which its ids begin.
+        statement: what is given where all agree.
+    """
+    leaves = {leaf.name for leaf in licences_in(parsed(licence, keep_unknown=True))}
+    if all(any(map(leaf.startswith, vague)) for leaf in leaves) or (not exact and not vague):
+        return statement
+    fits = all(any(_same(leaf, other) for leaf in leaves) for other in exact)
+    if fits and all(any(leaf.startswith(begins) for leaf in leaves) for begins in vague):
+        is_later = len(leaves) == len(exact) == 1 and min(exact).endswith("-or-later") and licence.endswith("-only")
+        return statement._replace(licence=min(exact)) if is_later else statement
+    if not vague and all(any(_same(leaf, other) for other in exact) for leaf in leaves):
+        return Statement(joined("AND", sorted(exact)), "Classifier")
+    others = " and ".join((*sorted(exact), *vague.values()))
+    return Statement(unknown(f"{licence} or {others}"), "License, Classifier", f"{licence} contradicts {others}")
+
+
+def of_texts(texts: Mapping[str, bytes | None]) -> Statement:
+    """What some files of licence texts state.
+
+    Args:
+        texts: their bytes by their names; None for one that is too large or cannot be read.
+    """
+    licences, evidence, details = dict[str, None](), list[str](), list[str]()
+    for name in sorted(texts):
+        data = texts[name]
+        licence, detail = (unknown(f"file {name}"), f"{name} was not read") if data is None else _of_text(name, data)
+        if licence is not None:
+            licences[licence] = None
+            evidence.append(name)
+            details += [detail] if detail else []
+    if not licences:
+        return Statement()
+    return Statement(joined("AND", sorted(licences)), ", ".join(evidence), "; ".join(details))
+
+
+def declared_in(name: str, data: bytes) -> Declared:
+    """What a manifest says of the licence; nothing where it cannot be read.
+
+    Args:
+        name: one of `MANIFESTS`.
+        data: its bytes; a byte order mark does not matter.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+        if name.endswith(".json"):
+            return _of_json(json.loads(text), "composer" in name)
+        if name == "setup.cfg":
+            found = re.search(
+                r"(?ms)^\[metadata\][ \t]*$.*?^license[ \t]*=[ \t]*(\S[^\n]*)$", text.partition("\n[options")[0]
+            )
+            return Declared(found[1].strip()) if found else Declared()
+        return (_of_crate if name == "Cargo.toml" else _of_project)(tomllib.loads(text))
+    except (ValueError, RecursionError, AttributeError):
+        return Declared()
+
+
+def _of_json(manifest: Any, either: bool) -> Declared:
+    """The licence of a package.json, in its forms of all times, or of a composer.json, whose lists are choices."""
+    licence = manifest.get("license", manifest.get("licence"))
+    several = licence if isinstance(licence, list) else manifest.get("licenses") if licence is None else None
+    if isinstance(several, dict):
+        several = [several]
+    if isinstance(several, list):
+        names = [name for entry in several if (name := _type(entry))]
+        licences = [licence for name in names if (licence := stated(name))]
+        return Declared(joined("OR", licences) if len(licences) > 1 else next(iter(names), None))
+    name = _type(licence)
+    file = _NPM_FILE.fullmatch(name) if name and not either else None
+    return Declared(file=file[1].removeprefix("./")) if file else Declared(name)
+
+
+def _type(entry: Any) -> str | None:
+    """The words of an entry for a licence: a text, or an object with its type, name or address."""
+    if isinstance(entry, dict):
+        entry = next((entry[key] for key in ("type", "name", "url") if isinstance(entry.get(key), str)), None)
+    return entry if isinstance(entry, str) and entry.strip() else None
+
+
+def _of_crate(manifest: dict[str, Any]) -> Declared:
+    """The licence of a Cargo.toml, its own or that of its workspace; `/` once stood for OR."""
+    package, workspace = manifest.get("package", {}), manifest.get("workspace", {}).get("package", {})
+    licence, file = package.get("license"), package.get("license-file")
+    if isinstance(licence, dict) or not package:
+        licence = workspace.get("license")
+    if isinstance(file, dict) or not package:
+        file = workspace.get("license-file")
+    words = re.sub(r"\s*/\s*", " OR ", licence) if isinstance(licence, str) and licence.strip() else None
+    return Declared(words) if words else Declared(file=file if isinstance(file, str) else None)
+
+
+def _of_project(manifest: dict[str, Any]) -> Declared:
+    """The licence of a pyproject.toml: that of `project` in its forms of all times, else that of Poetry."""
+    project, poetry = manifest.get("project", {}), manifest.get("tool", {}).get("poetry", {})
+    licence = project.get("license")
+    if isinstance(licence, dict) and isinstance(licence.get("file"), str):
+        return Declared(file=licence["file"].removeprefix("./"))
+    words = licence.get("text") if isinstance(licence, dict) else licence
+    classifiers = [*_strings(project.get("classifiers")), *_strings(poetry.get("classifiers"))]
+    words = words if isinstance(words, str) else poetry.get("license")
+    statement = of_distribution(None, classifiers, words if isinstance(words, str) else None, {})
+    return Declared(
+        statement.licence if classifiers and statement.licence else words if not says_nothing(words) else None
+    )
+
+
+def _strings(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _of_words(statements: Sequence[tuple[str, str]], texts: Callable[[], Statement]) -> Statement:
+    """What words in some places state together; texts say it where there are none, or which of a family is meant."""
+    if not statements:
+        return texts()
+    licences, details = dict[str, None](), list[str]()
+    for _, words in statements:
+        licence = stated(words)
+        if licence is None:
+            continue
+        begins = families(words)
+        if begins and spdx_expression(words) is None:
+            statement = texts()
+            if statement.licence is not None and _fits(statement.licence, begins):
+                return statement
+        if not is_recognised(licence):
+            details.append(f"not recognised: {' '.join(words.split())}")
+        licences[licence] = None
+    where = ", ".join(dict.fromkeys(place for place, _ in statements))
+    return Statement(joined("AND", list(licences)), where, "; ".join(details)) if licences else texts()
+
+
+def _of_text(name: str, data: bytes) -> tuple[str | None, str]:
+    """The licence of a text, and where it equals none the nearest with the difference; None of one that is empty."""
+    match = recognised(data)
+    if match.licence is not None:
+        return match.licence, ""
+    text = " ".join(data.decode(errors="replace").lstrip("\ufeff").split())
+    if not text or says_nothing(text):
+        return None, ""
+    if len(text) <= _SHORT_BYTES and (licence := spdx_expression(text) or sentence_licence(text)):
+        return licence, ""
+    digest = hashlib.sha256(text.lower().encode()).hexdigest()[:8]
+    if match.nearest is None:
+        return unknown(f"text {digest}"), f"{name} is near no licence: {text[:100]}"
+    difference = "".join(
+        f"; {what}: {words}" for what, words in (("added", match.added), ("missing", match.missing)) if words
+    )
+    return unknown(f"near {match.nearest} {digest}"), f"{name} is nearest to {match.nearest}{difference}"
+
+
+def _fits(licence: str, begins: tuple[str, ...]) -> bool:
+    """Whether all ids of an expression begin in one of some ways."""
+    return all(leaf.name.startswith(begins) for leaf in licences_in(parsed(licence, keep_unknown=True)))
+
+
+def _same(licence: str, other: str) -> bool:
+    """Whether two ids are one licence, for all that they say of later versions: LGPL-2.1-only and LGPL-2.0-or-later."""
+    (name, version, terms), (other_name, other_version, other_terms) = map(_gnu_parts, (licence, other))
+    if name != other_name or not (terms and other_terms):
+        return licence == other
+    return version == other_version or (other_terms == "or-later" and version > other_version)
+
+
+def _gnu_parts(licence: str) -> tuple[str, str, str]:
+    """Family, version and terms of an id of GNU, `GPL`, `2.0`, `or-later`; the others have no terms."""
+    parts = re.fullmatch(r"([A-Z]+)-([0-9.]+)-(only|or-later)", licence)
+    return (parts[1], parts[2], parts[3]) if parts else (licence, "", "")
+
+
+def _is_loose(words: str) -> bool:
+    """Whether words that are not recognised leave to classifiers what the licence is: nothing in them restricts it."""
+    return not re.search(r"(?i)proprietary|commercial|restrict|all rights|confidential|except|\bno[nt]\b", words)

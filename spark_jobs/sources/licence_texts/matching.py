@@ -14,7 +14,7 @@ from spark_jobs.sources.licence_texts.words import Words
 States: TypeAlias = "dict[int, int]"  # place in the letters -> where the match began, the lowest
 
 _MAX_MARKS: Final = 4  # words of the number of an item: `Article 1.2.a`
-_MAX_NAMES: Final = 60  # words of a name
+_MAX_NAMES: Final = 40  # words of a name
 _MAX_NOTICES: Final = 2000  # words of notices of copyright
 _NOTICE_LETTERS: Final = 600  # of notices before the first words that have to be there
 
@@ -40,7 +40,15 @@ def compiled(parts: list[Any]) -> Compiled:
     squeezed = _squeezed(parts)
     lengths = [len(part) if isinstance(part, str) else 0 for part in squeezed]
     first = next((k for k, length in enumerate(lengths) if length >= 20), lengths.index(max(lengths)))
-    return Compiled(squeezed[:first], squeezed[first:], _letters(squeezed[:first]) + _NOTICE_LETTERS)
+    body = (*(_inner(part) for part in squeezed[first:-1]), *squeezed[max(first, len(squeezed) - 1) :])
+    return Compiled(squeezed[:first], body, _letters(squeezed[:first]) + _NOTICE_LETTERS)
+
+
+def _inner(part: Any) -> Any:
+    """A part with names that stand between fixed words: they may be written without capitals."""
+    if isinstance(part, str) or part[0] not in "aof":
+        return part
+    return ("s",) if part[0] == "f" else (part[0], *(tuple(map(_inner, p)) if part[0] == "a" else _inner(p) for p in part[1:]))
 
 
 def _letters(part: Any) -> int:
@@ -109,7 +117,7 @@ def _joined(several: list[States]) -> States:
 
 def _free(kind: str, states: States, text: Words) -> States:
     """The ends of the words from each state on that an item's number, a name or a notice may consist of."""
-    is_part = text.is_mark if kind == "b" else text.is_number if kind == "n" else text.is_name
+    is_part = {"b": text.is_mark, "n": text.is_number, "s": text.is_no_condition}.get(kind, text.is_name)
     most = _MAX_MARKS if kind == "b" else _MAX_NOTICES if kind == "c" else _MAX_NAMES
     behind: States = {}
     walked: dict[int, int] = {}  # ordinal of a word -> up to where the walk went that came by it

@@ -39,6 +39,16 @@ _COPYRIGHT_SIGNS: Final = re.compile(
     r"(?i)(?:©|copyright)(?:\s*(?:©|\(c\)))*|\(c\)(?:\s*(?:©|copyright)|(?=\s*(?:\d{4}|<year|\[yyyy|yyyy)))"
 )
 _OWNER: Final = re.compile(r"(?i)(?<=copyright)(\W+)owner")
+# The Free Software Foundation moved thrice, and has its licences say "see <https://www.gnu.org/licenses/>" since.
+_FSF: Final = re.compile(
+    r"(?i)(?:\bwrite\W+to\W+the\W+Free\W+Software\W+Foundation(?:\W+Inc\b)?)?"
+    r"\W*\b(?:51\W+Franklin\W+St(?:reet)?\W+(?:Fifth|5th)\W+Floor|59\W+Temple\W+Pl(?:ace)?(?:\W+Suite\W+330)?"
+    r"|675\W+Mass(?:achusetts)?\W+Ave(?:nue)?|31\W+Milk\W+Street\W+960789)"
+    r"\W+(?:Boston|Cambridge)\W+MA(?:\W+(?:02110|02111|02139|02196)(?:\W+13(?:01|07|35))?)?(?:\W+USA)?"
+    r"|\bwrite\W+to\W+the\W+Free\W+Software\W+Foundation(?:\W+Inc\b)?|https?://(?:www\.)?fsf\.org/?(?=\W)"
+)
+_IDEA: Final = re.compile(r"(?i)\ba brief idea\b")
+_COPYLEFT: Final = re.compile(r"(?i)(?<=www\.gnu\.org/)(?:copyleft|philosophy)(?=/)")
 _LINK: Final = re.compile(r"\[([^\[\]]{1,300})\]\([^()\s]{1,300}\)")
 _HTML: Final = re.compile(r"(?i)<(?:html|body|head|div|p|br|h[1-6]|pre)\b[^<>]*>")
 _HIDDEN: Final = (("<script", "</script>"), ("<style", "</style>"), ("<title", "</title>"), ("<!--", "-->"))
@@ -81,8 +91,10 @@ _CONDITION: Final = frozenset(
     "warranties liable liability terminate terminates termination revoke revoked dual dually either alternatively "
     "additionally addition additional also however instead proprietary confidential advertising endorse promote "
     "attribution credit payment pay fee fees royalty royalties free2 licensed relicense relicensed sublicense obtain "
-    "comply compliance law laws patent patents clause commons addendum rider amendment amended supplement".split()
+    "comply compliance law laws patent patents addendum rider amendment amended supplement".split()
 )
+# Of these, such as names of holders have: `Human Who Codes`.
+_OF_NAMES_TOO: Final = frozenset("who is this that it distribution uses user users law free machine learning ai copy".split())
 LICENCE_NAMES: Final = frozenset(
     "mit bsd isc apache psf zlib ofl sil mpl mozilla gpl gplv2 gplv3 lgpl lgplv2 lgplv3 agpl agplv3 gnu gpl2 gpl3 epl "
     "eclipse cddl commons cc0 boost unlicense openssl artistic eupl cecill sspl busl bsl polyform elastic wtfpl "
@@ -128,6 +140,7 @@ class Words:
             text = _LINK.sub(r"\1", text)
         if _COMMENT_WORD.fullmatch(text):
             text = _COMMENT_MARK.sub("", text)
+        text = _COPYLEFT.sub("licenses", _IDEA.sub("an idea", _FSF.sub(_fsf, text)))
         self.text = _OWNER.sub(r"\1holder", _COPYRIGHT_SIGNS.sub("Copyright", text))
         self.words = [_EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
         self.letters = "".join(self.words)
@@ -164,6 +177,10 @@ class Words:
         """Whether a word can be the number of a list's item."""
         return _MARK.fullmatch(self.words[k]) is not None
 
+    def is_no_condition(self, k: int) -> bool:
+        """Whether a word can be part of a name that stands between words of a licence."""
+        return self.words[k] not in _CONDITION or self.is_name(k)
+
     @cached_property
     def _names(self) -> dict[int, bool]:
         return {}
@@ -176,6 +193,8 @@ class Words:
 
     def _can_be_name(self, k: int) -> bool:
         word, (first, end) = self.words[k], self._spans[k]
+        if word in _OF_NAMES_TOO and self._follows_notice(k):
+            return True
         if word in ("may", "will", "hope", "grant") and self.text[first].isupper():
             return not self.text[first:end].isupper()
         if _is_address(self.text, first, end):
@@ -186,7 +205,12 @@ class Words:
             return True
         if any(character.isupper() for character in self.text[first:end]) or _VERSION.fullmatch(word):
             return True
-        return self._follows_notice(k)
+        return self._follows_notice(k) or self._is_paragraph(k)
+
+    def _is_paragraph(self, k: int) -> bool:
+        """Whether a word, or its hyphenated neighbours with it, is all that stands between two empty lines."""
+        first, end = _chunk(self.text, *self._spans[k])
+        return not self.text[max(0, first - 2) : first].strip("\n") and not self.text[end : end + 2].strip("\n")
 
     def _follows_notice(self, k: int) -> bool:
         """Whether `copyright` or a year stands shortly before a word, in its sentence and line."""
@@ -199,13 +223,28 @@ class Words:
         return False
 
 
-def _is_address(text: str, first: int, end: int) -> bool:
-    """Whether a word stands in an address of the web or of mail, or in the name of a file."""
+def is_condition(words: list[str]) -> bool:
+    """Whether one of some words is a sign of a condition."""
+    return not _CONDITION.isdisjoint(set(words) - _OF_NAMES_TOO)
+
+
+def _chunk(text: str, first: int, end: int) -> tuple[int, int]:
+    """What stands around a word up to the next spaces, at most 300 characters."""
     while first > 0 and not text[first - 1].isspace() and end - first < 300:
         first -= 1
     while end < len(text) and not text[end].isspace() and end - first < 300:
         end += 1
+    return first, end
+
+
+def _is_address(text: str, first: int, end: int) -> bool:
+    """Whether a word stands in an address of the web or of mail, or in the name of a file."""
+    first, end = _chunk(text, first, end)
     return _ADDRESS.search(text[first:end]) is not None
+
+
+def _fsf(match: re.Match[str]) -> str:
+    return " see http://www.gnu.org/licenses " if "write" in match[0].lower() else " "
 
 
 def _shown(text: str) -> str:

@@ -72,7 +72,7 @@ def known() -> Known:
         signs.append(frozenset(hashes[rarest].tolist()))
     table = np.zeros(1 << 16, dtype=np.bool_)
     table[[sign >> 16 for of_one in signs for sign in of_one]] = True
-    sampled = [_sample(run_hashes(plain_words(t.parts).replace(" ", ""))) for t in templates]
+    sampled = [_sample(all_hashes(t.parts)) for t in templates]
     owners = np.repeat(np.arange(len(templates)), [len(s) for s in sampled])
     hashes = np.concatenate(sampled)
     order = np.argsort(hashes, kind="stable")
@@ -113,17 +113,21 @@ def fixed_parts(parts: list[Any]) -> Iterator[str]:
     return (part for part in parts if isinstance(part, str))
 
 
-def plain_words(parts: list[Any]) -> str:
-    """All words of a template, of several lists of parts the last, which is SPDX's own."""
-    words = []
+def all_hashes(parts: list[Any]) -> Hashes:
+    """(N,) the runs of a template's texts with what is optional and without, in SPDX's own words where several stand."""
+    return np.concatenate([run_hashes(_letters(parts, True)), run_hashes(_letters(parts, False))])
+
+
+def _letters(parts: list[Any], with_optional: bool) -> str:
+    letters = []
     for part in parts:
         if isinstance(part, str):
-            words.append(part)
-        elif part[0] == "o":
-            words.append(plain_words(part[1:]))
+            letters.append(part.replace(" ", ""))
+        elif part[0] == "o" and with_optional:
+            letters.append(_letters(part[1:], with_optional))
         elif part[0] == "a":
-            words.append(plain_words(part[-1]))
-    return " ".join(word for word in words if word)
+            letters.append(_letters(part[-1], with_optional))
+    return "".join(letters)
 
 
 def _sample(hashes: Hashes) -> Hashes:

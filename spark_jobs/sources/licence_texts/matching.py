@@ -14,7 +14,8 @@ from spark_jobs.sources.licence_texts.words import Words
 States: TypeAlias = "dict[int, int]"  # place in the letters -> where the match began, the lowest
 
 _MAX_MARKS: Final = 4  # words of the number of an item: `Article 1.2.a`
-_MAX_NAMES: Final = 60  # words of a name
+_MAX_NAMES: Final = 40  # words of a name
+_MAX_UNCAPITALISED: Final = 2  # of these, words without a capital that no name need have
 _MAX_NOTICES: Final = 2000  # words of notices of copyright
 _NOTICE_LETTERS: Final = 600  # of notices before the first words that have to be there
 
@@ -40,7 +41,16 @@ def compiled(parts: list[Any]) -> Compiled:
     squeezed = _squeezed(parts)
     lengths = [len(part) if isinstance(part, str) else 0 for part in squeezed]
     first = next((k for k, length in enumerate(lengths) if length >= 20), lengths.index(max(lengths)))
-    return Compiled(squeezed[:first], squeezed[first:], _letters(squeezed[:first]) + _NOTICE_LETTERS)
+    last = max(k for k, part in enumerate(squeezed) if isinstance(part, str))
+    body = (*map(_inner, squeezed[first:last]), *squeezed[last:])
+    return Compiled(squeezed[:first], body, _letters(squeezed[:first]) + _NOTICE_LETTERS)
+
+
+def _inner(part: Any) -> Any:
+    """A part with names that stand between fixed words: they may be written without capitals."""
+    if isinstance(part, str) or part[0] not in "aof":
+        return part
+    return ("s",) if part[0] == "f" else (part[0], *(tuple(map(_inner, p)) if part[0] == "a" else _inner(p) for p in part[1:]))
 
 
 def _letters(part: Any) -> int:
@@ -109,15 +119,20 @@ def _joined(several: list[States]) -> States:
 
 def _free(kind: str, states: States, text: Words) -> States:
     """The ends of the words from each state on that an item's number, a name or a notice may consist of."""
-    is_part = text.is_mark if kind == "b" else text.is_number if kind == "n" else text.is_name
+    is_part = {"b": text.is_mark, "n": text.is_number}.get(kind, text.is_name)
     most = _MAX_MARKS if kind == "b" else _MAX_NOTICES if kind == "c" else _MAX_NAMES
     behind: States = {}
     walked: dict[int, int] = {}  # ordinal of a word -> up to where the walk went that came by it
     for place in sorted(states, key=lambda place: (states[place], place)):
         k = first = text.index.get(place, len(text.words))
         last = min(len(text.words), first + most)
-        passed = []
-        while k < last and is_part(k):
+        passed: list[int] = []
+        uncapitalised = 0
+        while k < last:
+            if not is_part(k):
+                uncapitalised += 1
+                if kind != "s" or uncapitalised > _MAX_UNCAPITALISED or not text.is_no_condition(k):
+                    break
             if k + 1 in walked:
                 k = walked[k + 1]
                 continue

@@ -11,16 +11,16 @@ import numpy as np
 from spark_jobs.sources.licence_texts.known import (
     RUN,
     Hashes,
+    all_hashes,
     candidates,
     fixed_parts,
     known,
     nearest,
-    plain_words,
     run_hashes,
 )
 from spark_jobs.sources.licence_texts.matching import Span, spans
 from spark_jobs.sources.licence_texts.templates import Template
-from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded
+from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded, is_condition
 
 _MAX_BYTES: Final = 1_000_000  # of a file that is looked at
 _MAX_SHOWN: Final = 400  # characters of what is added or missing
@@ -37,6 +37,12 @@ _LICENCES_OF_EXCEPTIONS: Final = {
     "QPL-1.0-INRIA-2004-exception": "QPL-",
     "polyparse-exception": "LGPL-",
 }
+_STATEMENT: Final = re.compile(
+    r"(?P<subject>(?:\b[a-z0-9]+ ){1,4})(?:is|are) (?:also )?(?:(?:released|licensed|distributed|published|available|covered|made available) )?"
+    r"(?:(?:under|with|by) )?(?:the )?(?:terms of )?(?:the )?(?P<name>(?:[a-z0-9]+ ){1,5})(?:software )?licenses? "
+    r"(?:version )?(?:[0-9] ){0,2}(?:(?:as )?reproduced below |below |as follows |see below )?"
+)
+_NAME_WORDS: Final = frozenset("new modified simplified revised version style clause general public open source 2 3 0 v2 v3 x11".split())
 _GNU: Final = ("GPL-", "LGPL-", "AGPL-")
 
 
@@ -80,16 +86,15 @@ def recognised(data: bytes) -> TextMatch:
     gaps = list(_gaps(parts, text))
     ids = [part.template.name for part in parts]
     expression = _expression(parts)
-    added = " … ".join(text.raw(first, end) for first, end in gaps if not _is_harmless(text, first, end, ids))
+    added = " … ".join(text.raw(first, end) for first, end, title in gaps if not _is_harmless(text, first, end, title, ids))
     if expression is not None and not added:
         return TextMatch(expression)
+    if parts:
+        return TextMatch(None, max(parts, key=lambda part: part.letters).template.name, added[:_MAX_SHOWN])
     near = nearest(hashes)
     if near is None:
-        return TextMatch(None, ids[0] if ids else None, added[:_MAX_SHOWN])
-    name = known().templates[near].name
-    if name in ids:
-        return TextMatch(None, name, added[:_MAX_SHOWN])
-    return TextMatch(None, name, *_difference(text, hashes, known().templates[near]))
+        return TextMatch(None)
+    return TextMatch(None, known().templates[near].name, *_difference(text, hashes, known().templates[near]))
 
 
 def _cover(text: Words, hashes: Hashes) -> list[_Part]:
@@ -127,26 +132,42 @@ def _holds(outer: Span, inner: Span) -> bool:
 def _shared(part: _Part, hashes: Hashes) -> int:
     """How many letters of a part are the template's own words, and no names."""
     of_part = hashes[part.span.start : max(part.span.start, part.span.end - RUN + 1)]
-    return int(np.isin(of_part, run_hashes(plain_words(part.template.parts).replace(" ", ""))).sum()) + 1
+    return int(np.isin(of_part, all_hashes(part.template.parts)).sum()) + 1
 
 
-def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int]]:
-    """The words between the parts, before the first and behind the last: first and end."""
+def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int, int]]:
+    """The words between the parts, before the first and behind the last: first, end, and the end of the next title."""
     place = 0
     for part in parts:
         first, end = text.word_at(place), text.word_at(part.span.start)
         if first < end:
-            yield first, end
+            yield first, end, text.word_at(part.span.fixed)
         place = part.span.end
     if text.word_at(place) < len(text.words):
-        yield text.word_at(place), len(text.words)
+        yield text.word_at(place), len(text.words), len(text.words)
 
 
-def _is_harmless(text: Words, first: int, end: int, ids: list[str]) -> bool:
-    """Whether words beside a licence's text are notices, titles, names or addresses, of no other licence."""
+def _is_harmless(text: Words, first: int, end: int, title: int, ids: list[str]) -> bool:
+    """Whether words beside a licence's text are notices, titles, names or addresses, or say that this is its licence."""
     own = {word for name in ids for word in re.split(r"[^a-z0-9]+", name.lower())}
     own |= {_FAMILIES[word] for word in own if word in _FAMILIES}
-    return all(text.is_name(k) and (text.words[k] not in LICENCE_NAMES or text.words[k] in own) for k in range(first, end))
+    stated = _stated(text, first, title, own)
+    return all(
+        k in stated or text.is_name(k) and (text.words[k] not in LICENCE_NAMES or text.words[k] in own)
+        for k in range(first, end)
+    )
+
+
+def _stated(text: Words, first: int, end: int, own: set[str]) -> set[int]:
+    """The words of a sentence that says that something is under the licences of the given words."""
+    words = text.words[first:end]
+    stated: set[int] = set()
+    ends = np.cumsum([0, *(len(word) + 1 for word in words)])
+    for statement in _STATEMENT.finditer(" ".join(words) + " "):
+        subject, names = statement["subject"].split(), statement["name"].split()
+        if all(word in own or word in _NAME_WORDS for word in names) and not is_condition(subject):
+            stated.update(range(first + int(np.searchsorted(ends, statement.start())), first + int(np.searchsorted(ends, statement.end()))))
+    return stated
 
 
 def _expression(parts: list[_Part]) -> str | None:
@@ -168,8 +189,7 @@ def _expression(parts: list[_Part]) -> str | None:
 
 def _difference(text: Words, hashes: Hashes, template: Template) -> tuple[str, str]:
     """What a text has beside a template's words, and what it lacks of those that have to be there."""
-    plain = Words(plain_words(template.parts))
-    added = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, run_hashes(plain.letters)))
+    added = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, all_hashes(template.parts)))
     fixed = Words(" ".join(fixed_parts(template.parts)))
     lacking = _uncovered(fixed, run_hashes(fixed.letters), hashes)
     return added[:_MAX_SHOWN], " … ".join(fixed.raw(first, end) for first, end in lacking)[:_MAX_SHOWN]
@@ -188,5 +208,6 @@ def _uncovered(text: Words, hashes: Hashes, others: Hashes) -> Iterator[tuple[in
         if is_outside and first is None:
             first = k
         elif not is_outside and first is not None:
-            yield first, k
+            if not all(text.is_mark(j) for j in range(first, k)):
+                yield first, k
             first = None

@@ -30,9 +30,9 @@ Part: TypeAlias = "str | list[Any]"
 
 VERSION: Final = "3.29.0"  # of SPDX's list
 _TABLE: Final = Path(__file__).with_name(f"spdx_{VERSION}.json.xz")
-_TAG: Final = re.compile(r'<<(beginOptional|endOptional|var;name="(.*?)";original="(.*?)";match="(.*?)")>>', re.DOTALL)
+_TAG: Final = re.compile(r'<<(beginOptional|endOptional|var;name=".*?";original="(.*?)";match="(.*?)")>>', re.DOTALL)
 _ITEM: Final = re.compile(r"(?m)^[ \t]*(?:\(?(?:\d{1,2}(?:\.\d{1,2})*|[a-z]|[ivx]{1,4})[.)]+)[ \t]+")
-_EXHIBIT_SUFFIX: Final = "-no-copyleft-exception"
+_NOTICE: Final = re.compile(r"(?i)(?:\A|\n)\s*Copyright(?: \(C\))?\s*\Z")  # before the holder's name
 
 
 class Template(NamedTuple):
@@ -59,7 +59,9 @@ def parsed(template: str) -> list[Part]:
     stack: list[list[Part]] = [[]]
     place = 0
     for tag in _TAG.finditer(template):
-        stack[-1] += _fixed(template[place : tag.start()])
+        fixed = template[place : tag.start()]
+        notice = _NOTICE.search(fixed) if tag[1] not in ("beginOptional", "endOptional") else None
+        stack[-1] += _fixed(fixed[: notice.start()] if notice else fixed)
         place = tag.end()
         if tag[1] == "beginOptional":
             stack.append(["o"])
@@ -67,7 +69,7 @@ def parsed(template: str) -> list[Part]:
             optional = stack.pop()
             stack[-1].append(optional)
         else:
-            stack[-1] += _replaceable(tag[2], tag[3], tag[4])
+            stack[-1] += [["c"]] if notice else _replaceable(tag[2], tag[3])
     stack[-1] += _fixed(template[place:])
     if len(stack) > 1:
         raise ValueError(f"templates: a template has {len(stack) - 1} optional parts without an end")
@@ -88,7 +90,7 @@ def _words(text: str) -> str:
     return " ".join(Words(text).words)
 
 
-def _replaceable(name: str, original: str, match: str) -> list[Part]:
+def _replaceable(original: str, match: str) -> list[Part]:
     """The original of a replaceable part, or what its expression allows."""
     words = _words(original)
     if match == ".{0,20}":

@@ -15,6 +15,7 @@ import html
 import re
 import unicodedata
 from bisect import bisect_left
+from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
@@ -39,6 +40,18 @@ _COPYRIGHT_SIGNS: Final = re.compile(
     r"(?i)(?:©|copyright)(?:\s*(?:©|\(c\)))*|\(c\)(?:\s*(?:©|copyright)|(?=\s*(?:\d{4}|<year|\[yyyy|yyyy)))"
 )
 _OWNER: Final = re.compile(r"(?i)(?<=copyright)(\W+)owner")
+# The Free Software Foundation moved thrice, and has its licences say "see <https://www.gnu.org/licenses/>" since.
+_FSF_ADDRESS: Final = (
+    r"(?:51\W+Franklin\W+St(?:reet)?\W+(?:Fifth|5th)\W+Floor|59\W+Temple\W+Pl(?:ace)?(?:\W+Suite\W+330)?"
+    r"|675\W+Mass(?:achusetts)?\W+Ave(?:nue)?|31\W+Milk\W+Street\W+960789)"
+    r"\W+(?:Boston|Cambridge)\W+MA(?:\W+(?:02110|02111|02139|02196)(?:\W+13(?:01|07|35))?)?(?:\W+USA)?"
+)
+_FSF: Final = re.compile(
+    rf"(?i)\b(?:write\W+to\W+the\W+Free\W+Software\W+Foundation(?:\W+Inc\b)?(?:\W+{_FSF_ADDRESS})?|{_FSF_ADDRESS}"
+    r"|https?://(?:www\.)?fsf\.org/?(?=\W))"
+)
+_IDEA: Final = re.compile(r"(?i)\ba\s+brief\s+idea\b")
+_COPYLEFT: Final = re.compile(r"(?i)(?<=www\.gnu\.org/)(?:copyleft|philosophy)(?=/)")
 _LINK: Final = re.compile(r"\[([^\[\]]{1,300})\]\([^()\s]{1,300}\)")
 _HTML: Final = re.compile(r"(?i)<(?:html|body|head|div|p|br|h[1-6]|pre)\b[^<>]*>")
 _HIDDEN: Final = (("<script", "</script>"), ("<style", "</style>"), ("<title", "</title>"), ("<!--", "-->"))
@@ -53,8 +66,9 @@ _MARK: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(r"@|://|^\W*www\.|[A-Za-z0-9]\.[A-Za-z]{2,}")
 _VERSION: Final = re.compile(r"v\d+")
-_YEAR: Final = re.compile(r"(?:19|20)\d\d|yyyy")
-_NOTICE_REACH: Final = 8  # words behind `copyright` or a year that may be written as a name is: without a capital
+_NO_NOTICE: Final = frozenset("holder holders notice notices law laws statement license interest and or".split())
+_SENTENCE_END: Final = re.compile(r"[.;:!?]\s")
+_NOTICE_REACH: Final = 12  # words behind `copyright` that may be names without a capital
 
 # Small words of names, notices and titles.
 _SMALL: Final = frozenset(
@@ -81,8 +95,11 @@ _CONDITION: Final = frozenset(
     "warranties liable liability terminate terminates termination revoke revoked dual dually either alternatively "
     "additionally addition additional also however instead proprietary confidential advertising endorse promote "
     "attribution credit payment pay fee fees royalty royalties free2 licensed relicense relicensed sublicense obtain "
-    "comply compliance law laws patent patents clause commons addendum rider amendment amended supplement".split()
+    "comply compliance law laws patent patents clause addendum apply applies "
+    "applied applicable violate violates mandatory owe owes belong belongs remain remains stay buy consent rider amendment amended supplement".split()
 )
+# Of these, such as names of holders have: `Human Who Codes`.
+_OF_NAMES_TOO: Final = frozenset("who is this that it distribution uses user users law free machine learning ai copy".split())
 LICENCE_NAMES: Final = frozenset(
     "mit bsd isc apache psf zlib ofl sil mpl mozilla gpl gplv2 gplv3 lgpl lgplv2 lgplv3 agpl agplv3 gnu gpl2 gpl3 epl "
     "eclipse cddl commons cc0 boost unlicense openssl artistic eupl cecill sspl busl bsl polyform elastic wtfpl "
@@ -110,6 +127,23 @@ def decoded(data: bytes) -> str:
     return text
 
 
+def _copyright(match: re.Match[str]) -> str:
+    return match[0] if match[0].lower() == "copyright" else "Copyright"
+
+
+def _fsf(match: re.Match[str]) -> str:
+    return " see http://www.gnu.org/licenses " if "write" in match[0].lower() else " "
+
+
+_REPLACED: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
+    (("fsf.org", "free software", "franklin", "temple", "mass"), _FSF, _fsf),
+    (("brief",), _IDEA, "an idea"),
+    (("gnu.org/",), _COPYLEFT, "licenses"),
+    (("©", "(c)"), _COPYRIGHT_SIGNS, _copyright),
+    (("owner",), _OWNER, r"\1holder"),
+)
+
+
 class Words:
     """The words of a text, and `letters`: the same without what is between them.
 
@@ -128,7 +162,11 @@ class Words:
             text = _LINK.sub(r"\1", text)
         if _COMMENT_WORD.fullmatch(text):
             text = _COMMENT_MARK.sub("", text)
-        self.text = _OWNER.sub(r"\1holder", _COPYRIGHT_SIGNS.sub("Copyright", text))
+        folded = text.casefold()
+        for signs, pattern, replacement in _REPLACED:  # a search for signs is much faster than for a pattern
+            if any(sign in folded for sign in signs):
+                text = pattern.sub(replacement, text)
+        self.text = text
         self.words = [_EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
         self.letters = "".join(self.words)
         self.starts = [0]
@@ -164,6 +202,17 @@ class Words:
         """Whether a word can be the number of a list's item."""
         return _MARK.fullmatch(self.words[k]) is not None
 
+    def is_no_condition(self, k: int) -> bool:
+        """Whether a word can be part of a name that stands between words of a licence, and of no other sentence."""
+        if self.is_name(k):
+            return True
+        return self.words[k] not in _CONDITION and not (self._ends_sentence(k - 1) or self._ends_sentence(k))
+
+    def _ends_sentence(self, k: int) -> bool:
+        if not 0 <= k < len(self.words) - 1:
+            return True
+        return _SENTENCE_END.search(self.text, self._spans[k][1], self._spans[k + 1][0] + 1) is not None
+
     @cached_property
     def _names(self) -> dict[int, bool]:
         return {}
@@ -176,6 +225,10 @@ class Words:
 
     def _can_be_name(self, k: int) -> bool:
         word, (first, end) = self.words[k], self._spans[k]
+        if word in _OF_NAMES_TOO and self._follows_notice(k):
+            return True
+        if word == "clause":  # BSD 3-Clause
+            return k > 0 and self.words[k - 1] in ("0", "1", "2", "3", "4", "two", "three", "four", "zero")
         if word in ("may", "will", "hope", "grant") and self.text[first].isupper():
             return not self.text[first:end].isupper()
         if _is_address(self.text, first, end):
@@ -186,25 +239,44 @@ class Words:
             return True
         if any(character.isupper() for character in self.text[first:end]) or _VERSION.fullmatch(word):
             return True
-        return self._follows_notice(k)
+        return self._follows_notice(k) or self._is_paragraph(k)
+
+    def _is_capital(self, k: int) -> bool:
+        return self.text[self._spans[k][0]].isupper()
+
+    def _is_paragraph(self, k: int) -> bool:
+        """Whether a word, or its hyphenated neighbours with it, is all that stands between two empty lines."""
+        first, end = _chunk(self.text, *self._spans[k])
+        return not self.text[max(0, first - 2) : first].strip("\n") and not self.text[end : end + 2].strip("\n")
 
     def _follows_notice(self, k: int) -> bool:
-        """Whether `copyright` or a year stands shortly before a word, in its sentence and line."""
+        """Whether `copyright` stands shortly before a word, in its sentence and line."""
         for j in range(k - 1, max(-1, k - 1 - _NOTICE_REACH), -1):
             between = self.text[self._spans[j][1] : self._spans[j + 1][0]]
-            if "\n" in between or re.search(r"[.;:!?]\s", between):
+            if "\n" in between or _SENTENCE_END.search(between):
                 return False
-            if self.words[j] in ("copyright", "by", "author", "authors") or _YEAR.fullmatch(self.words[j]):
+            if self.words[j] == "copyright" and self.words[j + 1] not in _NO_NOTICE and self._is_capital(j):
                 return True
         return False
 
 
-def _is_address(text: str, first: int, end: int) -> bool:
-    """Whether a word stands in an address of the web or of mail, or in the name of a file."""
+def is_condition(words: list[str]) -> bool:
+    """Whether one of some words is a sign of a condition."""
+    return not _CONDITION.isdisjoint(set(words) - _OF_NAMES_TOO)
+
+
+def _chunk(text: str, first: int, end: int) -> tuple[int, int]:
+    """What stands around a word up to the next spaces, at most 300 characters."""
     while first > 0 and not text[first - 1].isspace() and end - first < 300:
         first -= 1
     while end < len(text) and not text[end].isspace() and end - first < 300:
         end += 1
+    return first, end
+
+
+def _is_address(text: str, first: int, end: int) -> bool:
+    """Whether a word stands in an address of the web or of mail, or in the name of a file."""
+    first, end = _chunk(text, first, end)
     return _ADDRESS.search(text[first:end]) is not None
 
 

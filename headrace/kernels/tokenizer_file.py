@@ -69,6 +69,44 @@ def open_tokenizer(file_text: str) -> Tokenizer:
     return tokenizer
 
 
+def open_text_tokenizer(file_text: str) -> Tokenizer:
+    """As `open_tokenizer`, for texts whose own words are never control tokens: what a text says is letters.
+
+    `encode_special_tokens` alone leaves the pieces of a model: Unigram reads a text's `</s>` as the piece of that name,
+    and a model of whole words does too. Such pieces get a name that no text has, and keep their ids; that of unknown
+    words may stay, as whoever writes its name is not known either.
+
+    Raises:
+        ValueError: as `open_tokenizer`.
+    """
+    try:
+        declared = json.loads(file_text)
+        model = declared["model"]
+        unknown = model.get(
+            "unk_token", model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else None
+        )
+        controls = {one["content"] for one in declared["added_tokens"] if one["special"]} - {unknown}
+        if model.get("type", "BPE") != "BPE":  # merges of BPE give no name that its words were split in
+            for one in declared["added_tokens"]:
+                one["content"] = _hidden(one["content"], controls)
+            vocabulary = model["vocab"]
+            is_list = isinstance(vocabulary, list)
+            pieces = vocabulary if is_list else vocabulary.items()
+            renamed = [(_hidden(piece, controls), value) for piece, value in pieces]
+            model["vocab"] = renamed if is_list else dict(renamed)
+            file_text = json.dumps(declared)
+    except (ValueError, LookupError, TypeError, AttributeError):  # whatever is wrong with it has its words there
+        pass
+    tokenizer = open_tokenizer(file_text)
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _hidden(name: str, controls: set[str]) -> str:
+    """The name of a piece; of a control token one with a character that stands in no text."""
+    return f"\U0010fffe{name}" if name in controls else name
+
+
 def _unknown(declared: dict[str, Any]) -> Iterator[str]:
     """The fields of a tokenizer.json that are not known; its top level and its decoder are the library's to refuse."""
     yield from (f"model.{name}" for name in declared["model"] if _is_unknown(name, _MODEL))

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headrace.kernels.tokenizer_file import open_tokenizer
+from headrace.kernels.tokenizer_file import open_text_tokenizer
 from spark_jobs.arrays import Float64Array, Int64Array
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.models.model_file import DIGEST_BYTES, MAGIC, byte_model_file, read_model_file, unpack_folder
@@ -265,7 +265,7 @@ def _read_folder(folder: str, name: str, sha256: str, device: str) -> CausalMode
     """Read the causal model in an unpacked folder."""
     network = read_network("AutoModelForCausalLM", folder, name, "causal model")
     with _readable(folder, name, "causal model"):
-        tokenizer = open_tokenizer(Path(folder, "tokenizer.json").read_text("utf-8"))
+        tokenizer = open_text_tokenizer(Path(folder, "tokenizer.json").read_text("utf-8"))
     vocabulary = network.get_input_embeddings().num_embeddings
     if tokenizer.get_vocab_size() > vocabulary:
         raise InputError(

@@ -9,8 +9,8 @@ A text is a bag of rows of the input matrix, and its vector is their mean:
 
 Source: Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification"; Joulin et al. 2016, "FastText.zip" (for
 pruned and quantized models); hashes and layout as in version 0.9.2 of the program, whose quirks are kept: bytes above
-127 are hashed as negative numbers, every logarithm of a probability is that of p + 1e-5, and a token `</s>` ends the
-text.
+127 are hashed as negative numbers, and every logarithm of a probability is that of p + 1e-5. One is not: there a token
+`</s>` in a text ends it, and one that begins with `__label__` is left out. Here they are words that no model knows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array
 
 HIERARCHICAL, NEGATIVE, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # the file's numbers
 _END: Final = np.frombuffer(b"</s>", np.uint8)
-_LABEL: Final = np.frombuffer(b"__label__", np.uint8)
 _U64: Final = np.uint64
 _ONE: Final = _U64(1)
 _M32: Final = _U64(0xFFFFFFFF)
 _FNV_BASIS, _FNV_PRIME = _U64(2166136261), _U64(16777619)
-_END_HASH: Final = _U64(0xD79C9359)
 _WORD_STEP: Final = _U64(116049371)
 _SIGN: Final = _U64(0xFFFFFFFF00000000)
 _ROWS: Final = 1024
@@ -149,11 +147,6 @@ def is_end_of_line(word: UInt8Array, length: int) -> bool:
     return length == _END.size and bool((word[1 : 1 + length] == _END).all())
 
 
-@njit
-def _is_label(word: UInt8Array, length: int) -> bool:
-    return length >= _LABEL.size and bool((word[1 : 1 + _LABEL.size] == _LABEL).all())
-
-
 @njit(error_model="numpy")
 def hash_subwords(
     word: UInt8Array, first: int, length: int, low: int, high: int, bucket: Any, out: UInt32Array, used: int
@@ -234,7 +227,8 @@ def embed(t: Tables, s: Scratch, data: UInt8Array, start: int, end: int) -> bool
             i += 1
         h = _FNV_BASIS
         length = 0
-        if i >= end:
+        is_end = i >= end
+        if is_end:
             for k in range(_END.size):
                 h = _fnv(h, _END[k])
                 word[1 + k] = _END[k]
@@ -245,10 +239,9 @@ def embed(t: Tables, s: Scratch, data: UInt8Array, start: int, end: int) -> bool
             word[length] = data[i]
             i += 1
         word[1 + length] = ord(">")
-        is_end = h == _END_HASH and is_end_of_line(word, length)
         entry = _find(slots, starts, entries, h, word, length)
-        if entry >= word_count or (entry < 0 and _is_label(word, length)):
-            continue
+        if entry >= word_count or (entry >= 0 and not is_end and is_end_of_line(word, length)):
+            entry = -1
         if entry >= 0:
             for d in range(hidden.size):
                 hidden[d] += sums[entry, d]

@@ -38,6 +38,7 @@ EMPTY: Final = np.uint64(0x9AE16A3B2F90404F)
 _U64: Final = np.uint64
 _S32: Final = _U64(32)
 _S29: Final = _U64(29)
+_ONE: Final = _U64(1)
 _FREE: Final = _U64(0xFFFFFFFFFFFFFFFF)  # the hash of a row without an n-gram: larger than all others
 END, WORD, LINE = 0, 1, 2  # what comes next in a text
 
@@ -118,6 +119,25 @@ def _values_at(values: Float32Array, row: int) -> tuple[float, float]:
     return np.float64(values[4 * row + 2]), np.float64(values[4 * row + 3])
 
 
+@compiled
+def _hash_of(points: UInt32Array) -> Any:
+    h = FNV_BASIS
+    for point in points:
+        h = (h ^ _U64(point)) * FNV_PRIME
+    return _mix(h)
+
+
+_BEGIN_WORD, _END_WORD, _UNKNOWN_WORD = (
+    _U64(_hash_of(np.frombuffer(word.encode("utf-32-le"), np.uint32))) for word in ("<s>", "</s>", "<unk>")
+)
+
+
+@njit(inline="always")
+def _word_of_text(h: Any) -> Any:
+    """The hash of a word of a text: one that is written as a special word is another word, which no model knows."""
+    return h ^ _ONE if h in (_BEGIN_WORD, _END_WORD, _UNKNOWN_WORD) else h
+
+
 @njit(inline="always")
 def next_word(
     how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, i: int, end: int
@@ -140,7 +160,7 @@ def next_word(
             if how == FOLDED and 48 <= point <= 57:
                 point = np.int64(48)
         if begun and (blank or alone):
-            return WORD, _mix(h), i
+            return WORD, _word_of_text(_mix(h)), i
         i += size
         if blank:
             if point == 10:
@@ -152,20 +172,7 @@ def next_word(
         begun = True
         if alone:
             break
-    return (WORD if begun else END), _mix(h), i
-
-
-@compiled
-def _hash_of(points: UInt32Array) -> Any:
-    h = FNV_BASIS
-    for point in points:
-        h = (h ^ _U64(point)) * FNV_PRIME
-    return _mix(h)
-
-
-_BEGIN_WORD, _END_WORD, _UNKNOWN_WORD = (
-    _U64(_hash_of(np.frombuffer(word.encode("utf-32-le"), np.uint32))) for word in ("<s>", "</s>", "<unk>")
-)
+    return (WORD if begun else END), _word_of_text(_mix(h)), i
 
 
 @compiled

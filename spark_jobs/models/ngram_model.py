@@ -178,6 +178,9 @@ def read_arpa(data: bytes, name: str, words: Splitting = "white_space") -> Ngram
     return NgramModel(max(counts), words, known[at], numbers[:, 0].copy(), numbers[:, 1].copy())
 
 
+_CONTROLS: Final = frozenset({b"<s>", b"</s>"})  # to kenlm, of which a text has none
+
+
 @dataclass(frozen=True)
 class KenlmModel:
     """A model in a file that the package kenlm reads: its binary formats, or ARPA of any order.
@@ -193,7 +196,7 @@ class KenlmModel:
         sums, words, lines = np.zeros(len(content)), np.zeros(len(content), np.int64), np.zeros(len(content), np.int64)
         for text, value in enumerate(content):
             split = [line.split() for line in value.as_py().encode().split(b"\n")]
-            kept = [line for line in split if line]
+            kept = [[b"<unk>" if word in _CONTROLS else word for word in line] for line in split if line]
             sums[text] = sum(self.model.score(b" ".join(line)) for line in kept)
             words[text], lines[text] = sum(map(len, kept)), len(kept)
         return _columns(sums, words, lines)

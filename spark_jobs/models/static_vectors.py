@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from tokenizers import Tokenizer
 
-from headrace.kernels.tokenizer_file import open_tokenizer
+from headrace.kernels.tokenizer_file import open_text_tokenizer
 from spark_jobs.arrays import Float32Array, Float64Array, Int16Array, Int64Array
 from spark_jobs.exceptions import InputError
 
@@ -30,13 +30,13 @@ _BATCH_CHARACTERS: Final = 1 << 20  # the library takes about 115 bytes of memor
 
 
 def read_tokenizer(text: bytes, name: str) -> Tokenizer:
-    """The tokenizer of an encoder, without truncation, padding and dropout.
+    """The tokenizer of an encoder, without truncation, padding and dropout; a text has no control tokens to it.
 
     Raises:
         InputError: the text is no tokenizer.json.
     """
     try:
-        return open_tokenizer(text.decode())
+        return open_text_tokenizer(text.decode())
     except ValueError as error:  # bytes that are no UTF-8 as well
         raise InputError(f"{name}: tokenizer.json cannot be read ({error}); copy it again") from error
 

@@ -157,7 +157,7 @@ class _Python:
         if collected.error:
             return [row_of(document, source, None, "not_importable", collected.error)]
         calls, beyond = collected.calls[: source.calls_each], collected.calls[source.calls_each :]
-        asked = list(enumerate(call.statements for call in calls))
+        asked = [(number, call.statements, call.stated) for number, call in enumerate(calls)]
         runs: list[dict[int, Result]] = []
         for number in range(source.runs):
             runs.append(self._make(asked, self._run(number)))
@@ -198,11 +198,11 @@ class _Python:
         except ValidationError:
             return Collected(error=_why(outcome))
 
-    def _make(self, calls: Sequence[tuple[int, list[str]]], one: _Run) -> dict[int, Result]:
+    def _make(self, calls: Sequence[tuple[int, list[str], Sequence[Any]]], one: _Run) -> dict[int, Result]:
         """Make calls in a run; after one that takes the sandbox down, in another."""
         limits, trace = self._source.limits, self._source.trace
         results = dict[int, Result]()
-        left, typed = list(calls), {number: len(statements) for number, statements in calls}
+        left, typed = list(calls), {number: len(statements) for number, statements, _ in calls}
         each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # escaped in JSON, one has six bytes
         while left:
             asked = {"mode": "run", "calls": left, "isolated": self._isolated, "result_bytes": each}
@@ -217,7 +217,7 @@ class _Python:
             for result in said:
                 if result.call in typed and len(result.statements) <= typed[result.call]:
                     results.setdefault(result.call, result)
-            lacking = [number for number, _ in left if number not in results]
+            lacking = [number for number, *_ in left if number not in results]
             # The module was imported, so it is the first of them that failed. That a call uses more CPU than it may is
             # seen inside, unless the module took the watch away: then each of the others would use as much.
             if imported and not imported.reason and outcome.reason != CPU:

@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
-from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
+from spark_jobs.lake.files.lookups import placed_batches
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.executed_config import ExecutedSource
@@ -23,14 +26,15 @@ from spark_jobs.sources.executed.attacks import require_sandbox
 from spark_jobs.sources.executed.execution import Bundle, execute
 from spark_jobs.sources.executed.rows import Document, document_key
 from spark_jobs.sources.synthetic.attempts import AnswerStore
+from spark_jobs.sources.synthetic.buckets import KEY, KEY_TYPE, Buckets, in_buckets, key_of
 from spark_jobs.sources.synthetic.fetch import AnswerPages
-from spark_jobs.sources.synthetic.parents import ranked_parents, texts_of
+from spark_jobs.sources.synthetic.parents import kept_datasets, kept_documents, text_bytes, texts_in, with_rank
 
-_ROUND: Final = 2000  # documents whose texts are held at a time
 _BUNDLE: Final = 20  # documents of a repository that are executed one after the other
 _DONE: Final = ("executed", "no_functions")  # reasons of rows about whole documents, not calls
 
-_Key = tuple[str, str]  # dataset and doc_id; of a group, dataset and repository
+_ROWS: Final = 256  # files that are in memory at a time beside those of a bucket
+_ABOUT: Final = ("doc_id", "repository", "path", "language", "increment")
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +63,7 @@ def fetch_executions(
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         before = store.outcomes()
         _seal(store, pages, objects)  # what a killed run left
-        for bundles in _rounds(catalogue, source):
+        for bundles in rounds(catalogue, source):
             if _enough(source, store):
                 break
             _execute_all(bundles, source, store)
@@ -131,69 +135,81 @@ def _lacking(bundle: Bundle, source: ExecutedSource, store: AnswerStore) -> Bund
     return dataclasses.replace(bundle, documents=documents) if documents else None
 
 
-class _About(NamedTuple):
-    """Where a document is in its dataset, and its language."""
+class _File(NamedTuple):
+    """A document with its text; `is_wanted` where it is to be executed."""
 
+    dataset: str
+    doc_id: str
     repository: str | None
     path: str
     language: str | None
+    increment: int
+    content: str
+    is_wanted: bool
 
 
-def _rounds(catalogue: Catalog, source: ExecutedSource) -> Iterator[list[Bundle]]:
-    """Bundles of all documents, by repository, in the order of a hash; a round is small enough for memory."""
-    ranked = ranked_parents(catalogue, source.parents, source.seed)
-    about = {key: one for dataset in {dataset for dataset, _ in ranked} for key, one in _documents(catalogue, dataset)}
+def rounds(catalogue: Catalog, source: ExecutedSource) -> Iterator[list[Bundle]]:
+    """Bundles of all documents, by repository, in the order of a hash; a round is small enough for memory.
 
-    def group_of(key: _Key) -> _Key:
-        repository = about[key].repository
-        return key[0], f"d {key[1]}" if repository is None else f"r {repository}"
-
-    wanted, files = defaultdict[_Key, list[_Key]](list), defaultdict[_Key, list[_Key]](list)  # both by group
-    for key in about:
-        files[group_of(key)].append(key)
-    for key in ranked:
-        if key in about and (about[key].language or "").casefold() == source.language.casefold():
-            wanted[group_of(key)].append(key)
-    groups, count = dict[_Key, list[_Key]](), 0
-    for number, group in enumerate(wanted, start=1):
-        groups[group] = wanted[group]
-        count += len(files[group])
-        if count >= _ROUND or number == len(wanted):
-            yield list(_bundles(catalogue, groups, files, about))
-            groups, count = {}, 0
-
-
-def _bundles(
-    catalogue: Catalog,
-    wanted: Mapping[_Key, Sequence[_Key]],
-    files: Mapping[_Key, Sequence[_Key]],
-    about: Mapping[_Key, _About],
-) -> Iterator[Bundle]:
-    """The bundles of some repositories, each with all texts of its repository.
-
-    Args:
-        catalogue: of the lake.
-        wanted: the documents to execute, by dataset and repository.
-        files: all documents of those repositories, likewise.
-        about: where each of them is.
+    Tables are read once: ids, places and texts of documents are joined by the hash of the document, and what comes of
+    that is put together by the hash of the repository, both on disk.
     """
-    keys = [key for group in wanted for key in files[group]]
-    texts = {(dataset, doc_id): text for dataset, doc_id, text in texts_of(catalogue, keys)}
-    for group, chosen in wanted.items():
-        there = {about[key].path: texts[key] for key in files[group] if key in texts}
-        documents = [Document(*key, about[key].path, texts[key]) for key in chosen if key in texts]
-        for at in range(0, len(documents), _BUNDLE):
-            some = tuple(documents[at : at + _BUNDLE])
-            own = {one.path: one.text for one in some}  # of two revisions at a path each is executed as it is
-            yield Bundle(about[chosen[0]].repository, {**there, **own}, some)
+    datasets = kept_datasets(catalogue, source.parents)
+    with in_buckets(text_bytes(catalogue, datasets)) as groups:
+        with in_buckets(text_bytes(catalogue, datasets)) as documents:
+            documents.add("kept", kept_documents(catalogue, source.parents, source.seed))
+            for dataset in datasets:
+                documents.add("about", _about(catalogue, dataset, source.seed))
+                documents.add("texts", texts_in(catalogue, dataset, source.seed))
+            for number in range(documents.count):
+                groups.add("files", _grouped(documents, number, source))
+        for number in range(groups.count):
+            files = groups.read("files", number)
+            if files is not None:
+                yield list(_bundles(files.drop_columns([KEY])))
 
 
-def _documents(catalogue: Catalog, dataset: str) -> Iterator[tuple[_Key, _About]]:
-    """Every document of a dataset by dataset and doc_id."""
-    names = ("doc_id", "repository", "path", "language")
-    found = read_columns(catalogue, f"{dataset}.documents", names, EVERYTHING)
-    for doc_id, *fields in zip(*(found[name].to_pylist() for name in names), strict=True) if found is not None else ():
-        yield (dataset, doc_id), _About(*fields)
+def _about(catalogue: Catalog, dataset: str, seed: int) -> Iterator[pa.RecordBatch]:
+    """Where every document of a dataset is, by rank."""
+    table = load_table(catalogue, f"{dataset}.documents")
+    if table is None or table.current_snapshot() is None:
+        return
+    for _, _, batch in placed_batches(table, None, _ABOUT, _ROWS):
+        yield with_rank(batch.select(_ABOUT), seed)
+
+
+def _grouped(documents: Buckets, number: int, source: ExecutedSource) -> Iterator[pa.RecordBatch]:
+    """The files of a bucket by the hash of their repository; one of no repository only where it is to be executed."""
+    kept, about, texts = (documents.read(name, number) for name in ("kept", "about", "texts"))
+    if about is None or texts is None:
+        return
+    rows = texts.join(about.drop_columns(["doc_id"]), KEY)
+    is_kept = pc.is_in(rows[KEY], kept[KEY].combine_chunks()) if kept is not None else pa.repeat(False, rows.num_rows)
+    is_language = pc.equal(pc.utf8_lower(rows["language"].fill_null("")), source.language.casefold())
+    rows = rows.append_column("is_wanted", pc.and_(is_kept, is_language))
+    rows = rows.filter(pc.or_(rows["is_wanted"], rows["repository"].is_valid()))
+    for batch in rows.select(_File._fields).to_batches(_ROWS):
+        places = zip(*(batch[name].to_pylist() for name in ("dataset", "doc_id", "repository")), strict=True)
+        keys = [key_of(f"{source.seed} {dataset} {repository or doc_id}") for dataset, doc_id, repository in places]
+        yield pa.RecordBatch.from_arrays([pa.array(keys, KEY_TYPE), *batch.columns], [KEY, *batch.schema.names])
+
+
+def _bundles(rows: pa.Table) -> Iterator[Bundle]:
+    """The bundles of the repositories in a bucket, each with all texts of its repository, the newest of a path."""
+    files = defaultdict[tuple[str, str], list[_File]](list)
+    for batch in rows.to_batches(_ROWS):
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            file = _File(*values)
+            group = f"d {file.doc_id}" if file.repository is None else f"r {file.repository}"
+            files[file.dataset, group].append(file)
+    for own in files.values():
+        own.sort(key=lambda file: (file.increment, file.doc_id))
+        there = {file.path: file.content for file in own}
+        wanted = [Document(file.dataset, file.doc_id, file.path, file.content) for file in own if file.is_wanted]
+        for at in range(0, len(wanted), _BUNDLE):
+            some = tuple(wanted[at : at + _BUNDLE])
+            executed = {one.path: one.text for one in some}  # of two revisions at a path each is executed as it is
+            yield Bundle(own[0].repository, {**there, **executed}, some)
 
 
 def _tell(dataset: str, before: Mapping[str, int], after: Mapping[str, int]) -> None:

@@ -28,6 +28,8 @@ class Call(_Said):
         first_line: of the function in its file, from 1, decorators included.
         last_line: of the function.
         statements: as they would be typed.
+        stated: of a doctest, what its file states of each statement: what is shown, the message of an exception or
+            None, and options of doctest with whether they are set.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class Call(_Said):
     first_line: int
     last_line: int
     statements: list[str]
+    stated: list[tuple[str, str | None, list[tuple[int, bool]]]] = []
 
 
 class Skipped(_Said):
@@ -64,7 +67,7 @@ class Statement(_Said):
 
 
 class Result(_Said):
-    """What a call gave; or the reason why it is no record."""
+    """What a call gave; or the reason why it is no record. `as_stated` is None where its file states nothing."""
 
     call: int = -1
     reason: str = Field("", pattern=f"^({_REASONS})$")
@@ -74,6 +77,7 @@ class Result(_Said):
     trace_was_cut: bool = False
     values_were_cut: bool = False
     printed_elsewhere: str = ""
+    as_stated: bool | None = None
 
 
 def canonical(value: Any, paths: Mapping[str, str]) -> Any:
@@ -95,14 +99,17 @@ def canonical(value: Any, paths: Mapping[str, str]) -> Any:
 
 
 def agreed(results: Sequence[Result]) -> Result:
-    """The result that all runs have; where they differ or one failed, a result with that reason."""
+    """The result that all runs have; where they differ or one failed, a result with that reason.
+
+    It is as its file states where it is in all runs: what hashes order is written alike here, and not in a docstring.
+    """
     first = results[0]
     for other in results[1:]:
         if other.reason:
             return Result(reason="differs" if other.reason == "died" else other.reason, detail=other.detail)
-        if other != first:
+        if other.model_copy(update={"as_stated": first.as_stated}) != first:
             return Result(reason="differs", detail=_difference(first, other))
-    return first
+    return first.model_copy(update={"as_stated": first.as_stated and all(one.as_stated for one in results)})
 
 
 def _difference(one: Result, other: Result) -> str:
@@ -134,6 +141,7 @@ def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
         "steps": len(result.trace),
         "trace_was_cut": result.trace_was_cut,
         "values_were_cut": result.values_were_cut,
+        **({} if result.as_stated is None else {"as_stated": result.as_stated}),
     }
 
 

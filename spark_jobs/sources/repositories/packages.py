@@ -30,6 +30,7 @@ from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_file
 from spark_jobs.sources.opening.streams import HashedFile, read_up_to
 from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories.package_versions import version_key
 from spark_jobs.sources.repositories.repositories import distribution_facts, normalised_name, stable_path
 
 _METADATA: Final = {
@@ -184,18 +185,7 @@ def taken_packages(packages: Mapping[str, Package]) -> dict[str, Refusal]:
 def _rank(one: tuple[str, Package]) -> tuple[object, ...]:
     """A key that orders packages of one name by their location and what they are, the best last."""
     location, package = one
-    return version_key(package.facts.version or ""), package.kind == "sdist", location
-
-
-def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
-    """A key that orders versions: 1.0rc1 and 1.0.0-beta before 1.0, that before 1.0.post1 and 1.0.1.
-
-    Both PEP 440 and semantic versions are ordered by it, but for epochs and build metadata.
-    """
-    words = re.findall(r"\d+|[a-z]+", version.lower().partition("+")[0])
-    places = {"dev": -2, "post": 1}
-    parts = [(2, int(word[:18]), "") if word.isdigit() else (places.get(word, -1), 0, word) for word in words]
-    return (*parts, (0, 0, ""))
+    return version_key(package.kind, package.facts.version or ""), package.kind == "sdist", location
 
 
 class _CoreMetadata(importlib.metadata.Distribution):

@@ -29,12 +29,13 @@ from spark_jobs.sources.config.generated_config import Budget, GeneratedSource, 
 from spark_jobs.sources.synthetic.asking import Asked, Asker
 from spark_jobs.sources.synthetic.attempts import AnswerStore
 from spark_jobs.sources.synthetic.conversations import Executor
-from spark_jobs.sources.synthetic.parents import ranked_parents, texts_of
+from spark_jobs.sources.synthetic.parents import parent_count, parent_texts
 from spark_jobs.sources.synthetic.progress import progress_of
 from spark_jobs.sources.synthetic.requests import Request, parts_of, request_of
 from spark_jobs.sources.synthetic.tasks import TaskQueue
 
-_ROUND: Final = 1000  # parents whose texts are held at a time
+_LEAST_PARENTS: Final = 1000  # that are read at a time where few answers are wanted
+_MORE: Final = 8  # times as many are read next, where too few answers of those were accepted
 _PAGE_RECORDS: Final = 1000
 _AHEAD: Final = 1000  # requests in the queue: enough for workers that come, few enough for the catalogue's database
 _LOOK_SECONDS: Final = 0.1
@@ -83,8 +84,8 @@ def fetch_answers(
         sealed.seal()  # what a killed run left
         store.reopen_failed()
         lacking, left = _open(source, store, 0)
-        parents = [] if 0 in (lacking, left) else ranked_parents(catalogue, source.parents, source.seed)
-        wanted = _requests(catalogue, source, parents)
+        bounds = [one for one in (lacking, left) if one is not None]
+        wanted = iter(()) if 0 in bounds else _requests(catalogue, source, store, min(bounds, default=None))
         executor = attribute("spark_jobs.sources.executed.programs:program_executor") if source.execute else None
         done = asyncio.run(ask(tasks, wanted, sealed.seal_full, executor=executor))
         sealed.seal()
@@ -172,17 +173,31 @@ def _open(source: GeneratedSource, store: AnswerStore, waiting: int) -> tuple[in
     return lacking, left
 
 
-def _requests(catalogue: Catalog, source: GeneratedSource, parents: list[tuple[str, str]]) -> Iterator[Request]:
-    """The requests about some parents, in the order of the parents."""
+def _requests(catalogue: Catalog, source: GeneratedSource, store: AnswerStore, most: int | None) -> Iterator[Request]:
+    """The requests about all parents, by their rank; texts are read once, or up to the ranks that `most` new ones need.
+
+    Parents of lower ranks were asked about before, and each gives a request for every template and sample at least.
+    """
     templates = [template_of(one) for one in source.templates]
-    for first in range(0, len(parents), _ROUND):
-        some = parents[first : first + _ROUND]
-        texts = {(dataset, doc_id): text for dataset, doc_id, text in texts_of(catalogue, some)}
-        for parent in some:
-            if parent in texts:
-                for part in parts_of(*parent, texts[parent], source.endpoint.reads_characters):
-                    for template, sample in itertools.product(templates, range(source.samples)):
-                        yield request_of(part, template, source.endpoint, sample)
+    shares = [0.0, 1.0]
+    if most is not None:
+        before = store.totals()
+        needed = (before.accepted + before.refused + most) / (len(templates) * source.samples)
+        shares = _shares(needed, parent_count(catalogue, source.parents))
+    for first, last in itertools.pairwise(shares):
+        for parent in parent_texts(catalogue, source.parents, source.seed, first, last):
+            for part in parts_of(*parent, source.endpoint.reads_characters):
+                for template, sample in itertools.product(templates, range(source.samples)):
+                    yield request_of(part, template, source.endpoint, sample)
+
+
+def _shares(needed: float, count: int) -> list[float]:
+    """The shares of all ranks up to which one pass after the other reads; 500 of 100,000: 0, .01, .08, 1."""
+    shares, share = [0.0], max(_LEAST_PARENTS, needed) / max(count, 1)
+    while share * _MORE < 1:
+        shares.append(share)
+        share *= _MORE
+    return [*shares, 1.0]
 
 
 class AnswerPages:

@@ -21,7 +21,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.models.encoder import Encoder, pack_encoder, read_encoder
 from spark_jobs.models.registered import ModelFacts, add_model, find_models
-from spark_jobs.models.static_vectors import LENGTH
+from spark_jobs.models.static_vectors import LENGTH, read_tokenizer
 
 WORDS = ["[UNK]", "[CLS]", "[SEP]", *(f"word{number}" for number in range(40))]
 TEXTS = ["word1 word2 word2", "word3", "never heard", "", "word1 of word5", "word7 " * 900]
@@ -91,6 +91,35 @@ def test_static_vectors_are_scaled_means(tmp_path: Path) -> None:
     write_tokenizer(tmp_path / "npy")
     np.save(tmp_path / "npy" / "embeddings.npy", rows)
     np.testing.assert_array_equal(read(tmp_path / "npy").encode(TEXTS), found)
+
+
+@pytest.mark.parametrize("kind", ["words", "pieces", "merges", "unigram"])
+def test_a_control_that_a_text_names_is_text(kind: str) -> None:
+    """Whatever the model of a tokenizer: the ids of its controls come from the post-processor alone."""
+    controls = ["<s>", "</s>", "[CLS]", "<mask>"]
+    letters = list("abcs</>[]CLSmk▁")
+    names = list(dict.fromkeys([*controls, "<unk>", *letters, "a</s>"]))
+    ids = {name: number for number, name in enumerate(names)}
+    tokenizer = Tokenizer(
+        {
+            "words": lambda: models.WordLevel(ids, unk_token="<unk>"),
+            "pieces": lambda: models.WordPiece(ids | {f"##{one}": 99 + ids[one] for one in letters}, unk_token="<unk>"),
+            "merges": lambda: models.BPE(ids, [], unk_token="<unk>"),
+            "unigram": lambda: models.Unigram([(name, -1.0 * (name not in controls)) for name in names], unk_id=4),
+        }[kind]()
+    )  # fmt: skip
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([*controls, "<unk>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    made = read_tokenizer(tokenizer.to_str().encode(), "made")
+    assert made.get_vocab_size() == tokenizer.get_vocab_size()
+    for text in ("a </s> b", "a</s>b", "[CLS] a <mask>", "<s><s>", *controls):
+        encoded = made.encode(text).ids
+        assert (encoded[0], encoded[-1]) == (0, 1) and not set(encoded[1:-1]) & {ids[one] for one in controls}, text
+    plain = "abc cab xa </a>"
+    assert made.encode(plain).ids == tokenizer.encode(plain).ids
 
 
 def test_an_encoder_is_known_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

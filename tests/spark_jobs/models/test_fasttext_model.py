@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -21,8 +22,6 @@ TEXTS = [
     "",
     " \t\x0b\x0c\r\0 ",
     "unheard words, naïve 日本語 слово и слова",
-    "the </s> ends here",
-    "__label__topic1 the __label__unknown fox",
     "a" * 5000,
     "日" * 700,
     "שלום עולם the مرحبا",
@@ -71,7 +70,7 @@ def test_every_loss_and_every_ngram_is_as_fasttext_has_it(tmp_path: Path, loss: 
         (tmp_path / "model.bin").write_bytes(data)
         ours, theirs = read_fasttext(data, "model"), fasttext.load_model(str(tmp_path / "model.bin"))
         generator = random.Random(seed)
-        made = [" ".join(generator.choices([*WORDS, "fo", "foxes", "слов"], k=9)) for _ in range(40)]
+        made = [" ".join(generator.choices([*WORDS[1:], "fo", "foxes", "слов"], k=9)) for _ in range(40)]
         _check_equal(ours, theirs, TEXTS + made, len(ours.labels))
 
 
@@ -85,6 +84,76 @@ def test_a_quantized_pruned_model_is_read_as_fasttext_reads_it(real_data: Path) 
     ]
     _check_equal(ours, theirs, texts, 1)
     _check_equal(ours, theirs, texts[:200], 5)
+
+
+def _hash(word: bytes) -> int:
+    h = 2166136261
+    for byte in word:
+        h = ((h ^ (byte | 0xFFFFFF00 if byte >= 128 else byte)) * 16777619) & 0xFFFFFFFF
+    return h
+
+
+def _by_hand(model: FastTextModel, text: str, low: int, high: int, word_ngrams: int) -> list[float]:
+    """Probabilities by label of a model with softmax, as fastText has them; no word of a text is a control."""
+    t, rows, hashes = model.tables, list[int](), list[int]()
+    entries = [bytes(t.entry_bytes[a:b]).decode() for a, b in zip(t.entry_starts, t.entry_starts[1:], strict=False)]
+    numbers = {word: number for number, word in enumerate(entries[: t.word_count])}
+    for word in [*text.split(), None]:
+        shown = word or "</s>"
+        if word is None or (word in numbers and word != "</s>"):
+            rows.append(numbers[shown])
+        if word is not None and high:
+            letters = f"<{word}>"
+            for start in range(len(letters)):
+                for size in range(low, min(high, len(letters) - start) + 1):
+                    if not (size == 1 and (start == 0 or start + 1 == len(letters))):
+                        rows.append(t.word_count + _hash(letters[start : start + size].encode()) % t.bucket)
+        hashes.append(_hash(shown.encode()))
+    for start, first in enumerate(hashes):
+        h = first | 0xFFFFFFFF00000000 if first >> 31 else first
+        for other in hashes[start + 1 : start + word_ngrams]:
+            h = (h * 116049371 + (other | 0xFFFFFFFF00000000 if other >> 31 else other)) & (1 << 64) - 1
+            rows.append(t.word_count + h % t.bucket)
+    scores = t.output @ t.rows[rows].mean(axis=0)
+    found = np.exp(scores - scores.max())
+    return list(found / found.sum())
+
+
+CONTROLS = ["</s>", "__label__topic1", "__label__unheard", "__label__", "<s>", "<unk>"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"word_ngrams": 3}, {"low": 2, "high": 4}, {"low": 1, "high": 3, "word_ngrams": 2}],
+    ids=str,
+)
+def test_a_word_of_a_text_is_no_control(tmp_path: Path, settings: dict[str, int]) -> None:
+    """`</s>` ends no text and labels are not left out: each is a word like one that the model does not know."""
+    data = fasttext_bytes(3, **settings)
+    (tmp_path / "model.bin").write_bytes(data)
+    ours, theirs = read_fasttext(data, "model"), fasttext.load_model(str(tmp_path / "model.bin"))
+    how = {"low": 0, "high": 0, "word_ngrams": 1, **settings}
+    draw = random.Random(3)
+    plain = [" ".join(draw.choices([*WORDS[1:], "foxes", "слов"], k=7)) for _ in range(20)]
+    mixed = [" ".join(draw.choices([*WORDS[1:], "foxes", *CONTROLS], k=7)) for _ in range(60)]
+    for text in plain:
+        own = _own(theirs, text, 5)
+        assert _by_hand(ours, text, **how) == pytest.approx([own[label] for label in ours.labels], abs=1e-4)
+    found = ours.judge(pa.array(mixed), ours.labels)[2]
+    for row, text in enumerate(mixed):
+        wanted = _by_hand(ours, text, **how)
+        assert [found[label][row].as_py() for label in ours.labels] == pytest.approx(wanted, abs=1e-4), text
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_page_with_a_control_word_has_the_language_of_its_other_words(control: str) -> None:
+    """By lid.176: an English page that names `</s>` after its first word was German."""
+    model = read_fasttext(installed_model_path().read_bytes(), "lid.176.ftz")
+    page = "Tutorial: how the end of a sentence is marked, and why the model needs to see it in every line of the text."
+    words = page.split()
+    texts = [" ".join([*words[:at], control, *words[at:]]) for at in range(len(words))]
+    best, sure, _ = model.judge(pa.array([page, *texts]), [])
+    assert set(best.to_pylist()) == {"en"} and min(sure.to_pylist()) > 0.8 * sure[0].as_py()
 
 
 def test_an_unknown_label_is_one_error_line() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import sys
 import unicodedata
 from collections import Counter, defaultdict
@@ -277,6 +278,17 @@ def test_scores_of_an_arpa_file_are_those_of_the_format(order: int, closed: bool
     assert found["word_count"].to_pylist() == [*counts, sum(counts)]
 
 
+SPECIAL_LINES = ["a </s> B", "<s> a B", "a <unk> <s> B a", "</s>", "a B </s>"]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_a_special_word_in_a_text_is_a_word_that_no_model_knows(order: int) -> None:
+    """`</s>` in a text is no end of its line, to an ARPA file's words and to counts of texts."""
+    model = read_arpa(_arpa(order, closed=True)[0].encode(), "made.arpa")
+    unheard = [re.sub(r"</?s>|<unk>", "unheard", line) for line in SPECIAL_LINES]
+    assert model.score(pa.array(SPECIAL_LINES)) == model.score(pa.array(unheard))
+
+
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_scores_are_those_of_kenlm(order: int, tmp_path: Path) -> None:
     """Of the same ARPA file, where the package is installed."""
@@ -287,7 +299,7 @@ def test_scores_are_those_of_kenlm(order: int, tmp_path: Path) -> None:
     theirs = kenlm.Model(str(path))
     found = read_arpa(file.encode(), "made.arpa").score(pa.array(LINES))["perplexity"].to_pylist()
     assert found == pytest.approx([theirs.perplexity(line) for line in LINES], rel=1e-5)
-    texts = pa.array(["\n".join(LINES), " \n", *LINES])
+    texts = pa.array(["\n".join(LINES), " \n", *LINES, *SPECIAL_LINES])
     mine, others = (model.score(texts) for model in (read_arpa(file.encode(), "made.arpa"), read_kenlm(str(path))))
     assert mine["word_count"] == others["word_count"]
     assert mine["perplexity"].to_pylist()[1] is others["perplexity"].to_pylist()[1] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import json
 import os
@@ -542,3 +543,139 @@ def test_runs_that_differ_say_in_what() -> None:
     """The first field with both values."""
     rows = executed("def f():\n    print(id(f))\n")
     assert rows[0].reason == "differs" and rows[0].detail.startswith("printed: ")
+
+
+STATED = '''
+from __future__ import annotations
+
+import sys
+import warnings
+
+
+def right__values():
+    """
+    >>> 1 + 1
+    2
+    >>> {"b", "a"} == {"a", "b"}
+    True
+    >>> for i in range(2):
+    ...     i
+    ...     print("p", i)
+    0
+    p 0
+    1
+    p 1
+    >>> {9, 10, 100}
+    {9, 10, 100}
+    >>> None
+    """
+
+def right__options():
+    """
+    >>> object()  # doctest: +ELLIPSIS
+    <object object at 0x...>
+    >>> print("a   b")  # doctest: +NORMALIZE_WHITESPACE
+    a b
+    >>> int("x")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ValueError: other words
+    >>> lacking()  # doctest: +SKIP
+    5
+    """
+
+def right__errors():
+    """
+    >>> 1 / 0
+    Traceback (most recent call last):
+        ...
+    ZeroDivisionError: division by zero
+    >>> compile("a b", "x", "eval")
+    Traceback (most recent call last):
+    SyntaxError: invalid syntax
+    >>> warnings.warn("said elsewhere")
+    >>> print("there", file=sys.stderr)
+    """
+
+def right__future():
+    """
+    >>> def f(x: int): pass
+    >>> f.__annotations__
+    {'x': 'int'}
+    """
+
+def right__nothing_shown():
+    """
+    >>> x = 5
+    """
+
+def wrong__value():
+    """
+    >>> 1 + 1
+    3
+    """
+
+def wrong__later():
+    """
+    >>> 1 + 1
+    2
+    >>> numpy.zeros(3)
+    array([0., 0., 0.])
+    """
+
+def wrong__no_error():
+    """
+    >>> int("1")
+    Traceback (most recent call last):
+    ValueError: not one
+    """
+
+def wrong__other_error():
+    """
+    >>> int("x")
+    Traceback (most recent call last):
+    TypeError: not one
+    """
+
+def wrong__silent():
+    """
+    >>> print("said")
+    """
+
+def wrong__repr():
+    """
+    >>> type("X", (), {"__repr__": lambda self: 1 / 0})()
+    X
+    """
+
+def wrong__hash():
+    """
+    >>> {"a", "b", "c", "d", "e", "f", "g", "h"}
+    {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}
+    """
+
+def test_states_nothing(): pass
+'''
+
+
+@pytest.mark.parametrize("isolation", ["bubblewrap", "unsafe_local"])
+def test_a_doctest_says_whether_it_gave_what_its_file_states(isolation: str) -> None:
+    """By the rules of doctest itself, with the options of the example alone; other calls have no such field."""
+    found = records(executed(STATED, declared(calls=["doctests", "tests"], isolation=isolation)))
+    said = {one["function"]: one.get("as_stated") for one in found}
+    assert len(said) == 13
+    assert said == {name: {"right": True, "wrong": False}.get(name.split("__")[0]) for name in said}
+
+
+@pytest.mark.parametrize("name", ["statistics", "textwrap", "bisect", "fractions", "random"])
+def test_doctests_of_the_library_are_as_stated_where_doctest_says_so(name: str) -> None:
+    """Beside doctest's own runner, function by function."""
+    module = importlib.import_module(name)
+    path = Path(module.__file__ or "")
+    source = declared(calls=["doctests"], limits={"cpu_seconds": 5, "idle_seconds": 10})
+    said = {one["function"]: one["as_stated"] for one in records(executed(path.read_text(), source, path.name))}
+    runner = doctest.DocTestRunner(verbose=False)
+    for test in doctest.DocTestFinder(recurse=True).find(module, module=module):
+        if (function := test.name.removeprefix(f"{name}.")) in said:
+            results = runner.run(test, out=lambda _: None)
+            assert said[function] == (results.failed == 0), function
+    assert len(said) > 5 or name != "statistics"

@@ -39,10 +39,11 @@ from spark_jobs.sources.synthetic.asking import Asked
 from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed
 from spark_jobs.sources.synthetic.families import descendants
 from spark_jobs.sources.synthetic.fetch import AnswerPages, ask
-from spark_jobs.sources.synthetic.parents import ranked_parents
+from spark_jobs.sources.synthetic.parents import parent_texts
 from spark_jobs.sources.synthetic.requests import Parent, Request, parts_of, request_of
 from spark_jobs.sources.synthetic.stand_in import StandIn, application
 from spark_jobs.sources.synthetic.tasks import TaskQueue
+from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put
 from tests.spark_jobs.sources.misbehaving import FAULTS, Misbehaving
 
@@ -377,10 +378,11 @@ def test_a_dataset_that_is_deleted_meanwhile_ends_the_run_and_has_no_rows(twin: 
 def test_excised_documents_are_not_asked_about(twin: Twin) -> None:
     """Nobody sends what somebody wants out, however often templates change."""
     put(twin.catalogue, "notes", VERDICTS, 0, [{"doc_id": one, "kept": one != "c"} for one in "abc"])
+    put(twin.catalogue, "notes", TEXTS, 0, [{"doc_id": one, "content": one.upper()} for one in "abc"])
     parents = declared("http://x/v1").parents
-    assert set(ranked_parents(twin.catalogue, parents, 0)) == {("notes", "a"), ("notes", "b")}
+    assert set(parent_texts(twin.catalogue, parents, 0)) == {("notes", "a", "A"), ("notes", "b", "B")}
     record_excisions(twin.catalogue, None, ["a"], "run")
-    assert ranked_parents(twin.catalogue, parents, 0) == [("notes", "b")]
+    assert list(parent_texts(twin.catalogue, parents, 0)) == [("notes", "b", "B")]
 
 
 def test_accepted_answers_land_once_as_pages(twin: Twin) -> None:

@@ -15,7 +15,7 @@ import math
 import string
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -53,9 +53,10 @@ def collect(module: ModuleType, path: str, kinds: list[str], each: int, tools: s
         first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
         where = {"function": name, "first_line": first, "last_line": node.end_lineno}
         found: list[tuple[str, list[str]]] = []
-        why = ""
-        if "doctests" in kinds:
-            found += _doctest(function)
+        why, examples = "", _examples(function) if "doctests" in kinds else []
+        if examples:
+            stated = [[one.want, one.exc_msg, list(one.options.items())] for one in examples]
+            found.append(("doctest", [one.source.rstrip("\n") for one in examples]))
         if name.startswith("test_"):
             if "tests" in kinds and not _required(function):
                 found.append(("test", [f"{name}()"]))
@@ -67,21 +68,22 @@ def collect(module: ModuleType, path: str, kinds: list[str], each: int, tools: s
                 why = str(error)
             except Exception as error:  # noqa: BLE001 - whatever a program's annotations do
                 why = f"{type(error).__name__}: {error}"[:300]
-        calls += [{**where, "kind": kind, "statements": statements} for kind, statements in found]
+        calls += [
+            {**where, "kind": kind, "statements": statements, "stated": stated if kind == "doctest" else []}
+            for kind, statements in found
+        ]
         if not found:
             skipped.append({**where, "detail": why or "no doctest, and no annotations to make inputs from"})
     return {"calls": calls, "skipped": skipped}
 
 
-def _doctest(function: FunctionType) -> Iterator[tuple[str, list[str]]]:
+def _examples(function: FunctionType) -> list[doctest.Example]:
     """The examples in a function's docstring, which are one call: later ones may need earlier ones."""
     try:
         examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
     except ValueError:
-        return
-    wanted = [one.source.rstrip("\n") for one in examples if not one.options.get(doctest.SKIP)]
-    if wanted:
-        yield "doctest", wanted[:_MOST_STATEMENTS]
+        return []
+    return [one for one in examples if not one.options.get(doctest.SKIP)][:_MOST_STATEMENTS]
 
 
 def _required(function: FunctionType) -> list[inspect.Parameter]:

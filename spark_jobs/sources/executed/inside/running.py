@@ -16,10 +16,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from itertools import zip_longest
 from types import ModuleType
 from typing import Any
 
 from .shown import Shown
+from .stating import Session, future_flags
 from .tracing import Tracer
 
 _LOOK_SECONDS = 0.05
@@ -29,10 +31,10 @@ _DEPTH = 50  # nesting up to which a value is written
 
 def run_calls(module: ModuleType, asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
     """Make the calls that were asked for, one after the other."""
-    for number, statements in asked["calls"]:
+    for number, statements, stated in asked["calls"]:
         folder = os.path.join(asked["folder"], "call")
         os.makedirs(folder, exist_ok=True)
-        result = _in_child(module, statements, asked, folder)
+        result = _in_child(module, list(zip_longest(statements, stated)), asked, folder)
         tell({"call": number, **result})
         if asked["isolated"]:
             _clear()
@@ -40,7 +42,9 @@ def run_calls(module: ModuleType, asked: dict[str, Any], tell: Callable[[dict[st
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _in_child(module: ModuleType, statements: list[str], asked: dict[str, Any], folder: str) -> dict[str, Any]:
+def _in_child(
+    module: ModuleType, statements: list[tuple[str, Any]], asked: dict[str, Any], folder: str
+) -> dict[str, Any]:
     """Make a call in a child, and wait for what it gives or a reason to stop it."""
     results, prints = os.pipe(), os.pipe()
     sys.stdout.flush()
@@ -149,25 +153,30 @@ def _clear() -> None:
                 shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
 
 
-def _made(module: ModuleType, statements: list[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """In the child: execute statements in the names of a module, and note what each gives."""
-    names = dict(vars(module))
+def _made(module: ModuleType, statements: list[tuple[str, Any]], asked: dict[str, Any]) -> dict[str, Any]:
+    """In the child: execute statements in the names of a module, and note what each gives.
+
+    What its file states of a statement, if anything, is beside it, and is compared with what it gave.
+    """
+    names, flags = dict(vars(module)), future_flags(module)
     tracer = Tracer(asked["root"], asked["trace_steps"], asked["trace_characters"])
-    done, reason, printed_bytes = list[dict[str, Any]](), "", 0
-    for statement in statements:
-        values = list[object]()
-        sys.displayhook = values.append
+    done, as_stated, printed_bytes = list[dict[str, Any]](), list[bool](), 0
+    for statement, stated in statements:
         written = _Printed(asked["output_bytes"] - printed_bytes)
+        session = Session()
+        sys.displayhook = session.show
         sys.stdin = io.StringIO()
-        sys.stdout = sys.stderr = io.TextIOWrapper(written, "utf-8", "backslashreplace", "", write_through=True)
+        sys.stdout = sys.stderr = _stream(written)
+        if stated:
+            sys.stdout = _stream(_Copied(written, session.printed))
         shown = Shown(asked["output_bytes"], calls_repr=True, depth=_DEPTH)
         exception = value = None
         try:
-            code = compile(statement + "\n", "<call>", "single")
+            code = compile(statement + "\n", "<call>", "single", flags, dont_inherit=True)
             tracer.start()
             exec(code, names)
             tracer.stop()
-            value = next((shown.text(one) for one in reversed(values) if one is not None), None)
+            value = next((shown.text(one) for one in reversed(session.values)), None)
         except BaseException as error:  # noqa: BLE001 - it is what the record says
             tracer.stop()
             exception = error
@@ -180,8 +189,16 @@ def _made(module: ModuleType, statements: list[str], asked: dict[str, Any]) -> d
         done.append({"input": statement, "printed": text, "value": value, "exception": raised})
         if reason:
             return {"reason": reason, "detail": raised or ""}
+        if stated:
+            as_stated.append(session.is_as_stated(stated, exception))
     cut = {"trace_was_cut": tracer.was_cut, "values_were_cut": tracer.shown.was_cut}
+    cut["as_stated"] = all(as_stated) if as_stated else None
     return {"reason": "", "detail": "", "statements": done, "trace": tracer.events, **cut}
+
+
+def _stream(buffer: io.BytesIO) -> io.TextIOWrapper:
+    """A stream of text whose bytes are written at once."""
+    return io.TextIOWrapper(buffer, "utf-8", "backslashreplace", "", write_through=True)
 
 
 class _Printed(io.BytesIO):
@@ -203,6 +220,19 @@ class _Printed(io.BytesIO):
             self.was_cut = True
             raise SystemExit("it prints too much")
         return super().write(data)
+
+
+class _Copied(io.BytesIO):
+    """What a statement prints on its standard output, which goes into a copy too."""
+
+    def __init__(self, printed: _Printed, copy: io.BytesIO) -> None:
+        super().__init__()
+        self._printed, self._copy = printed, copy
+
+    def write(self, data: Any) -> int:
+        """Take some bytes; too many end the statement."""
+        self._copy.write(data)
+        return self._printed.write(data)
 
 
 def _reason_of(error: BaseException | None) -> str:

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.listing.changes import discover
-from spark_jobs.sources.repositories.packages import version_key
 
 LICENCE = (Path(__file__).parents[4] / "LICENSE").read_bytes()
 CORE = "Metadata-Version: 2.1\nName: {}\nVersion: {}\nHome-page: https://example.org\nRequires-Dist: rich>=1\n"
@@ -160,15 +158,3 @@ def test_what_is_no_package_is_a_row_and_the_others_land(tmp_path: Path, landing
         "notes.txt": "unknown_format",
     }
     assert landing.land(config(tmp_path)) is None
-
-
-@pytest.mark.parametrize(
-    "ascending",
-    [
-        ["0.9", "0.10", "1.0.dev1", "1.0a2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.1"],
-        ["1.0.0-alpha.1", "1.0.0-beta", "1.0.0-rc.1", "1.0.0", "1.0.1-next.1", "1.0.1"],
-    ],
-)
-def test_versions_have_their_usual_order(ascending: list[str]) -> None:
-    """Those of Python (PEP 440) and of npm and Rust (semantic versions)."""
-    assert sorted(sorted(ascending), key=version_key) == ascending
